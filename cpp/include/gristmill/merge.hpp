@@ -1,0 +1,54 @@
+// merge: words -> ordered merges, exactly the sequence of the naive algorithm under the named tie-break.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "gristmill/monitor.hpp"
+#include "gristmill/words.hpp"
+
+namespace gristmill {
+
+using Id = std::uint32_t;  // 0..255 are the bytes, 256 + i is what merge i made
+using Merge = std::pair<Id, Id>;
+
+// Which pair wins among equal counts.
+enum class TieBreak : std::uint8_t {
+    greatest_bytes,  // the greater (left bytes, right bytes)
+    smallest_ids,    // the smaller (left id, right id)
+    huggingface,     // the smaller ids, the bytes numbered as Hugging Face's byte-level alphabet orders them
+    first_seen,      // the pair whose first occurrence in the corpus, as merged so far, comes first
+};
+
+enum class MergeLoop : std::uint8_t {
+    automatic,   // whichever of the two is expected to be faster
+    sequential,  // one merge at a time over posting lists; one thread
+    rounds,      // exact batched rounds on all threads
+};
+
+struct MergeOptions {
+    std::uint32_t num_merges = 0;  // new merges wanted, beyond `given`
+    TieBreak tie_break = TieBreak::greatest_bytes;
+    std::uint32_t max_token_bytes = 0;  // a pair whose token would be longer is never merged; 0: no bound
+    unsigned num_threads = 1;
+    MergeLoop loop = MergeLoop::automatic;
+};
+
+struct MergeRun {
+    std::vector<Merge> merges;          // the new ones only; fewer than asked for when no pair is left
+    std::vector<std::uint64_t> counts;  // the count each merged pair had when it was chosen
+    std::uint64_t num_symbols = 0;      // cells of the symbol array at the start
+    std::uint64_t num_pairs = 0;        // pairs that ever had a posting list
+    std::uint64_t num_rounds = 0;       // rounds of the batched loop, or merges of the sequential one
+    std::uint64_t num_rebuilds = 0;
+    double setup_seconds = 0;
+    double loop_seconds = 0;
+};
+
+// `given` are merges applied to the words first (to go on from an existing tokenizer); they are not in the result.
+// Throws Cancelled, std::bad_alloc, or std::overflow_error when a pair's count would pass 2^63 - 1.
+MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
+                      Monitor& monitor);
+
+}  // namespace gristmill

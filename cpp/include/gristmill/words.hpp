@@ -1,0 +1,27 @@
+// The word table: what `count` gives and `merge` takes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace gristmill {
+
+// Distinct pieces with their counts, in the order of their first occurrence in the corpus: the same table for every
+// thread count, chunk size and kernel.
+struct WordTable {
+    std::vector<std::uint8_t> bytes;     // all words, end to end
+    std::vector<std::uint64_t> offsets;  // word i is bytes[offsets[i], offsets[i + 1]); size() + 1 entries
+    std::vector<std::uint64_t> counts;   // 64-bit: a common word in a terabyte passes 2^32
+    std::vector<std::uint64_t> firsts;   // corpus byte position of the first occurrence, strictly ascending
+    std::uint64_t source_bytes = 0;      // bytes of corpus behind the table
+
+    std::size_t size() const { return counts.size(); }
+    std::string_view word(std::size_t i) const {
+        return {reinterpret_cast<const char*>(bytes.data()) + offsets[i],
+                static_cast<std::size_t>(offsets[i + 1] - offsets[i])};
+    }
+};
+
+}  // namespace gristmill
