@@ -18,10 +18,22 @@ struct WordTable {
     std::uint64_t source_bytes = 0;      // bytes of corpus behind the table
 
     std::size_t size() const { return counts.size(); }
+    std::uint64_t total() const;  // pieces counted, wrapping beyond 2^64
     std::string_view word(std::size_t i) const {
         return {reinterpret_cast<const char*>(bytes.data()) + offsets[i],
                 static_cast<std::size_t>(offsets[i + 1] - offsets[i])};
     }
 };
+
+// A table from its parts, in any order. Throws std::invalid_argument when they do not fit together: offsets that do not
+// ascend from 0 to the size of the bytes, an empty or repeated word, a count of 0 or over 2^63 - 1, a repeated first
+// position.
+WordTable make_word_table(std::vector<std::uint8_t> bytes, std::vector<std::uint64_t> offsets,
+                          std::vector<std::uint64_t> counts, std::vector<std::uint64_t> firsts,
+                          std::uint64_t source_bytes);
+// The table of both corpora, `second` read after `first`. Throws std::overflow_error when a count would pass 2^63 - 1.
+WordTable join_word_tables(const WordTable& first, const WordTable& second);
+// The table without words counted fewer than `min_frequency` times.
+WordTable words_at_least(const WordTable& words, std::uint64_t min_frequency);
 
 }  // namespace gristmill

@@ -1,0 +1,101 @@
+# The verbs of the project. Each does all the set-up it needs: a fresh clone, Python >= 3.11 and a C++20 compiler are enough.
+#
+#   make quickstart   sample corpus -> tokenizer -> summary, in a virtual environment of its own
+#   make test         C++ tests, then Python tests
+#   make check        ruff, mypy, clang-format, stubs; C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make bench        the training benchmark against the rivals that pip can install
+#   make format       put Python and C++ sources into house style
+#   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
+#   make tsan         C++ tests under ThreadSanitizer
+#   make clean        remove what the verbs made
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+VENV ?= .venv
+JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+cpp_sources := $(shell find cpp bindings -name '*.[ch]pp' 2>/dev/null)
+python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -name py.typed)
+
+.PHONY: quickstart test test-cpp test-python check check-sanitized bench format aarch64 tsan clean
+
+quickstart: $(VENV)/.installed
+	@mkdir -p quickstart
+	$(BIN)/gristmill sample-corpus -o quickstart/stories.txt --size 50MB --seed 0 --overwrite
+	$(BIN)/gristmill train-tokenizer quickstart/stories.txt --vocab-size 8000 -o quickstart/tokenizer.json --overwrite --profile
+	$(BIN)/gristmill inspect quickstart/tokenizer.json
+
+test: test-cpp test-python
+
+test-cpp: $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON
+	$(BIN)/cmake --build build/tests -j $(JOBS)
+	$(BIN)/ctest --test-dir build/tests --output-on-failure
+
+test-python: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: $(VENV)/.installed-test $(VENV)/.installed-check check-sanitized
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest gristmill._core --allowlist tools/stubtest_allowlist.txt
+	$(BIN)/clang-format --dry-run --Werror $(cpp_sources)
+
+check-sanitized: $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=address,undefined
+	$(BIN)/cmake --build build/sanitized -j $(JOBS)
+	$(BIN)/ctest --test-dir build/sanitized --output-on-failure
+
+tsan: $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/tsan -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=thread
+	$(BIN)/cmake --build build/tsan -j $(JOBS)
+	$(BIN)/ctest --test-dir build/tsan --output-on-failure
+
+bench: $(VENV)/.installed
+	$(PIP) gigabpe gigatoken rustbpe tokenizers
+	$(BIN)/python benchmarks/bench_train.py
+
+format: $(VENV)/.installed-check
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(cpp_sources)
+
+aarch64: $(VENV)/.tools
+	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || tools/install_debian.sh g++-aarch64-linux-gnu qemu-user
+	$(BIN)/cmake -S . -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+		"-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu" \
+		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON
+	$(BIN)/cmake --build build/aarch64 -j $(JOBS)
+	$(BIN)/ctest --test-dir build/aarch64 --output-on-failure
+
+clean:
+	rm -rf build dist quickstart $(VENV)
+
+# The tools that build the package, at the versions of constraints.txt; the compiler is the one thing pip cannot bring.
+$(VENV)/.tools: constraints.txt
+	@[ -n "$(PYTHON)" ] || { echo "Gristmill needs Python 3.11 or newer; none was found. Install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@command -v $${CXX:-c++} >/dev/null || command -v g++ >/dev/null || tools/install_debian.sh g++
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || tools/install_debian.sh python3-venv
+	"$(PYTHON)" -m venv $(VENV)
+	$(PIP) pip
+	$(PIP) scikit-build-core nanobind cmake ninja
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(cpp_sources) $(python_sources)
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[test]'
+	@touch $@
+
+$(VENV)/.installed-check: $(VENV)/.tools pyproject.toml
+	$(PIP) ruff mypy clang-format
+	@touch $@

@@ -1,0 +1,104 @@
+// Boundary scan alone, one thread, text in memory: bench_pretokenize FILE PASSES PATTERN...
+//
+// Prints one line of JSON per pattern and kernel: seconds of every pass, number of pieces, and a checksum of the piece
+// ends, by which bench_pretokenize.py makes sure that all kernels found the same ones.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gristmill/pretokenize.hpp"
+
+namespace {
+
+using gristmill::BoundaryScanner;
+using gristmill::Kernel;
+using gristmill::Pattern;
+
+constexpr Kernel kKernels[] = {Kernel::scalar, Kernel::avx2, Kernel::avx512};
+
+std::vector<std::uint8_t> read_padded(const char* path) {
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    if (!file) throw std::runtime_error(std::string(path) + ": cannot be opened");
+    const auto size = static_cast<std::size_t>(file.tellg());
+    std::vector<std::uint8_t> text(size + gristmill::kTextPadding);
+    file.seekg(0);
+    if (!file.read(reinterpret_cast<char*>(text.data()), static_cast<std::streamsize>(size)))
+        throw std::runtime_error(std::string(path) + ": cannot be read");
+    return text;
+}
+
+struct Pieces {
+    std::uint64_t count = 0;
+    std::uint64_t checksum = 0;
+};
+
+// What a user of the ends does at the least: ask for each batch. The ends themselves stay in the first-level cache.
+std::uint64_t count_pieces(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t size) {
+    std::uint64_t count = 0;
+    scanner.start(text, size);
+    while (scanner.next()) count += scanner.size();
+    return count;
+}
+
+Pieces check_pieces(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t size) {
+    Pieces pieces;
+    scanner.start(text, size);
+    while (scanner.next()) {
+        pieces.count += scanner.size();
+        for (std::size_t i = 0; i < scanner.size(); ++i) {
+            const auto end = static_cast<std::uint64_t>(scanner.base() + scanner.ends()[i] - text);
+            pieces.checksum = (pieces.checksum ^ end) * 0x9E3779B97F4A7C15u;
+        }
+    }
+    return pieces;
+}
+
+double seconds_of_pass(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t size, std::uint64_t expected) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::uint64_t count = count_pieces(scanner, text, size);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    if (count != expected) throw std::runtime_error("two passes found different numbers of pieces");
+    return elapsed.count();
+}
+
+void bench(const std::string& pattern_name, Kernel kernel, const std::vector<std::uint8_t>& text, int num_passes) {
+    const auto pattern = gristmill::pattern_from_name(pattern_name);
+    if (!pattern) throw std::runtime_error(pattern_name + ": no such pattern");
+    const std::size_t size = text.size() - gristmill::kTextPadding;
+    const auto scanner = gristmill::make_scanner(*pattern, kernel);
+    const Pieces pieces = check_pieces(*scanner, text.data(), size);
+    const std::string kernel_name(gristmill::kernel_name(kernel));
+    std::printf(R"({"pattern": "%s", "kernel": "%s", "num_bytes": %zu, "num_pieces": %llu, "checksum": "%016llx", )",
+                pattern_name.c_str(), kernel_name.c_str(), size, static_cast<unsigned long long>(pieces.count),
+                static_cast<unsigned long long>(pieces.checksum));
+    std::printf(R"("seconds": [)");
+    for (int pass = 0; pass < num_passes; ++pass)
+        std::printf("%s%.6f", pass ? ", " : "", seconds_of_pass(*scanner, text.data(), size, pieces.count));
+    std::printf("]}\n");
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 4) {
+        std::fprintf(stderr, "usage: bench_pretokenize FILE PASSES PATTERN...\n");
+        return 2;
+    }
+    try {
+        const auto text = read_padded(argv[1]);
+        for (int i = 3; i < argc; ++i)
+            for (const Kernel kernel : kKernels)
+                if (gristmill::kernel_supported(kernel)) bench(argv[i], kernel, text, std::atoi(argv[2]));
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "bench_pretokenize: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,88 @@
+"""The systems that `bench_train.py` compares: one module each, all with the same small face.
+
+A module named after its system imports that system when it is imported (so that import time is never measured) and has
+
+    JOB            TrainJob, what `run` takes
+    DISTRIBUTION   its name for pip
+    FOLLOWS        which run of ours (text feed, tie-break) must give the same merges
+    THREADS        how the number of threads is set
+    TIMED          what lies between the two readings of the clock
+    SLOW           True when a round takes so long that fewer rounds are run
+    run(job)       trains; this alone is timed
+    describe(r)    the number of merges and their digest, from what `run` returned; not timed
+
+To add one: write the module, add its name to `SYSTEMS`.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEMS = ("gristmill", "gigabpe", "gigatoken", "rustbpe", "tokenizers")
+SPECIAL = "<|endoftext|>"
+GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+Merges = Iterable[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class Follows:
+    """Which run of gristmill has the same merges as a rival, and why it may need another one than the timed."""
+
+    tie_break: str = "huggingface"
+    feed: str = "documents"  # "lines": each line a text of its own, and the special token is text like any other
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """The same work for every system: `num_merges` merges of the gpt2 pattern on one file."""
+
+    path: str
+    num_merges: int
+    num_threads: int
+    num_byte_values: int  # distinct bytes in the file: what a trainer without the full byte alphabet starts from
+    tie_break: str = "huggingface"
+    feed: str = "documents"
+
+
+def merges_digest(merges: Merges) -> dict[str, object]:
+    """Return the number of merges and a digest that is equal only for the same merges in the same order.
+
+    >>> merges_digest([(b"a", b"b")])["num_merges"]
+    1
+    """
+    digest, num_merges = hashlib.sha256(), 0
+    for left, right in merges:
+        digest.update(b"%d:%b%d:%b" % (len(left), left, len(right), right))
+        num_merges += 1
+    return {"num_merges": num_merges, "digest": digest.hexdigest()}
+
+
+def byte_of_letter() -> dict[str, int]:
+    """Return the byte behind each letter of the byte-level alphabet in which Hugging Face writes tokens."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+
+
+def spelled_merges(merges: Iterable[tuple[str, str]]) -> Iterator[tuple[bytes, bytes]]:
+    """Return as bytes what is spelled in the byte-level alphabet.
+
+    >>> list(spelled_merges([("Ġ", "t")]))
+    [(b' ', b't')]
+    """
+    byte = byte_of_letter()
+    for left, right in merges:
+        yield bytes(byte[letter] for letter in left), bytes(byte[letter] for letter in right)
+
+
+def documents(path: str, *, block_bytes: int = 1 << 24) -> Iterator[str]:
+    """Yield the texts between special tokens, for systems that take documents and not files."""
+    separator, rest = SPECIAL.encode(), b""
+    with Path(path).open("rb") as file:
+        while block := file.read(block_bytes):
+            *whole, rest = (rest + block).split(separator)
+            for document in whole:
+                yield document.decode()
+    yield rest.decode()

@@ -1,0 +1,47 @@
+#include <thread>
+
+#include "bindings.hpp"
+
+namespace gristmill::bindings {
+
+std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+Pattern parse_pattern(const std::string& name) {
+    const std::optional<Pattern> pattern = pattern_from_name(name);
+    if (!pattern) throw nb::value_error(("no native pattern is called '" + name + "'").c_str());
+    return *pattern;
+}
+
+Kernel parse_kernel(const std::optional<std::string>& name) {
+    if (!name) return default_kernel();
+    const std::optional<Kernel> kernel = kernel_from_name(*name);
+    if (!kernel || !kernel_supported(*kernel)) {
+        throw nb::value_error(("kernel '" + *name + "' is unknown or not supported by this CPU").c_str());
+    }
+    return *kernel;
+}
+
+unsigned parse_threads(int num_threads) {
+    if (num_threads < 0) throw nb::value_error("num_threads must not be negative");
+    if (num_threads) return static_cast<unsigned>(num_threads);
+    return std::max(1u, std::thread::hardware_concurrency());
+}
+
+std::vector<std::string> parse_specials(const nb::sequence& specials) {
+    std::vector<std::string> result;
+    for (nb::handle item : specials) {
+        const std::string_view bytes = view(nb::cast<nb::bytes>(item));
+        if (bytes.empty()) throw nb::value_error("a special token must not be empty");
+        result.emplace_back(bytes);
+    }
+    return result;
+}
+
+std::vector<Merge> parse_merges(const InputMerges& merges) {
+    std::vector<Merge> result;
+    result.reserve(merges.shape(0));
+    for (std::size_t i = 0; i < merges.shape(0); ++i) result.emplace_back(merges(i, 0), merges(i, 1));
+    return result;
+}
+
+}  // namespace gristmill::bindings

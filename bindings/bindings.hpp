@@ -1,0 +1,78 @@
+// What the binding files share: the registration functions, and the way native work is watched from Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gristmill/merge.hpp"
+#include "gristmill/monitor.hpp"
+#include "gristmill/pretokenize.hpp"
+
+namespace nb = nanobind;
+
+namespace gristmill::bindings {
+
+void register_errors(nb::module_& m);
+void register_pretokenize(nb::module_& m);
+void register_words(nb::module_& m);
+void register_count(nb::module_& m);
+void register_merge(nb::module_& m);
+void register_encode(nb::module_& m);
+
+template <class T>
+using Array = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+template <class T>
+using InputArray = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using InputMerges = nb::ndarray<const std::uint32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
+
+// A numpy array that takes over `values`.
+template <class T>
+Array<T> to_array(std::vector<T> values) {
+    auto* owned = new std::vector<T>(std::move(values));
+    nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return Array<T>(owned->data(), {owned->size()}, owner);
+}
+
+Pattern parse_pattern(const std::string& name);
+Kernel parse_kernel(const std::optional<std::string>& name);
+unsigned parse_threads(int num_threads);
+std::vector<std::string> parse_specials(const nb::sequence& specials);
+std::vector<Merge> parse_merges(const InputMerges& merges);
+std::string_view view(const nb::bytes& bytes);
+
+// Runs `work` on a thread of its own with the GIL released, while this one answers signals and reports progress some
+// ten times a second. What the callback or a signal handler raises cancels the work and is raised again.
+class Watch {
+  public:
+    explicit Watch(nb::object on_progress) : on_progress_(std::move(on_progress)) {}
+    Monitor& monitor() { return monitor_; }
+
+    template <class Work>
+    auto run(Work&& work) {
+        using Result = decltype(work());
+        if constexpr (std::is_void_v<Result>) {
+            run_erased([](void* w) { (*static_cast<std::remove_reference_t<Work>*>(w))(); }, &work);
+        } else {
+            std::optional<Result> result;
+            auto store = [&] { result.emplace(work()); };
+            run_erased([](void* s) { (*static_cast<decltype(store)*>(s))(); }, &store);
+            return std::move(*result);
+        }
+    }
+
+  private:
+    void run_erased(void (*call)(void*), void* work);
+    void report();
+
+    Monitor monitor_;
+    nb::object on_progress_;
+};
+
+}  // namespace gristmill::bindings

@@ -1,0 +1,38 @@
+// Native exceptions become Python's: OSError with errno and path, and the classes of gristmill.errors.
+#include <cerrno>
+#include <system_error>
+
+#include "bindings.hpp"
+#include "gristmill/count.hpp"
+
+namespace gristmill::bindings {
+namespace {
+
+void raise_ours(const char* name, const char* message) {
+    const nb::object type = nb::module_::import_("gristmill.errors").attr(name);
+    PyErr_SetString(type.ptr(), message);
+}
+
+void translate(const std::exception_ptr& pointer, void*) {
+    try {
+        std::rethrow_exception(pointer);
+    } catch (const InputChanged& e) {
+        raise_ours("InputChangedError", e.what());
+    } catch (const MemoryLimitExceeded& e) {
+        raise_ours("MemoryLimitError", e.what());
+    } catch (const FileError& e) {
+        errno = e.code;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, e.path.c_str());
+    } catch (const std::overflow_error& e) {
+        PyErr_SetString(PyExc_OverflowError, e.what());
+    } catch (const std::system_error& e) {
+        errno = e.code().value();
+        PyErr_SetFromErrno(PyExc_OSError);
+    }
+}
+
+}  // namespace
+
+void register_errors(nb::module_&) { nb::register_exception_translator(translate); }
+
+}  // namespace gristmill::bindings

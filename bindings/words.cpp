@@ -1,0 +1,44 @@
+#include "gristmill/words.hpp"
+
+#include "bindings.hpp"
+
+namespace gristmill::bindings {
+namespace {
+
+template <class T>
+std::vector<T> copied(const InputArray<T>& array) {
+    return std::vector<T>(array.data(), array.data() + array.size());
+}
+
+WordTable from_arrays(const InputArray<std::uint8_t>& data, const InputArray<std::uint64_t>& offsets,
+                      const InputArray<std::uint64_t>& counts, const InputArray<std::uint64_t>& firsts,
+                      std::uint64_t source_bytes) {
+    return make_word_table(copied(data), copied(offsets), copied(counts), copied(firsts), source_bytes);
+}
+
+// A view that keeps the table alive; tables never change.
+template <class T>
+nb::ndarray<nb::numpy, const T, nb::ndim<1>> view_of(nb::handle self, const std::vector<T>& values) {
+    return nb::ndarray<nb::numpy, const T, nb::ndim<1>>(values.data(), {values.size()}, self);
+}
+
+const WordTable& table_of(nb::handle self) { return *nb::inst_ptr<WordTable>(self); }
+
+}  // namespace
+
+void register_words(nb::module_& m) {
+    using namespace nb::literals;
+    nb::class_<WordTable>(m, "WordTable")
+        .def_static("from_arrays", &from_arrays, "data"_a, "offsets"_a, "counts"_a, "firsts"_a, "source_bytes"_a)
+        .def("__len__", &WordTable::size)
+        .def_prop_ro("total", &WordTable::total)
+        .def_ro("source_bytes", &WordTable::source_bytes)
+        .def_prop_ro("data", [](nb::handle self) { return view_of(self, table_of(self).bytes); })
+        .def_prop_ro("offsets", [](nb::handle self) { return view_of(self, table_of(self).offsets); })
+        .def_prop_ro("counts", [](nb::handle self) { return view_of(self, table_of(self).counts); })
+        .def_prop_ro("firsts", [](nb::handle self) { return view_of(self, table_of(self).firsts); })
+        .def("joined", &join_word_tables, "other"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("at_least", &words_at_least, "min_frequency"_a, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace gristmill::bindings

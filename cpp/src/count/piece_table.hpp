@@ -1,0 +1,142 @@
+// Counts pieces: one thread's private table, three open-addressed parts by piece length.
+//
+// Seven of eight pieces of English have at most 7 bytes: such a piece and its length fit one 64-bit key, so its entry
+// is 16 bytes and the whole hot set stays in the second-level cache. Up to 15 bytes take a 128-bit key; longer pieces a
+// 64-bit hash and their bytes in an arena. Nothing here depends on the instruction set.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "count/counted_word.hpp"
+#include "count/slots.hpp"
+
+namespace gristmill {
+
+inline constexpr std::size_t kShortBytes = 7;
+inline constexpr std::size_t kMediumBytes = 15;
+
+// Counts of 32 bits keep entries small; that one wraps is rare, noticed and noted.
+struct ShortEntry {
+    std::uint64_t key;  // bytes in text order from the lowest, length in the top byte; 0: the slot is free
+    std::uint32_t count;
+    std::uint32_t ordinal;  // index into the part's records
+};
+
+struct MediumEntry {
+    std::uint64_t low, high;  // likewise; the length in the top byte of `high`, so high == 0: free
+    std::uint32_t count;
+    std::uint32_t ordinal;
+};
+
+struct LongEntry {
+    std::uint64_t hash;  // 0: free
+    std::uint32_t count;
+    std::uint32_t ordinal;
+};
+
+inline bool is_free(const ShortEntry& entry) { return entry.key == 0; }
+inline bool is_free(const MediumEntry& entry) { return entry.high == 0; }
+inline bool is_free(const LongEntry& entry) { return entry.hash == 0; }
+
+// What of a word a hit need not touch. As in CountedWord, but `low` of a long word is its offset in the arena.
+struct Record {
+    std::uint64_t low, high, first;
+
+    CountedWord with_count(std::uint64_t count, const std::uint8_t* arena) const {
+        CountedWord word{low, high, count, first};
+        if (word.is_long()) word.set_long_bytes(arena + low);
+        return word;
+    }
+};
+
+template <class Entry>
+struct Part {
+    explicit Part(unsigned bits) : slots(bits) {}
+
+    Slots<Entry> slots;
+    std::vector<Record> records;  // by ordinal, and so in the order of first occurrence: a sorted run as it stands
+    std::vector<std::uint32_t> carries;  // an ordinal for each time its 32-bit count wrapped
+
+    void insert(std::size_t slot, Entry entry, const Record& record) {
+        entry.count = 1;
+        entry.ordinal = static_cast<std::uint32_t>(records.size());
+        slots[slot] = entry;
+        slots.count_insertion();
+        records.push_back(record);
+    }
+    void count_hit(std::size_t slot) {
+        if (++slots[slot].count == 0) carries.push_back(slots[slot].ordinal);
+    }
+    std::vector<std::uint64_t> counts() const {
+        std::vector<std::uint64_t> result(records.size());
+        for (std::size_t slot = 0; slot < slots.capacity(); ++slot) {
+            if (!is_free(slots[slot])) result[slots[slot].ordinal] = slots[slot].count;
+        }
+        for (const std::uint32_t ordinal : carries) result[ordinal] += std::uint64_t{1} << 32;
+        return result;
+    }
+    void clear() {
+        slots.clear();
+        records = {};
+        carries = {};
+    }
+    std::uint64_t memory_bytes() const { return slots.memory_bytes() + records.capacity() * sizeof(Record); }
+    // What growing would take beside it, if that is near: twice the old size while entries move over.
+    std::uint64_t growth_bytes(std::size_t soon) const {
+        return (slots.has_room(soon) ? 0 : 2 * slots.memory_bytes()) +
+               (records.size() + soon <= records.capacity() ? 0 : 2 * records.capacity() * sizeof(Record));
+    }
+};
+
+// Multipliers of the hashes. Random per run, so that no text can be made to collide; the words come out the same
+// whatever they are, because the joined table is ordered by first occurrence.
+struct HashSeed {
+    std::uint64_t a, b;
+    static HashSeed random();
+};
+
+class PieceTable {
+  public:
+    explicit PieceTable(HashSeed seed);
+
+    // Counts the pieces whose ends a BoundaryScanner delivered: the first from `begin` to base + ends[0], then each
+    // from one end to the next. `position` is the corpus position of `base`.
+    void count_batch(const std::uint8_t* begin, const std::uint8_t* base, const std::uint16_t* ends,
+                     std::size_t num_ends, std::uint64_t position);
+    // One piece; 16 bytes behind its start are readable.
+    void count_piece(const std::uint8_t* piece, std::size_t size, std::uint64_t position);
+
+    std::size_t size() const { return short_.records.size() + medium_.records.size() + long_.records.size(); }
+    std::uint64_t memory_bytes() const;
+    // What memory_bytes() would peak at if the part that is fullest grew now.
+    std::uint64_t memory_bytes_after_growth() const;
+    void clear();
+
+    const Part<ShortEntry>& short_part() const { return short_; }
+    const Part<MediumEntry>& medium_part() const { return medium_; }
+    const Part<LongEntry>& long_part() const { return long_; }
+    const std::uint8_t* arena() const { return arena_.data(); }
+
+    // 64 bits whose high ones choose the slot: tables of one seed hold a word at the same fraction of their length.
+    std::uint64_t hash(const ShortEntry& entry) const { return entry.key * seed_.a; }
+    std::uint64_t hash(const MediumEntry& entry) const { return entry.low * seed_.a + entry.high * seed_.b; }
+    std::uint64_t hash(const LongEntry& entry) const { return entry.hash; }
+
+  private:
+    void count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t from, std::size_t to,
+                     std::uint64_t position);
+    void add_short(std::uint64_t key, std::size_t slot, std::uint64_t first);
+    void add_medium(const std::uint8_t* piece, std::size_t size, std::uint64_t first);
+    void add_long(const std::uint8_t* piece, std::size_t size, std::uint64_t first);
+    void reserve_group(std::size_t num_pieces);
+    std::uint64_t hash_long(const std::uint8_t* piece, std::size_t size) const;
+
+    HashSeed seed_;
+    Part<ShortEntry> short_;
+    Part<MediumEntry> medium_;
+    Part<LongEntry> long_;
+    std::vector<std::uint8_t> arena_;  // bytes of long words
+};
+
+}  // namespace gristmill

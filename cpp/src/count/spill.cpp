@@ -1,0 +1,206 @@
+#include "count/spill.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <queue>
+#include <utility>
+
+#include "count/run_file.hpp"
+#include "gristmill/count.hpp"
+
+namespace gristmill {
+namespace {
+
+constexpr std::size_t kMaxFanIn =
+    128;  // more runs than this are merged in several passes: each open run holds a buffer
+constexpr std::size_t kReadBuffer = 64 << 10;
+
+bool by_word(const CountedWord& a, const CountedWord& b) { return a.compare(b) < 0; }
+bool by_first(const CountedWord& a, const CountedWord& b) { return a.first < b.first; }
+
+// Calls visit(word) for the words of all runs in order.
+template <class Less, class Visit>
+void merge_runs(const std::vector<std::string>& paths, const Less& less, Monitor& monitor, const Visit& visit) {
+    std::vector<std::unique_ptr<RunReader>> readers;
+    const auto later = [&](RunReader* a, RunReader* b) { return less(b->word(), a->word()); };
+    std::priority_queue<RunReader*, std::vector<RunReader*>, decltype(later)> queue(later);
+    for (const std::string& path : paths) {
+        readers.push_back(std::make_unique<RunReader>(path, kReadBuffer));
+        if (readers.back()->next()) queue.push(readers.back().get());
+    }
+    for (std::size_t visited = 0; !queue.empty(); ++visited) {
+        if (visited % 65536 == 0) monitor.check();
+        RunReader* reader = queue.top();
+        queue.pop();
+        visit(reader->word());
+        if (reader->next()) queue.push(reader);
+    }
+}
+
+// Adds up neighbours that are the same word; a long word's bytes are copied, since its reader moves on.
+class Summing {
+  public:
+    template <class Emit>
+    void add(const CountedWord& word, const Emit& emit) {
+        if (has_word_ && word_.compare(word) == 0) return word_.add(word);
+        flush(emit);
+        word_ = word;
+        has_word_ = true;
+        if (word.is_long()) {
+            bytes_.assign(word.long_bytes(), word.long_bytes() + word.size());
+            word_.set_long_bytes(bytes_.data());
+        }
+    }
+    template <class Emit>
+    void flush(const Emit& emit) {
+        if (has_word_) emit(word_);
+        has_word_ = false;
+    }
+
+  private:
+    bool has_word_ = false;
+    CountedWord word_{};
+    std::vector<std::uint8_t> bytes_;
+};
+
+// Words gathered up to a size, to be sorted and written as a run.
+class RunBuilder {
+  public:
+    void add(const CountedWord& word) {
+        words_.push_back(word);
+        if (!word.is_long()) return;
+        words_.back().low = bytes_.size();  // an offset until sort(): the bytes may still move
+        bytes_.insert(bytes_.end(), word.long_bytes(), word.long_bytes() + word.size());
+    }
+    bool empty() const { return words_.empty(); }
+    std::uint64_t memory_bytes() const { return words_.size() * sizeof(CountedWord) + bytes_.size(); }
+    void write_sorted_by_first(const std::string& path) {
+        for (CountedWord& word : words_) {
+            if (word.is_long()) word.set_long_bytes(bytes_.data() + word.low);
+        }
+        std::sort(words_.begin(), words_.end(), by_first);
+        RunWriter writer(path);
+        for (const CountedWord& word : words_) writer.write(word);
+        writer.finish();
+        words_.clear();
+        bytes_.clear();
+    }
+
+  private:
+    std::vector<CountedWord> words_;
+    std::vector<std::uint8_t> bytes_;
+};
+
+}  // namespace
+
+Spill::~Spill() { remove_runs(runs_); }
+
+void Spill::remove_runs(std::vector<std::string>& paths) {
+    for (const std::string& path : paths) ::unlink(path.c_str());
+    paths.clear();
+}
+
+std::string Spill::new_path() {
+    const std::lock_guard lock(mutex_);
+    std::string path = folder_ + "/run-" + std::to_string(next_name_++);
+    runs_.push_back(path);  // before it exists: whatever happens, the destructor removes it
+    return path;
+}
+
+void Spill::write_run(PieceTable& table) {
+    std::vector<CountedWord> words;
+    words.reserve(table.size());
+    const auto take = [&](const auto& part) {
+        const std::vector<std::uint64_t> counts = part.counts();
+        for (std::size_t i = 0; i < counts.size(); ++i)
+            words.push_back(part.records[i].with_count(counts[i], table.arena()));
+    };
+    take(table.short_part());
+    take(table.medium_part());
+    take(table.long_part());
+    std::sort(words.begin(), words.end(), by_word);
+    RunWriter writer(new_path());
+    for (const CountedWord& word : words) writer.write(word);
+    writer.finish();
+    table.clear();
+    const std::lock_guard lock(mutex_);
+    ++num_written_;
+}
+
+WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
+    std::vector<std::string> runs = std::exchange(runs_, {});
+    struct Remover {
+        std::vector<std::string>& paths;
+        Spill& spill;
+        ~Remover() { spill.remove_runs(paths); }
+    } remover{runs, *this};
+
+    while (runs.size() > kMaxFanIn) {
+        std::vector<std::string> some(runs.begin(), runs.begin() + kMaxFanIn);
+        runs.push_back(folder_ + "/run-" + std::to_string(next_name_++));
+        RunWriter writer(runs.back());
+        Summing summing;
+        const auto write = [&](const CountedWord& word) { writer.write(word); };
+        merge_runs(some, by_word, monitor, [&](const CountedWord& word) { summing.add(word, write); });
+        summing.flush(write);
+        writer.finish();
+        runs.erase(runs.begin(), runs.begin() + kMaxFanIn);
+        remove_runs(some);
+    }
+
+    // The words to keep go into runs sorted by first occurrence, each as large as the memory allows.
+    std::uint64_t kept_words = 0, kept_bytes = 0;
+    num_words = 0;
+    RunBuilder builder;
+    const auto keep = [&](const CountedWord& word) {
+        ++num_words;
+        if (word.count < min_frequency) return;
+        ++kept_words;
+        kept_bytes += word.size();
+        builder.add(word);
+        if (2 * builder.memory_bytes() > memory_limit_ / 2) builder.write_sorted_by_first(new_path());
+    };
+    Summing summing;
+    merge_runs(runs, by_word, monitor, [&](const CountedWord& word) { summing.add(word, keep); });
+    summing.flush(keep);
+    if (!builder.empty()) builder.write_sorted_by_first(new_path());
+    builder = {};
+    remove_runs(runs);
+
+    const std::uint64_t result_bytes = kept_bytes + kept_words * 3 * sizeof(std::uint64_t);
+    if (result_bytes > memory_limit_) {
+        throw MemoryLimitExceeded("the table of " + std::to_string(kept_words) + " words takes " +
+                                  std::to_string(result_bytes) +
+                                  " bytes, more than memory_limit=" + std::to_string(memory_limit_) +
+                                  ". Pass a larger memory_limit, or a larger min_frequency to keep fewer words.");
+    }
+    WordTable result;
+    result.bytes.reserve(kept_bytes);
+    result.offsets.reserve(kept_words + 1);
+    result.counts.reserve(kept_words);
+    result.firsts.reserve(kept_words);
+    runs = std::exchange(runs_, {});
+    while (runs.size() > kMaxFanIn) {
+        std::vector<std::string> some(runs.begin(), runs.begin() + kMaxFanIn);
+        runs.push_back(folder_ + "/run-" + std::to_string(next_name_++));
+        RunWriter writer(runs.back());
+        merge_runs(some, by_first, monitor, [&](const CountedWord& word) { writer.write(word); });
+        writer.finish();
+        runs.erase(runs.begin(), runs.begin() + kMaxFanIn);
+        remove_runs(some);
+    }
+    merge_runs(runs, by_first, monitor, [&](const CountedWord& word) {
+        result.offsets.push_back(result.bytes.size());
+        result.counts.push_back(word.count);
+        result.firsts.push_back(word.first);
+        result.bytes.resize(result.bytes.size() + word.size());
+        word.copy_bytes(result.bytes.data() + result.offsets.back());
+    });
+    result.offsets.push_back(result.bytes.size());
+    return result;
+}
+
+}  // namespace gristmill

@@ -1,0 +1,108 @@
+#include "gristmill/words.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <unordered_map>
+
+namespace gristmill {
+namespace {
+
+void append(WordTable& table, std::string_view word, std::uint64_t count, std::uint64_t first) {
+    table.bytes.insert(table.bytes.end(), word.begin(), word.end());
+    table.offsets.push_back(table.bytes.size());
+    table.counts.push_back(count);
+    table.firsts.push_back(first);
+}
+
+void check_parts(const WordTable& table) {
+    const std::size_t size = table.size();
+    if (table.offsets.size() != size + 1 || table.firsts.size() != size) {
+        throw std::invalid_argument("words: " + std::to_string(size) + " counts need " + std::to_string(size + 1) +
+                                    " offsets and " + std::to_string(size) + " first positions");
+    }
+    if (table.offsets.front() != 0 || table.offsets.back() != table.bytes.size()) {
+        throw std::invalid_argument("words: offsets must run from 0 to the number of bytes");
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+        if (table.offsets[i] >= table.offsets[i + 1]) {
+            throw std::invalid_argument("words: word " + std::to_string(i) + " is empty or its offsets descend");
+        }
+        if (table.counts[i] == 0 || table.counts[i] >> 63) {
+            throw std::invalid_argument("words: word " + std::to_string(i) + " has the count " +
+                                        std::to_string(table.counts[i]) + "; counts are 1 to 2^63 - 1");
+        }
+    }
+}
+
+WordTable sorted_by_first(const WordTable& table) {
+    std::vector<std::size_t> order(table.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return table.firsts[a] < table.firsts[b]; });
+    WordTable result;
+    result.offsets.push_back(0);
+    result.source_bytes = table.source_bytes;
+    for (const std::size_t i : order) append(result, table.word(i), table.counts[i], table.firsts[i]);
+    return result;
+}
+
+}  // namespace
+
+std::uint64_t WordTable::total() const { return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}); }
+
+WordTable make_word_table(std::vector<std::uint8_t> bytes, std::vector<std::uint64_t> offsets,
+                          std::vector<std::uint64_t> counts, std::vector<std::uint64_t> firsts,
+                          std::uint64_t source_bytes) {
+    WordTable table{std::move(bytes), std::move(offsets), std::move(counts), std::move(firsts), source_bytes};
+    check_parts(table);
+    std::unordered_map<std::string_view, std::size_t> seen;
+    seen.reserve(table.size());
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        const auto [at, is_new] = seen.emplace(table.word(i), i);
+        if (!is_new) {
+            throw std::invalid_argument("words: words " + std::to_string(at->second) + " and " + std::to_string(i) +
+                                        " are the same");
+        }
+    }
+    if (!std::is_sorted(table.firsts.begin(), table.firsts.end())) table = sorted_by_first(table);
+    if (std::adjacent_find(table.firsts.begin(), table.firsts.end()) != table.firsts.end()) {
+        throw std::invalid_argument("words: two words have the same first position");
+    }
+    return table;
+}
+
+// Words of `first` keep their order and place; those only in `second` follow, since every position there comes later.
+WordTable join_word_tables(const WordTable& first, const WordTable& second) {
+    WordTable result = first;
+    std::unordered_map<std::string_view, std::size_t> place;
+    place.reserve(first.size());
+    for (std::size_t i = 0; i < first.size(); ++i) place.emplace(first.word(i), i);
+    // Positions of `first` may pass its source_bytes when it was made from counts, not text.
+    const std::uint64_t start = std::max(first.source_bytes, first.firsts.empty() ? 0 : first.firsts.back() + 1);
+    for (std::size_t i = 0; i < second.size(); ++i) {
+        const auto found = place.find(second.word(i));
+        if (found == place.end()) {
+            append(result, second.word(i), second.counts[i], start + second.firsts[i]);
+            continue;
+        }
+        std::uint64_t& count = result.counts[found->second];
+        if (__builtin_add_overflow(count, second.counts[i], &count) || count >> 63) {
+            throw std::overflow_error("a word of the joined tables occurs more than 2^63 - 1 times");
+        }
+    }
+    result.source_bytes = first.source_bytes + second.source_bytes;
+    return result;
+}
+
+WordTable words_at_least(const WordTable& words, std::uint64_t min_frequency) {
+    WordTable result;
+    result.offsets.push_back(0);
+    result.source_bytes = words.source_bytes;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (words.counts[i] >= min_frequency) append(result, words.word(i), words.counts[i], words.firsts[i]);
+    }
+    return result;
+}
+
+}  // namespace gristmill

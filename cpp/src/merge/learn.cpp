@@ -1,0 +1,49 @@
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "merge/loops.hpp"
+
+namespace gristmill {
+namespace merge {
+namespace {
+
+template <class Symbol>
+MergeRun learn_with(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
+                    const Tuning& tuning, Id max_ids, Monitor& monitor) {
+    Crew crew(options.num_threads);
+    Training<Symbol> training{options, monitor, crew};
+    const std::uint64_t rank = std::uint64_t{options.num_merges} + given.size();
+    auto layout = lay_out<Symbol>(
+        words, {.max_ids = max_ids, .rank = rank, .with_origins = options.tie_break == TieBreak::first_seen}, crew, monitor);
+    training.array = std::move(layout.array);
+    training.run.num_symbols = training.array.num_symbols;
+    training.threshold = std::max<std::uint64_t>(tuning.initial_threshold ? tuning.initial_threshold : layout.count_at_rank, 1);
+    apply_given(given, training.tokens, training.array, crew, monitor);
+    learn_sequentially(training);
+    training.end_loop();
+    return std::move(training.run);
+}
+
+}  // namespace
+
+MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
+                      const Tuning& tuning, Monitor& monitor) {
+    monitor.begin(Stage::setup, words.bytes.size());
+    const std::uint64_t max_ids = std::uint64_t{256} + given.size() + options.num_merges;
+    if (max_ids > UINT32_MAX - 2)
+        throw std::length_error(std::to_string(max_ids) + " ids are too many: the merge stage takes fewer than 2^32 - 2");
+    // Two more symbols than ids: the sentinel and the hole.
+    if (max_ids <= 65534 && !tuning.wide_symbols)
+        return learn_with<std::uint16_t>(words, given, options, tuning, static_cast<Id>(max_ids), monitor);
+    return learn_with<std::uint32_t>(words, given, options, tuning, static_cast<Id>(max_ids), monitor);
+}
+
+}  // namespace merge
+
+MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
+                      Monitor& monitor) {
+    return merge::learn_merges(words, given, options, merge::Tuning{}, monitor);
+}
+
+}  // namespace gristmill

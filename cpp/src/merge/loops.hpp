@@ -1,0 +1,63 @@
+// The two loops behind learn_merges() and what they share.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "gristmill/merge.hpp"
+#include "merge/crew.hpp"
+#include "merge/pair_scan.hpp"
+#include "merge/pair_table.hpp"
+#include "merge/queue.hpp"
+#include "merge/symbols.hpp"
+#include "merge/tokens.hpp"
+
+namespace gristmill::merge {
+
+// For tests. Zero means: choose. None of these changes the merges, only the way to them.
+struct Tuning {
+    std::uint64_t initial_threshold = 0;
+    bool wide_symbols = false;  // 32-bit symbols even where 16 would do
+};
+
+MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
+                      const Tuning& tuning, Monitor& monitor);
+
+// What a loop starts from: the words laid out, `given` applied.
+template <class Symbol>
+struct Training {
+    using Clock = std::chrono::steady_clock;
+
+    const MergeOptions& options;
+    Monitor& monitor;
+    Crew& crew;
+    Tokens tokens{};
+    SymbolArray<Symbol> array{};
+    std::uint64_t threshold = 1;  // of the counts worth a posting list: a guess, 1 is always safe
+    MergeRun run{};
+
+    void begin_loop() {
+        run.setup_seconds = seconds_since_mark();
+        monitor.begin(Stage::merge, options.num_merges);
+    }
+    void end_loop() { run.loop_seconds = seconds_since_mark(); }
+
+    Clock::time_point mark = Clock::now();
+    double seconds_since_mark() {
+        const Clock::time_point now = Clock::now();
+        return std::chrono::duration<double>(now - std::exchange(mark, now)).count();
+    }
+};
+
+// Applies merges to the words as laid out, in order, and adds their tokens. Throws std::invalid_argument for a merge of
+// ids that do not exist yet.
+template <class Symbol>
+void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew, Monitor& monitor);
+
+// One merge at a time; set-up and rebuilds on all threads.
+template <class Symbol>
+void learn_sequentially(Training<Symbol>& training);
+
+}  // namespace gristmill::merge

@@ -1,0 +1,85 @@
+// Counting all pairs of the symbol array at once, and making the posting lists of those worth keeping.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gristmill/monitor.hpp"
+#include "merge/crew.hpp"
+#include "merge/pair_table.hpp"
+#include "merge/postings.hpp"
+#include "merge/symbols.hpp"
+#include "merge/tokens.hpp"
+
+namespace gristmill::merge {
+
+// Calls visit(left, right, position of left, weight) for every adjacent pair of the strip, in order.
+template <class Symbol, class Visit>
+void for_each_adjacent(const SymbolArray<Symbol>& array, const typename SymbolArray<Symbol>::Strip& strip,
+                       const Tokens& tokens, Monitor& monitor, Visit visit) {
+    const Symbol* cells = array.cells.data();
+    std::uint64_t next_check = strip.begin;
+    for (std::uint64_t p = strip.begin; p < strip.end;) {
+        if (cells[p] == array.sentinel) {
+            ++p;
+            continue;
+        }
+        if (p >= next_check) {
+            monitor.check();
+            next_check = p + 65536;
+        }
+        const std::uint64_t weight = array.weight(static_cast<Position>(p));
+        for (Symbol left = cells[p];;) {
+            const std::uint64_t next = p + tokens.length(left);
+            const Symbol right = cells[next];
+            if (right == array.sentinel) {
+                p = next + 1;
+                break;
+            }
+            visit(left, right, static_cast<Position>(p), weight);
+            left = right;
+            p = next;
+        }
+    }
+}
+
+// The posting lists of some strips, by the pair's number in the PairTable.
+struct PostingStore {
+    PostingPool pool;
+    std::vector<PostingList> lists;
+
+    Position* make(std::uint32_t pair, std::uint32_t num) {
+        if (pair >= lists.size()) lists.resize(pair + 1);
+        lists[pair] = {pool.allocate(num), num};
+        return lists[pair].data;
+    }
+    void drop(std::uint32_t pair) {
+        if (pair >= lists.size() || !lists[pair].data) return;
+        pool.recycle(lists[pair].data, lists[pair].num);
+        lists[pair] = {};
+    }
+    void clear() {
+        pool.clear();
+        lists.clear();
+    }
+};
+
+// What makes a pair worth a place in the table.
+struct Admission {
+    std::uint64_t threshold = 1;        // the least count
+    std::uint32_t max_token_bytes = 0;  // 0: no bound
+
+    bool admits(std::uint64_t count, std::uint64_t token_bytes) const {
+        return count >= threshold && (!max_token_bytes || token_bytes <= max_token_bytes);
+    }
+};
+
+// Fills the empty `table` with every admitted pair and the empty stores with their postings, ascending in each word. Either one
+// store takes the postings of all strips, or there is one a strip. Throws std::overflow_error when the count of a pair passes
+// 2^63 - 1.
+template <class Symbol>
+void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, PairTable& table,
+                std::span<PostingStore> stores, Crew& crew, Monitor& monitor);
+
+}  // namespace gristmill::merge

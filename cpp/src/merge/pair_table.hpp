@@ -1,0 +1,86 @@
+// The pairs that can still be chosen, with their exact counts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gristmill/merge.hpp"
+
+namespace gristmill::merge {
+
+inline constexpr std::uint32_t kNoPair = 0xFFFFFFFF;
+
+inline std::uint64_t pair_hash(Id left, Id right) {
+    const std::uint64_t key = (std::uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15;
+    return (key ^ key >> 32) * 0xD6E8FEB86659FD93;
+}
+
+// Invariant: `count` is the exact weighted number of occurrences of the pair in the symbol array, for every pair in the
+// table. A pair comes into being whole, in the merge that makes its younger symbol, and its count only falls afterwards;
+// so a pair born below the threshold is not entered at all, and a missing pair means: below the threshold, for good.
+class PairTable {
+  public:
+    struct Pair {
+        Id left, right;
+        std::uint64_t count;
+        std::uint32_t next;  // the queue's link
+    };
+
+    PairTable() { clear(); }
+
+    Pair& operator[](std::uint32_t pair) { return pairs_[pair]; }
+    const Pair& operator[](std::uint32_t pair) const { return pairs_[pair]; }
+    std::uint32_t size() const { return static_cast<std::uint32_t>(pairs_.size()); }
+
+    void clear() {
+        pairs_.clear();
+        slots_.assign(1024, Slot{0, kNoPair});
+    }
+
+    std::uint32_t find(Id left, Id right) const {
+        const std::uint64_t hash = pair_hash(left, right);
+        for (std::size_t i = home(hash);; i = (i + 1) & (slots_.size() - 1)) {
+            const Slot slot = slots_[i];
+            if (slot.pair == kNoPair) return kNoPair;
+            if (slot.tag == tag(hash) && pairs_[slot.pair].left == left && pairs_[slot.pair].right == right)
+                return slot.pair;
+        }
+    }
+
+    // The pair must not be there yet.
+    std::uint32_t insert(Id left, Id right, std::uint64_t count) {
+        if (2 * (pairs_.size() + 1) > slots_.size()) grow();
+        const std::uint32_t pair = size();
+        pairs_.push_back({left, right, count, 0});
+        enter(pair);
+        return pair;
+    }
+
+    void prefetch(Id left, Id right) const { __builtin_prefetch(&slots_[home(pair_hash(left, right))]); }
+
+  private:
+    // The tag settles nearly every miss without touching the pair: three of four look-ups are for pairs not kept.
+    struct Slot {
+        std::uint32_t tag, pair;
+    };
+
+    static std::uint32_t tag(std::uint64_t hash) { return static_cast<std::uint32_t>(hash); }
+    std::size_t home(std::uint64_t hash) const { return (hash >> 32) & (slots_.size() - 1); }
+
+    void enter(std::uint32_t pair) {
+        const std::uint64_t hash = pair_hash(pairs_[pair].left, pairs_[pair].right);
+        std::size_t i = home(hash);
+        while (slots_[i].pair != kNoPair) i = (i + 1) & (slots_.size() - 1);
+        slots_[i] = {tag(hash), pair};
+    }
+
+    void grow() {
+        slots_.assign(slots_.size() * 4, Slot{0, kNoPair});
+        for (std::uint32_t pair = 0; pair < size(); ++pair) enter(pair);
+    }
+
+    std::vector<Pair> pairs_;
+    std::vector<Slot> slots_;
+};
+
+}  // namespace gristmill::merge

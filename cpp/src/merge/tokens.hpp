@@ -1,0 +1,115 @@
+// The tokens made so far, and which of two pairs with equal counts goes first.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gristmill/merge.hpp"
+
+namespace gristmill::merge {
+
+// Training never makes the same byte string twice: where two spans with equal bytes have had no merge across their ends,
+// each is segmented as the span standing alone would be, hence alike; so when a merge makes t from (a, b), every span that
+// can still become t is at that moment (a, b) and becomes t with it. Ids and byte strings are therefore interchangeable. Foreign
+// `given` merges may make one string twice: ids, which every rule here falls back on, stay well defined.
+class Tokens {
+  public:
+    Tokens() {
+        for (unsigned byte = 0; byte < 256; ++byte) {
+            const char text = static_cast<char>(byte);
+            push({&text, 1});
+        }
+    }
+
+    Id size() const { return static_cast<Id>(lengths_.size()); }
+    std::uint32_t length(Id id) const { return lengths_[id]; }
+    std::string_view bytes(Id id) const { return {arena_.data() + offsets_[id], lengths_[id]}; }
+    // The first eight bytes as a big-endian number: decides most comparisons of bytes.
+    std::uint64_t prefix(Id id) const { return prefixes_[id]; }
+
+    Id add(Id left, Id right) {
+        if (left >= size() || right >= size())
+            throw std::invalid_argument("given merge (" + std::to_string(left) + ", " + std::to_string(right) +
+                                        ") uses an id that no earlier merge made: ids must be below " +
+                                        std::to_string(size()) + " here");
+        std::string text(bytes(left));
+        text += bytes(right);
+        if (text.size() > UINT32_MAX / 2) throw std::length_error("a token would be longer than 2^31 bytes");
+        push(text);
+        return size() - 1;
+    }
+
+  private:
+    void push(std::string_view text) {
+        offsets_.push_back(arena_.size());
+        lengths_.push_back(static_cast<std::uint32_t>(text.size()));
+        std::uint64_t prefix = 0;
+        for (std::size_t i = 0; i < 8; ++i) prefix = prefix << 8 | (i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0);
+        prefixes_.push_back(prefix);
+        arena_.insert(arena_.end(), text.begin(), text.end());
+    }
+
+    std::vector<char> arena_;
+    std::vector<std::uint64_t> offsets_;
+    std::vector<std::uint32_t> lengths_;
+    std::vector<std::uint64_t> prefixes_;
+};
+
+// Hugging Face numbers the bytes in the order of the characters that stand for them in its byte-level alphabet: first
+// the printable ones, which stand for themselves, then the rest.
+inline std::array<std::uint8_t, 256> huggingface_ranks() {
+    std::array<std::uint8_t, 256> ranks{};
+    unsigned next = 0;
+    const auto printable = [](unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
+    for (const bool wanted : {true, false})
+        for (unsigned byte = 0; byte < 256; ++byte)
+            if (printable(byte) == wanted) ranks[byte] = static_cast<std::uint8_t>(next++);
+    return ranks;
+}
+
+// A pair as it was when it entered the queue; `key` orders equal counts, the greater first.
+struct Candidate {
+    std::uint64_t count;
+    std::uint64_t key;
+    std::uint32_t pair;
+};
+
+// The tie-break as a number, so that the queue compares numbers; only greatest_bytes ever has to look further.
+class Ranking {
+  public:
+    Ranking(TieBreak tie_break, const Tokens& tokens) : tie_break_(tie_break), tokens_(tokens), ranks_(huggingface_ranks()) {}
+
+    bool by_first_occurrence() const { return tie_break_ == TieBreak::first_seen; }
+
+    std::uint64_t key(Id left, Id right) const {
+        switch (tie_break_) {
+            case TieBreak::greatest_bytes: return tokens_.prefix(left);
+            case TieBreak::huggingface: return ~(std::uint64_t{rank(left)} << 32 | rank(right));
+            default: return ~(std::uint64_t{left} << 32 | right);
+        }
+    }
+
+    // Decides between pairs with equal counts and equal keys. Equal byte strings: the smaller ids, as a last resort.
+    bool before(Merge a, Merge b) const {
+        if (tie_break_ == TieBreak::greatest_bytes) {
+            if (const int order = tokens_.bytes(a.first).compare(tokens_.bytes(b.first))) return order > 0;
+            if (const int order = tokens_.bytes(a.second).compare(tokens_.bytes(b.second))) return order > 0;
+        }
+        return a < b;
+    }
+
+  private:
+    std::uint32_t rank(Id id) const { return id < 256 ? ranks_[id] : id; }
+
+    TieBreak tie_break_;
+    const Tokens& tokens_;
+    std::array<std::uint8_t, 256> ranks_;
+};
+
+}  // namespace gristmill::merge

@@ -1,0 +1,94 @@
+// The loop of a SIMD kernel, for any instruction set (block_classes.hpp) and any pattern (block_rules.hpp).
+#pragma once
+
+#include "pretokenize/block_classes.hpp"
+
+namespace gristmill {
+namespace {
+
+// The size in bytes of the contraction at p, or 0; three bytes behind p are readable.
+template <bool kIgnoreCase>
+inline unsigned contraction_at(const std::uint8_t* p) {
+    constexpr std::uint32_t kSingle = 1u << ('s' - 'a') | 1u << ('d' - 'a') | 1u << ('m' - 'a') | 1u << ('t' - 'a');
+    const unsigned exact = p[1] | p[2] << 8;
+    const unsigned pair = kIgnoreCase ? exact | 0x2020 : exact;  // only capitals become small letters by this
+    const unsigned letter = (pair & 0xFF) - 'a';
+    const unsigned single = letter < 26 ? kSingle >> letter & 1 : 0;
+    const bool twin = pair == ('l' | 'l' << 8) || pair == ('v' | 'e' << 8) || pair == ('r' | 'e' << 8) ||
+                      (kIgnoreCase && exact == 0xBFC5);  // U+017F, long s
+    return single ? 2 : twin ? 3 : 0;
+}
+
+// Joins each apostrophe that begins a piece with the contraction behind it. A contraction always ends a piece.
+template <class Rules>
+inline Mask join_contractions(const std::uint8_t* text, Mask apostrophes, Mask begins, Carry& carry) {
+    if (Rules::kContractions == Contractions::none) return begins;
+    begins = (begins & carry.keep_bits) | carry.set_bits;
+    carry.keep_bits = ~Mask{0};
+    carry.set_bits = 0;
+    for (Mask candidates = apostrophes & begins; candidates != 0; candidates &= candidates - 1) {
+        const unsigned i = __builtin_ctzll(candidates);
+        const unsigned size = contraction_at<Rules::kContractions == Contractions::any_case>(text + i);
+        if (size == 0) continue;
+        (i + 1 < 64 ? begins : carry.keep_bits) &= ~(Mask{1} << ((i + 1) & 63));
+        (i + size < 64 ? begins : carry.set_bits) |= Mask{1} << ((i + size) & 63);
+    }
+    return begins;
+}
+
+inline const std::uint8_t* block_bytes(const BlockScan& scan, std::size_t position) {
+    return position < scan.tail_begin ? scan.text + position : scan.tail + (position - scan.tail_begin);
+}
+
+template <class Simd, class Rules>
+void start_scan(BlockScan& scan, const std::uint8_t* text, std::size_t size) {
+    scan.text = text;
+    scan.size = size;
+    scan.position = 0;
+    // At least one whole block goes to the tail if there is one: a block before it may read 3 bytes past its own end.
+    scan.tail_begin = size < kBlockBytes ? 0 : size / kBlockBytes * kBlockBytes - kBlockBytes;
+    __builtin_memset(scan.tail, Rules::kFiller, sizeof scan.tail);
+    if (size != 0) __builtin_memcpy(scan.tail, text + scan.tail_begin, size - scan.tail_begin);
+    scan.covered = 0;
+    scan.carry = {};
+    scan.carry.keep_bits = ~Mask{0};
+    scan.block = classify<Simd>(block_bytes(scan, 0), scan.covered);
+}
+
+// The bytes of the block that begin a piece.
+template <class Rules>
+inline Mask piece_begins(const BlockScan& scan, const Block& block, const Block& next, Carry& carry) {
+    Mask begins = Rules::begins(scan, block, next, carry);
+    if (block.starts != ~Mask{0}) begins = _pdep_u64(begins, block.starts);
+    return join_contractions<Rules>(block_bytes(scan, scan.position), block.apostrophes, begins, carry);
+}
+
+template <class Simd, class Rules>
+std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends) {
+    const std::size_t base = scan.position;
+    std::uint16_t* out = ends;
+    Block block = scan.block;
+    Carry carry = scan.carry;
+    while (scan.position < scan.size && scan.position - base < kBatchBytes) {
+        const Block next = classify<Simd>(block_bytes(scan, scan.position + kBlockBytes), scan.covered);
+        Mask begins = piece_begins<Rules>(scan, block, next, carry);
+        if (scan.position == 0) begins &= ~Mask{1};  // the first piece ends no other
+        const std::size_t left = scan.size - scan.position;
+        if (left < kBlockBytes) begins &= (Mask{1} << left) - 1;
+        out = Simd::write(begins, static_cast<std::uint16_t>(scan.position - base), out);
+        scan.position += kBlockBytes;
+        block = next;
+    }
+    scan.block = block;
+    scan.carry = carry;
+    if (scan.position >= scan.size) *out++ = static_cast<std::uint16_t>(scan.size - base);
+    return static_cast<std::size_t>(out - ends);
+}
+
+template <class Simd, class Rules>
+constexpr BlockKernel block_kernel() {
+    return {start_scan<Simd, Rules>, scan_batch<Simd, Rules>};
+}
+
+}  // namespace
+}  // namespace gristmill

@@ -1,0 +1,163 @@
+// Which characters of a block begin a piece, for 64 characters at once. One struct a pattern:
+//   kFiller        what stands behind the end of the text, chosen so that the end needs no rule of its own;
+//   kContractions  which of them are pieces: 's, 'll and the like;
+//   begins()       the mask of characters that begin a piece, contractions aside, and the carry to the next block.
+// specification.hpp says what they must compute. Bits behind the last character are undefined in every mask here.
+#pragma once
+
+#include "pretokenize/block_scan.hpp"
+#include "pretokenize/unicode.hpp"
+
+namespace gristmill {
+namespace {
+
+using Mask = std::uint64_t;
+
+enum class Contractions { none, exact_case, any_case };
+
+inline Mask after(Mask mask, Mask carry) { return mask << 1 | carry; }
+inline Mask last_bit(Mask mask, const Block& block) { return mask >> (block.num_chars - 1) & 1; }
+// Bit i: the mask holds for the character behind i, be it in the next block.
+inline Mask before(Mask mask, Mask next_mask, const Block& block) {
+    return mask >> 1 | (next_mask & 1) << (block.num_chars - 1);
+}
+
+// \s+(?!\S)|\s: a run of white space begins a piece, and so does its last character; filler white space behind the end
+// of the text makes the run go on, so that it is not split there.
+inline Mask space_begins(const Block& block, const Block& next, Carry& carry) {
+    const Mask inside = after(block.space, carry.space) & before(block.space, next.space, block);
+    carry.space = last_bit(block.space, block);
+    return block.space & ~inside;
+}
+
+struct Gpt2Rules {
+    static constexpr std::uint8_t kFiller = ' ';
+    static constexpr Contractions kContractions = Contractions::exact_case;
+
+    static Mask begins(const BlockScan&, const Block& block, const Block& next, Carry& carry) {
+        const Mask other = ~(block.letter | block.number | block.space);
+        const Mask same = (block.letter & after(block.letter, carry.letter)) |
+                          (block.number & after(block.number, carry.number)) | (other & after(other, carry.other));
+        const Mask visible = ~(block.space | same | after(block.blank, carry.blank));
+        carry.letter = last_bit(block.letter, block);
+        carry.number = last_bit(block.number, block);
+        carry.other = last_bit(other, block);
+        carry.blank = last_bit(block.blank, block);
+        return visible | space_begins(block, next, carry);
+    }
+};
+
+struct WhitespaceRules {
+    static constexpr std::uint8_t kFiller = ' ';
+    static constexpr Contractions kContractions = Contractions::none;
+
+    static Mask begins(const BlockScan&, const Block& block, const Block& next, Carry& carry) {
+        const Mask visible = ~block.space;
+        const Mask first = visible & ~after(visible, carry.other) & ~after(block.blank, carry.blank);
+        carry.other = last_bit(visible, block);
+        carry.blank = last_bit(block.blank, block);
+        return first | space_begins(block, next, carry);
+    }
+};
+
+// \p{N}{1,3}: every third character of a run of numbers begins a piece.
+inline Mask number_begins_by_three(const Block& block, Carry& carry) {
+    const Mask number = block.number;
+    if (number == 0) {
+        carry.digits = 0;
+        return 0;
+    }
+    Mask begins = number & ~after(number, carry.digits != 0);
+    if (carry.digits != 0) {
+        const Mask up_to_begin = (Mask{2} << (3 - carry.digits)) - 1;
+        if ((number & up_to_begin) == up_to_begin) begins |= Mask{1} << (3 - carry.digits);
+    }
+    const Mask third = number & number << 1 & number << 2;
+    for (Mask group = begins << 3 & third; group != 0; group = group << 3 & third) begins |= group;
+    // The run at the end of the block has a begin in the block, because a block has more than 3 characters.
+    carry.digits = last_bit(number, block) ? block.num_chars - (63 - __builtin_clzll(begins)) : 0;
+    return begins;
+}
+
+// Whether the plain white space at `p` is followed by a newline, or by the end of text where that counts as one.
+inline bool meets_newline(const BlockScan& scan, std::size_t p, bool at_end) {
+    while (p < scan.size) {
+        const Character c = character_at(scan.text + p, scan.size - p);
+        if (!(c.classes & kSpace)) return false;
+        if (c.classes & kNewline) return true;
+        p += c.size;
+    }
+    return at_end;
+}
+
+// cl100k, llama3 and qwen2: see cl100k_end in specification.hpp.
+template <int kMaxDigits, bool kSpaceToEnd>
+struct Cl100kRules {
+    // With `\s++$` the end of text acts on the white space before it as a newline does: it takes all of it.
+    static constexpr std::uint8_t kFiller = kSpaceToEnd ? '\n' : ' ';
+    static constexpr Contractions kContractions = Contractions::any_case;
+
+    static Mask begins(const BlockScan& scan, const Block& block, const Block& next, Carry& carry) {
+        const Mask other = ~(block.letter | block.number | block.space);
+        const Mask plain = block.space & ~block.newline;
+        const Mask other_begins = other & ~after(other, carry.other) & ~after(block.blank, carry.blank);
+        // A letter goes with plain white space, or with an "other" that begins a piece, before it.
+        const Mask letter_begins = block.letter & ~(after(block.letter, carry.letter) | after(plain, carry.plain_space) |
+                                                    after(other_begins, carry.other_begins));
+        const Mask number_begins = kMaxDigits == 1 ? block.number : number_begins_by_three(block, carry);
+        carry.letter = last_bit(block.letter, block);
+        carry.other = last_bit(other, block);
+        carry.blank = last_bit(block.blank, block);
+        carry.plain_space = last_bit(plain, block);
+        carry.other_begins = last_bit(other_begins, block);
+        return letter_begins | number_begins | other_begins | spaces_begin(scan, block, next, other, plain, carry);
+    }
+
+  private:
+    // `[\r\n]*+` of a piece of others takes newlines along; what is left of a run of white space is cut behind its last
+    // newline and before its last character, if that is no newline.
+    static Mask spaces_begin(const BlockScan& scan, const Block& block, const Block& next, Mask other, Mask plain,
+                             Carry& carry) {
+        // The sum carries through each run of newlines that stands behind an "other" and clears it.
+        const Mask taken = block.newline & ~(block.newline + (block.newline & after(other, carry.takes_newlines)));
+        const Mask free = block.space & ~taken;
+        const Mask run_begins = free & ~after(free, carry.free_space);
+        const Mask last = plain & ~before(block.space, next.space, block);
+        const Mask free_newline = block.newline & ~taken;
+        Mask behind_newline = plain & after(free_newline, carry.free_newline);
+        if (behind_newline != 0) behind_newline = behind_last_newline(scan, block, next, plain, behind_newline);
+        carry.takes_newlines = last_bit(other | taken, block);
+        carry.free_space = last_bit(free, block);
+        carry.free_newline = last_bit(free_newline, block);
+        return run_begins | last | behind_newline;
+    }
+
+    // Drops from `begins` (plain white space behind a newline) those after which the same run has one more newline.
+    static Mask behind_last_newline(const BlockScan& scan, const Block& block, const Block& next, Mask plain,
+                                    Mask begins) {
+        // Last characters of stretches of plain white space that a newline follows.
+        Mask ends = plain & before(block.newline, next.newline, block);
+        const Mask next_plain = next.space & ~next.newline;
+        if (last_bit(plain, block) && (next_plain & 1)) {
+            ends |= Mask{stretch_meets_newline(scan, next, next_plain)} << (block.num_chars - 1);
+        }
+        for (; ends != 0; ends &= ends - 1) {
+            const Mask gap = ~plain & ((ends & -ends) - 1);  // what is not plain white space before the stretch's end
+            const unsigned begin = gap != 0 ? 64 - __builtin_clzll(gap) : 0;
+            begins &= ~(Mask{1} << begin);
+        }
+        return begins;
+    }
+
+    // Whether a newline follows the plain white space that goes on from the block into `next`. It asks once for each
+    // stretch, where that begins, so the look-ahead stays linear.
+    static bool stretch_meets_newline(const BlockScan& scan, const Block& next, Mask next_plain) {
+        const unsigned length = ~next_plain != 0 ? __builtin_ctzll(~next_plain) : 64;
+        if (length < next.num_chars) return next.newline >> length & 1;
+        const std::size_t last = scan.position + kBlockBytes + 63 - __builtin_clzll(next.starts);
+        return meets_newline(scan, last, kSpaceToEnd);
+    }
+};
+
+}  // namespace
+}  // namespace gristmill

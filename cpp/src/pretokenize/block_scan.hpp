@@ -1,0 +1,71 @@
+// What a SIMD kernel gives to the scanner: plain structures and functions, so that kernel files need no standard header
+// with inline functions (code compiled there for a newer CPU must not be linked into the baseline).
+//
+// A kernel works on blocks of 64 bytes. It turns each into bit masks with one bit a *character* (block_classes.hpp),
+// computes which characters begin a piece by bit-parallel algebra (block_rules.hpp) and writes their positions
+// (block_kernel.hpp). Look-ahead is a matter of the next block's masks, so every block is classified one step early.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gristmill {
+
+inline constexpr std::size_t kBlockBytes = 64;
+// Positions of one batch stay in the first-level cache beside the text they point into.
+inline constexpr std::size_t kBatchBlocks = 128;
+inline constexpr std::size_t kBatchBytes = kBatchBlocks * kBlockBytes;
+
+// The characters that begin in one block; bit i of a class mask is the i-th of them. Mask bits from num_chars on are 0
+// in class masks and undefined in what is computed from them.
+struct Block {
+    std::uint64_t starts;       // bit i: *byte* i begins a character
+    std::uint64_t apostrophes;  // bit i: *byte* i is '
+    std::uint64_t letter;
+    std::uint64_t number;
+    std::uint64_t space;
+    std::uint64_t blank;    // 0x20
+    std::uint64_t newline;  // \r and \n
+    unsigned num_chars;     // at least 16: no character has more than 4 bytes, and only 3 can belong to one before
+};
+
+// What a block must know of the one before it: each is a single bit about its last character, except `digits`.
+struct Carry {
+    std::uint64_t letter, number, other, space, blank;
+    std::uint64_t plain_space;     // white space but no newline
+    std::uint64_t other_begins;    // an "other" that begins a piece
+    std::uint64_t takes_newlines;  // an "other" or a newline taken along by one
+    std::uint64_t free_space;      // white space not taken along
+    std::uint64_t free_newline;
+    std::uint64_t digits;     // how many characters the number piece under way has, 0 if none is
+    std::uint64_t set_bits;   // bytes of this block that begin a piece because a contraction ended before them,
+    std::uint64_t keep_bits;  // and those (0) that do not because they are inside one
+};
+
+struct BlockScan {
+    const std::uint8_t* text;
+    std::size_t size;
+    std::size_t position;    // first byte of `block`
+    std::size_t tail_begin;  // blocks from here on are read from `tail`, the end of the text with filler behind it
+    std::uint64_t covered;   // first bytes of the block after `block` that belong to a character begun in `block`
+    Block block;
+    Carry carry;
+    std::uint8_t tail[4 * kBlockBytes];
+};
+
+struct BlockKernel {
+    void (*start)(BlockScan& scan, const std::uint8_t* text, std::size_t size);
+    // Writes the piece ends of the next kBatchBlocks blocks, relative to scan.position as it was before the call, with
+    // room for kBatchBytes + 64 of them; returns their number.
+    std::size_t (*batch)(BlockScan& scan, std::uint16_t* ends);
+};
+
+#if defined(__x86_64__)
+extern const BlockKernel kGpt2Avx2, kGpt2Avx512;
+extern const BlockKernel kCl100kAvx2, kCl100kAvx512;
+extern const BlockKernel kLlama3Avx2, kLlama3Avx512;
+extern const BlockKernel kQwen2Avx2, kQwen2Avx512;
+extern const BlockKernel kWhitespaceAvx2, kWhitespaceAvx512;
+#endif
+
+}  // namespace gristmill

@@ -1,0 +1,35 @@
+#include "pretokenize/block_scanner.hpp"
+
+namespace gristmill {
+namespace {
+
+class BlockScanner final : public BoundaryScanner {
+  public:
+    explicit BlockScanner(const BlockKernel& kernel) : kernel_(kernel) { ends_ = buffer_; }
+
+    void start(const std::uint8_t* text, std::size_t size) override {
+        kernel_.start(scan_, text, size);
+        size_ = 0;
+    }
+
+    bool next() override {
+        size_ = 0;
+        if (scan_.position >= scan_.size) return false;
+        base_ = scan_.text + scan_.position;
+        size_ = kernel_.batch(scan_, buffer_);
+        return true;
+    }
+
+  private:
+    const BlockKernel& kernel_;
+    BlockScan scan_{};
+    alignas(64) std::uint16_t buffer_[kBatchBytes + 64] = {};
+};
+
+}  // namespace
+
+std::unique_ptr<BoundaryScanner> make_block_scanner(const BlockKernel& kernel) {
+    return std::make_unique<BlockScanner>(kernel);
+}
+
+}  // namespace gristmill

@@ -1,0 +1,66 @@
+#include "pretokenize/scalar.hpp"
+
+#include <stdexcept>
+
+#include "pretokenize/specification.hpp"
+
+namespace gristmill {
+namespace {
+
+constexpr std::size_t kBatchEnds = 1024;
+constexpr std::size_t kMaxOffset = 0xFFFF;
+
+template <std::size_t (*kPieceEnd)(const Text&, std::size_t)>
+class ScalarScanner final : public BoundaryScanner {
+  public:
+    ScalarScanner() { ends_ = buffer_; }
+
+    void start(const std::uint8_t* text, std::size_t size) override {
+        text_ = {text, size};
+        end_ = 0;
+        size_ = 0;
+    }
+
+    bool next() override {
+        size_ = 0;
+        if (end_ == text_.size) return false;
+        // The first piece may be longer than an offset can say: the batch begins where that piece ends.
+        const std::size_t first = end_ = kPieceEnd(text_, end_);
+        buffer_[size_++] = 0;
+        while (size_ < kBatchEnds && end_ < text_.size) {
+            const std::size_t end = kPieceEnd(text_, end_);
+            if (end - first > kMaxOffset) break;
+            buffer_[size_++] = static_cast<std::uint16_t>(end - first);
+            end_ = end;
+        }
+        base_ = text_.data + first;
+        return true;
+    }
+
+  private:
+    Text text_{nullptr, 0};
+    std::size_t end_ = 0;  // of the last piece delivered
+    std::uint16_t buffer_[kBatchEnds + 64] = {};
+};
+
+}  // namespace
+
+std::unique_ptr<BoundaryScanner> make_scalar_scanner(Pattern pattern) {
+    switch (pattern) {
+        case Pattern::gpt2:
+            return std::make_unique<ScalarScanner<gpt2_end>>();
+        case Pattern::cl100k:
+            return std::make_unique<ScalarScanner<cl100k_end<3, true>>>();
+        case Pattern::o200k:
+            return std::make_unique<ScalarScanner<o200k_end>>();
+        case Pattern::llama3:
+            return std::make_unique<ScalarScanner<cl100k_end<3, false>>>();
+        case Pattern::qwen2:
+            return std::make_unique<ScalarScanner<cl100k_end<1, false>>>();
+        case Pattern::whitespace:
+            return std::make_unique<ScalarScanner<whitespace_end>>();
+    }
+    throw std::invalid_argument("make_scanner: no such pattern");
+}
+
+}  // namespace gristmill

@@ -1,0 +1,117 @@
+#include "gristmill/specials.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace gristmill {
+namespace {
+
+constexpr std::size_t kMaxRegisterPrefixes = 3;
+
+bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+std::uint16_t prefix_at(const std::uint8_t* p) { return static_cast<std::uint16_t>(p[0] | p[1] << 8); }
+
+}  // namespace
+
+SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
+    : specials_(specials), starts_with_(65536, false) {
+    for (std::uint32_t index = 0; index < specials_.size(); ++index) {
+        const std::string& special = specials_[index];
+        index_of_.emplace(special, index);
+        lengths_.push_back(special.size());
+        // A cut always stands before ASCII white space, so a special without any behind its first byte never covers
+        // one.
+        if (std::any_of(special.begin() + 1, special.end(), is_ascii_space)) {
+            spanning_.push_back(index);
+            span_reach_ = std::max(span_reach_, special.size());
+        }
+        if (special.size() == 1) {
+            has_single_byte_ = true;
+            for (unsigned second = 0; second < 256; ++second) {
+                starts_with_[static_cast<std::uint8_t>(special[0]) | second << 8] = true;
+            }
+        } else {
+            const std::uint16_t prefix = prefix_at(reinterpret_cast<const std::uint8_t*>(special.data()));
+            starts_with_[prefix] = true;
+            prefixes_.push_back(prefix);
+        }
+    }
+    std::sort(lengths_.begin(), lengths_.end(), std::greater<>());
+    lengths_.erase(std::unique(lengths_.begin(), lengths_.end()), lengths_.end());
+    std::sort(prefixes_.begin(), prefixes_.end());
+    prefixes_.erase(std::unique(prefixes_.begin(), prefixes_.end()), prefixes_.end());
+}
+
+// The first position at or behind `from` whose two bytes begin some special; `size` if there is none. A special of one
+// byte may also stand in the very last place, where no second byte is left to compare.
+std::size_t SpecialFinder::next_candidate(const std::uint8_t* text, std::size_t size, std::size_t from) const {
+    std::size_t at = from;
+#if defined(__SSE2__)
+    // Two anchors, not one: '<' alone is frequent in code and markup, "<|" is not. This runs at the speed of memory.
+    if (!has_single_byte_ && prefixes_.size() <= kMaxRegisterPrefixes) {
+        __m128i first[kMaxRegisterPrefixes], second[kMaxRegisterPrefixes];
+        for (std::size_t i = 0; i < prefixes_.size(); ++i) {
+            first[i] = _mm_set1_epi8(static_cast<char>(prefixes_[i] & 0xff));
+            second[i] = _mm_set1_epi8(static_cast<char>(prefixes_[i] >> 8));
+        }
+        for (; at + 33 <= size; at += 32) {
+            const auto* here = reinterpret_cast<const __m128i*>(text + at);
+            const __m128i low = _mm_loadu_si128(here), high = _mm_loadu_si128(here + 1);
+            const auto* after = reinterpret_cast<const __m128i*>(text + at + 1);
+            const __m128i low_next = _mm_loadu_si128(after), high_next = _mm_loadu_si128(after + 1);
+            __m128i low_hits = _mm_setzero_si128(), high_hits = _mm_setzero_si128();
+            for (std::size_t i = 0; i < prefixes_.size(); ++i) {
+                low_hits = _mm_or_si128(
+                    low_hits, _mm_and_si128(_mm_cmpeq_epi8(low, first[i]), _mm_cmpeq_epi8(low_next, second[i])));
+                high_hits = _mm_or_si128(
+                    high_hits, _mm_and_si128(_mm_cmpeq_epi8(high, first[i]), _mm_cmpeq_epi8(high_next, second[i])));
+            }
+            const auto hits = static_cast<std::uint32_t>(_mm_movemask_epi8(low_hits)) |
+                              static_cast<std::uint32_t>(_mm_movemask_epi8(high_hits)) << 16;
+            if (hits) return at + static_cast<std::size_t>(__builtin_ctz(hits));
+        }
+    }
+#endif
+    for (; at + 1 < size; ++at) {
+        if (starts_with_[prefix_at(text + at)]) return at;
+    }
+    return has_single_byte_ && at < size ? at : size;
+}
+
+std::uint32_t SpecialFinder::longest_at(const std::uint8_t* text, std::size_t size, std::size_t at) const {
+    for (const std::size_t length : lengths_) {
+        if (length > size - at) continue;
+        const auto found = index_of_.find({reinterpret_cast<const char*>(text) + at, length});
+        if (found != index_of_.end()) return found->second;
+    }
+    return kNone;
+}
+
+SpecialFinder::Match SpecialFinder::find(const std::uint8_t* text, std::size_t size, std::size_t from) const {
+    if (empty()) return {size, kNone};
+    for (std::size_t at = from; (at = next_candidate(text, size, at)) < size; ++at) {
+        const std::uint32_t index = longest_at(text, size, at);
+        if (index != kNone) return {at, index};
+    }
+    return {size, kNone};
+}
+
+bool SpecialFinder::may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const {
+    for (const std::uint32_t index : spanning_) {
+        const std::string& special = specials_[index];
+        const std::size_t earliest = at >= special.size() ? at - special.size() + 1 : 0;
+        for (std::size_t start = earliest; start < at; ++start) {
+            if (start + special.size() <= size && std::memcmp(text + start, special.data(), special.size()) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+}  // namespace gristmill

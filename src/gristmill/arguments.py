@@ -1,0 +1,126 @@
+"""Arguments of the public functions, checked before any work is done: each function returns its argument, or raises."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from gristmill.errors import OptionError, SpecialTokenError, VocabSizeError
+
+NUM_BYTE_TOKENS = 256
+MAX_VOCAB_SIZE = 2**31
+MIN_MEMORY_LIMIT = 32 << 20
+TIE_BREAKS = ("greatest-bytes", "smallest-ids", "huggingface", "first-seen")
+
+
+def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
+    """The specials as a tuple. A special that begins another is fine: where both match, the longer one does."""
+    if isinstance(special_tokens, str):
+        raise SpecialTokenError(
+            f"special_tokens={special_tokens!r} is one str. Pass a list: special_tokens=[{special_tokens!r}]."
+        )
+    if isinstance(special_tokens, set | frozenset):
+        raise SpecialTokenError("special_tokens is a set, and their ids follow their order. Pass a list.")
+    try:
+        specials = tuple(special_tokens)
+    except TypeError:
+        raise SpecialTokenError(f"special_tokens={special_tokens!r} is not a list of str.") from None
+    seen: set[str] = set()
+    for index, special in enumerate(specials):
+        if not isinstance(special, str):
+            raise SpecialTokenError(f"special_tokens[{index}]={special!r} is a {type(special).__name__}. Pass str.")
+        if not special:
+            raise SpecialTokenError(f"special_tokens[{index}] is empty: it would match everywhere. Leave it out.")
+        try:
+            special.encode()
+        except UnicodeEncodeError:
+            raise SpecialTokenError(f"special_tokens[{index}]={special!r} holds a lone surrogate.") from None
+        if special in seen:
+            raise SpecialTokenError(f"special token {special!r} is given twice, but can have only one id. Leave one out.")
+        seen.add(special)
+    return specials
+
+
+def check_vocab_size(vocab_size: Any, num_specials: int) -> int:
+    """`vocab_size`, if it holds the bytes and the specials.
+
+    >>> check_vocab_size(200, 1)
+    Traceback (most recent call last):
+    gristmill.errors.VocabSizeError: vocab_size=200 is too small: 256 byte tokens and 1 special token already need 257. \
+Pass vocab_size >= 257.
+    """
+    size = _whole_number("vocab_size", vocab_size, VocabSizeError)
+    needed = NUM_BYTE_TOKENS + num_specials
+    if size < needed:
+        specials = f" and {num_specials:,} special token{'s' * (num_specials != 1)}" if num_specials else ""
+        raise VocabSizeError(
+            f"vocab_size={size} is too small: 256 byte tokens{specials} already need {needed}. "
+            f"Pass vocab_size >= {needed}."
+        )
+    if size > MAX_VOCAB_SIZE:
+        raise VocabSizeError(f"vocab_size={size} is too large. Pass vocab_size <= {MAX_VOCAB_SIZE}.")
+    return size
+
+
+def check_num_threads(num_threads: Any) -> int:
+    """How many threads to use; None means every core this process may run on."""
+    if num_threads is None:
+        return usable_cores()
+    return _at_least(1, "num_threads", num_threads, "None for all usable cores")
+
+
+def usable_cores() -> int:
+    """The cores this process may run on, which a container or `taskset` makes fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check_memory_limit(memory_limit: Any) -> int | None:
+    """The limit in bytes, or None for no limit."""
+    if memory_limit is None:
+        return None
+    limit = _whole_number("memory_limit", memory_limit, OptionError)
+    if limit < MIN_MEMORY_LIMIT:
+        raise OptionError(
+            f"memory_limit={limit} is too small: tables and buffers need {MIN_MEMORY_LIMIT} bytes (32 MiB) at the least. "
+            f"Pass memory_limit >= {MIN_MEMORY_LIMIT}, or None for no limit."
+        )
+    return limit
+
+
+def check_min_frequency(min_frequency: Any) -> int:
+    """How often a word must occur to count."""
+    return _at_least(1, "min_frequency", min_frequency, "1 to keep every word")
+
+
+def check_max_token_bytes(max_token_bytes: Any) -> int | None:
+    """How long a token may be, or None for any length."""
+    if max_token_bytes is None:
+        return None
+    return min(_at_least(1, "max_token_bytes", max_token_bytes, "None for no bound"), 2**32 - 1)
+
+
+def check_tie_break(tie_break: Any) -> str:
+    """The name of a rule for pairs of equal count."""
+    if tie_break not in TIE_BREAKS:
+        raise OptionError(f"tie_break={tie_break!r} is not known. Pass one of {', '.join(map(repr, TIE_BREAKS))}.")
+    return str(tie_break)
+
+
+def _at_least(least: int, name: str, value: Any, otherwise: str) -> int:
+    number = _whole_number(name, value, OptionError)
+    if number < least:
+        raise OptionError(f"{name}={number} is too small. Pass {name} >= {least}, or {otherwise}.")
+    return number
+
+
+def _whole_number(name: str, value: Any, error: type[OptionError]) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None

@@ -1,0 +1,123 @@
+"""Every error Gristmill raises, in one tree.
+
+Each is also the built-in exception a caller would expect, so `except ValueError` and `except OSError` keep working.
+
+    GristmillError
+    ├── OptionError            (ValueError)    an argument outside its range: num_threads, memory_limit, tie_break, …
+    │   ├── VocabSizeError                     vocab_size cannot hold what it must, or is larger than what there is
+    │   ├── PatternError                       an unknown pattern name, or a regular expression that does not compile
+    │   └── SpecialTokenError                  an empty, repeated or unknown special; one spelled out in user text
+    ├── CorpusError            (ValueError)    a corpus that cannot be read as one
+    │   ├── EmptyCorpusError                   there is nothing to learn from
+    │   └── TextError                          a `str` without a UTF-8 form (lone surrogates)
+    ├── FormatError            (ValueError)    a file that is not what it should be
+    │   ├── TokenizerFormatError
+    │   └── WordsFormatError
+    ├── UnknownTokenError      (KeyError)      no token with this id, no id for these bytes
+    ├── InputChangedError      (OSError)       a file that changed while it was read
+    ├── MemoryLimitError       (MemoryError)   memory_limit cannot hold even the result
+    ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
+    └── WorkerError            (RuntimeError)  a worker process that died
+
+    EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
+    SlowPatternWarning         (UserWarning)   a pattern without a native matcher: worker processes run it, slower
+
+A missing or unreadable file is the `OSError` of the operating system: FileNotFoundError, PermissionError,
+IsADirectoryError. Ctrl-C is KeyboardInterrupt.
+"""
+
+__all__ = [
+    "CorpusError",
+    "EarlyStopWarning",
+    "EmptyCorpusError",
+    "FormatError",
+    "GristmillError",
+    "InputChangedError",
+    "MemoryLimitError",
+    "OptionError",
+    "PatternError",
+    "PieceTimeoutError",
+    "SlowPatternWarning",
+    "SpecialTokenError",
+    "TextError",
+    "TokenizerFormatError",
+    "UnknownTokenError",
+    "VocabSizeError",
+    "WordsFormatError",
+    "WorkerError",
+]
+
+
+class GristmillError(Exception):
+    """The root of the tree: catches everything that Gristmill itself raises."""
+
+
+class OptionError(GristmillError, ValueError):
+    """An argument outside its range."""
+
+
+class VocabSizeError(OptionError):
+    """`vocab_size` cannot hold what it must, or is larger than what there is."""
+
+
+class PatternError(OptionError):
+    """An unknown pattern name, or a regular expression that does not compile."""
+
+
+class SpecialTokenError(OptionError):
+    """A special token that is empty, repeated or unknown, or spelled out in text that may not hold it."""
+
+
+class CorpusError(GristmillError, ValueError):
+    """A corpus that cannot be read as one."""
+
+
+class EmptyCorpusError(CorpusError):
+    """A corpus in which there is nothing to learn from."""
+
+
+class TextError(CorpusError):
+    """A `str` without a UTF-8 form: it holds lone surrogates."""
+
+
+class FormatError(GristmillError, ValueError):
+    """A file that is not what it should be."""
+
+
+class TokenizerFormatError(FormatError):
+    """A malformed tokenizer file, or merges that no training run can give."""
+
+
+class WordsFormatError(FormatError):
+    """A malformed file of counted words."""
+
+
+class UnknownTokenError(GristmillError, KeyError):
+    """No token with this id, or no id for these bytes."""
+
+    # KeyError prints the repr of its argument, which would put the whole message in quotes.
+    __str__ = Exception.__str__
+
+
+class InputChangedError(GristmillError, OSError):
+    """A file that grew, shrank or was replaced while it was read."""
+
+
+class MemoryLimitError(GristmillError, MemoryError):
+    """`memory_limit` cannot hold even the result."""
+
+
+class PieceTimeoutError(GristmillError, TimeoutError):
+    """A user's pattern that does not come to an end on some document."""
+
+
+class WorkerError(GristmillError, RuntimeError):
+    """A worker process that died before it answered."""
+
+
+class EarlyStopWarning(UserWarning):
+    """No pair was left to merge before `vocab_size` was reached."""
+
+
+class SlowPatternWarning(UserWarning):
+    """A pattern without a native matcher: worker processes run it through the `regex` module, slower."""

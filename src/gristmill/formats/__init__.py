@@ -1,0 +1,52 @@
+"""formats: files that hold a tokenizer.
+
+A format is a module with `dump(parts) -> bytes` and `parse(data) -> parts`. Adding one is the module, a line in `FORMATS`
+and a test parameter.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
+from gristmill.formats import gristmill_json
+from gristmill.formats.parts import TokenizerParts
+from gristmill.publish import publish
+
+__all__ = ["FORMATS", "TokenizerParts", "read_tokenizer", "write_tokenizer"]
+
+FORMATS: dict[str, ModuleType] = {"gristmill": gristmill_json}
+
+MAX_FILE_BYTES = 256 << 20  # room for some ten million merges
+
+
+def read_tokenizer(path: str | os.PathLike[str], format: str = "auto") -> TokenizerParts:
+    """What the file at `path` holds; `TokenizerFormatError`, naming the file, when it is not a sound tokenizer."""
+    parse = FORMATS["gristmill" if format == "auto" else _checked(format)].parse
+    with open(path, "rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1) if os.fstat(file.fileno()).st_size <= MAX_FILE_BYTES else b""
+    name = os.fspath(path)
+    if not 0 < len(data) <= MAX_FILE_BYTES:
+        size = "is empty" if os.path.getsize(path) == 0 else f"has more than {MAX_FILE_BYTES:,} bytes"
+        raise TokenizerFormatError(f"{name}: {size}, which no tokenizer has.")
+    try:
+        parts: TokenizerParts = parse(data)
+    except (GristmillError, ValueError, TypeError, RecursionError) as error:
+        raise TokenizerFormatError(f"{name}: {error or type(error).__name__}") from error
+    return parts
+
+
+def write_tokenizer(
+    parts: TokenizerParts, path: str | os.PathLike[str], *, format: str = "gristmill", overwrite: bool = True
+) -> None:
+    """Write `parts` to `path`, whole or not at all."""
+    data = FORMATS[_checked(format)].dump(parts)
+    with publish(path, overwrite=overwrite) as file:
+        file.write(data)
+
+
+def _checked(format: str) -> str:
+    if format not in FORMATS:
+        raise OptionError(f"format={format!r} is not known. Pass one of {', '.join(map(repr, ['auto', *FORMATS]))}.")
+    return format

@@ -1,0 +1,166 @@
+r"""Patterns: the regular expressions that cut a text into pieces.
+
+Six have native matchers and are called by name; `NATIVE_PATTERNS` holds their definitions, as published: gpt2, cl100k
+and o200k by tiktoken 0.14, llama3 and qwen2 by their model cards. Any other regular expression of the `regex` module
+works as well, through worker processes.
+
+What a pattern means, for every pattern:
+
+* a piece is one match; text between two matches is a piece too, so no byte is ever lost; empty matches are skipped;
+* text is UTF-8, and every byte that is not part of a valid sequence is a character of its own of no class (neither
+  letter, number nor white space), as in `data.decode("utf-8", "surrogateescape")`.
+
+Adding a native pattern is one line in `NATIVE_PATTERNS`, one matcher in `cpp/src/pretokenize` and one test parameter.
+
+>>> resolve_pattern("r50k").name
+'gpt2'
+>>> resolve_pattern(r"\w+|\W+").name is None
+True
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from gristmill.errors import PatternError, SlowPatternWarning
+
+__all__ = ["NATIVE_PATTERNS", "Pattern", "pattern_names", "resolve_pattern"]
+
+DEFAULT_PATTERN = "gpt2"
+
+NATIVE_PATTERNS = {
+    "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    "cl100k": (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+        r"|\s+(?!\S)|\s"
+    ),
+    "o200k": (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    "llama3": (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    ),
+    "qwen2": (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    ),
+    "whitespace": r" ?\S+|\s+(?!\S)|\s+",
+}
+
+# The names under which tiktoken knows the same expressions.
+ALIASES = {
+    "r50k": "gpt2",
+    "p50k": "gpt2",
+    "r50k_base": "gpt2",
+    "p50k_base": "gpt2",
+    "cl100k_base": "cl100k",
+    "o200k_base": "o200k",
+}
+
+# Other ways in which people write an expression that matches the same pieces.
+SPELLINGS = {
+    # the release of GPT-2
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    # Stanford CS336, minbpe, earlier tiktoken
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+}
+
+_BY_REGEX = {regex: name for name, regex in NATIVE_PATTERNS.items()} | SPELLINGS
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_told: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern: its regular expression, and the name of its native matcher where it has one."""
+
+    regex: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        """What `resolve_pattern` takes to give this pattern again: the name, or else the expression."""
+        return self.name or self.regex
+
+    def to_json(self) -> dict[str, str | None]:
+        """How files hold a pattern: the expression stands beside the name, so that a name never changes its meaning."""
+        return {"name": self.name, "regex": self.regex}
+
+    @staticmethod
+    def from_json(stored: Any) -> Pattern:
+        """The pattern in a file; `PatternError` when this version means something else by its name."""
+        if not isinstance(stored, dict) or sorted(stored) != ["name", "regex"]:
+            raise PatternError(f"the pattern is {stored!r:.80} instead of {{'name': …, 'regex': …}}")
+        pattern = resolve_pattern(stored["regex"] if stored["name"] is None else stored["name"])
+        if pattern.to_json() != stored:
+            raise PatternError(f"the pattern {stored['name']!r} is {stored['regex']!r} in the file, {pattern.regex!r} here")
+        return pattern
+
+
+def pattern_names() -> list[str]:
+    """The names `pattern=` takes, the aliases among them."""
+    return [*NATIVE_PATTERNS, *ALIASES]
+
+
+def resolve_pattern(pattern: str) -> Pattern:
+    r"""The pattern that `pattern` means: a name, an alias or a regular expression.
+
+    An expression that is known under a name, written out literally, gets that name's native matcher.
+
+    >>> resolve_pattern(r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+").name
+    'gpt2'
+    """
+    if not isinstance(pattern, str):
+        raise PatternError(f"pattern={pattern!r} is a {type(pattern).__name__}. Pass a str: {_choices()}.")
+    name = ALIASES.get(pattern, pattern)
+    name = _BY_REGEX.get(name, name)
+    if name in NATIVE_PATTERNS:
+        return Pattern(NATIVE_PATTERNS[name], name)
+    if _NAME.fullmatch(pattern):
+        raise PatternError(
+            f"pattern={pattern!r} is not known. Pass {_choices()}. "
+            f"(To match just these letters, write {'(?:' + pattern + ')'!r}.)"
+        )
+    compile_regex(pattern)
+    return Pattern(pattern)
+
+
+@lru_cache(maxsize=64)
+def compile_regex(pattern: str) -> Any:
+    """The compiled expression of the `regex` module; `PatternError` when it does not compile or reads backwards."""
+    import regex  # not at the top: native patterns never need it
+
+    if not pattern:
+        raise PatternError(f"pattern='' matches nothing. Pass {_choices()}.")
+    try:
+        pattern.encode()  # a lone surrogate could not be saved
+        compiled = regex.compile(pattern)
+    except (regex.error, ValueError, OverflowError, RecursionError) as error:
+        message = f"pattern={pattern!r} is not a valid regular expression: {error}. Pass {_choices()}."
+        raise PatternError(message) from error
+    if compiled.flags & regex.REVERSE:
+        raise PatternError(f"pattern={pattern!r} searches backwards, and pieces are cut forwards. Leave (?r) out.")
+    return compiled
+
+
+def tell_that_it_is_slow(pattern: Pattern) -> None:
+    """Warn, once in the life of the process, that `pattern` has no native matcher."""
+    if pattern.name is None and pattern.regex not in _told:
+        _told.add(pattern.regex)
+        warnings.warn(
+            f"pattern={pattern.regex!r} has no native matcher: it runs through the `regex` module in worker processes, "
+            f"some fifty times slower. Native patterns: {', '.join(NATIVE_PATTERNS)}.",
+            SlowPatternWarning,
+            stacklevel=2,
+        )
+
+
+def _choices() -> str:
+    return f"a name ({', '.join(pattern_names())}) or a regular expression of the `regex` module"

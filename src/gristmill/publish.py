@@ -1,0 +1,96 @@
+"""Publish: a file appears under its name whole, or not at all.
+
+Written to `.NAME.tmp.PID` in the same folder, flushed to the disk, renamed, and the folder flushed: a crash, a full disk
+or Ctrl-C at any moment leaves the old file or the new one, never a part of either. The temporary file is removed when
+anything fails (short of SIGKILL).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """A binary file to write to, which is at `path` once the block has ended without an error.
+
+    A symbolic link at `path` is replaced, not followed. With `overwrite=False` anything at `path` is FileExistsError.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with publish(Path(folder.name, "a.txt")) as file:
+    ...     _ = file.write(b"whole")
+    >>> Path(folder.name, "a.txt").read_bytes(), os.listdir(folder.name)
+    (b'whole', ['a.txt'])
+    >>> folder.cleanup()
+    """
+    target = Path(path)
+    mode = _check_target(target, overwrite)
+    temporary, descriptor = _create_temporary(target)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.chmod(temporary, mode)  # whoever could not read the old file cannot read the new one
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _check_target(target, overwrite)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _flush_folder(target.parent)
+
+
+def _check_target(target: Path, overwrite: bool) -> int | None:
+    """The mode of the file that is to be replaced, if there is one; an error where `target` must not be written."""
+    try:
+        status = os.lstat(target)
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(target.parent)) from None
+        return None
+    if not overwrite:
+        raise FileExistsError(errno.EEXIST, "Is already there; choose another name or pass overwrite=True", str(target))
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory; pass the name of a file", str(target))
+    if stat.S_ISLNK(status.st_mode):
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "Is a device or pipe; only a regular file can be replaced", str(target))
+    return stat.S_IMODE(status.st_mode)
+
+
+def _create_temporary(target: Path) -> tuple[Path, int]:
+    # A name may have 255 bytes; 50 characters of it leave room for ours. A leftover of a killed process that had our
+    # number, or another thread that saves to the same path, is not disturbed: the next free name is taken.
+    for attempt in count():
+        suffix = f".{attempt}" if attempt else ""
+        temporary = target.with_name(f".{target.name[:50]}.tmp.{os.getpid()}{suffix}")
+        try:
+            return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        except FileExistsError:
+            if attempt == 100:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _flush_folder(folder: Path) -> None:
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems cannot flush a folder
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,91 @@
+"""The worker process of `gristmill.regex_pool`: counts the pieces of the documents that come in on its standard input.
+
+Tasks and answers are pickles between a process and its own child. It ends when its input does, and so also when the parent
+was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from dataclasses import dataclass, field
+
+from gristmill import pretokenize
+from gristmill.errors import GristmillError, InputChangedError, WorkerError
+
+# word -> (count, corpus position of its first occurrence), in the order of first occurrence
+Counts = dict[bytes, tuple[int, int]]
+Signature = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A stretch of the corpus and the documents in it."""
+
+    position: int  # of the stretch in the corpus
+    num_bytes: int
+    documents: list[tuple[int, int]]  # (start, end) in the stretch
+    data: bytes | None  # the stretch itself; None for one that lies in a file
+    numbers: list[int] = field(default_factory=list)  # which item of the iterable each document is from
+    path: str = ""
+    offset: int = 0  # of the stretch in the file
+    signature: Signature | None = None
+
+    def name_of(self, i: int) -> str:
+        """Document i, for messages."""
+        if self.data is not None:
+            return f"document {self.numbers[i]} of the corpus"
+        start, end = self.documents[i]
+        return f"{self.path}, bytes {self.offset + start} to {self.offset + end}"
+
+
+def count_words(task: Task, regex: str) -> Counts:
+    """The words of the documents of a task."""
+    data = _read(task) if task.data is None else task.data
+    entries: dict[str, list[int]] = {}  # piece -> count, position, bytes
+    for i, (start, end) in enumerate(task.documents):
+        position = task.position + start
+        for piece in pretokenize.cut_into_pieces(data[start:end], regex, name=task.name_of(i)):
+            entry = entries.get(piece)
+            if entry is None:
+                entries[piece] = entry = [0, position, len(pretokenize.to_bytes(piece))]
+            entry[0] += 1
+            position += entry[2]
+    return {pretokenize.to_bytes(piece): (count, position) for piece, (count, position, _) in entries.items()}
+
+
+def signature_of(status: os.stat_result) -> Signature:
+    """What differs when a file was written to or replaced."""
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _read(task: Task) -> bytes:
+    with open(task.path, "rb") as file:
+        file.seek(task.offset)
+        data = file.read(task.num_bytes)
+        if signature_of(os.fstat(file.fileno())) != task.signature:
+            raise InputChangedError(f"{task.path}: changed while it was read. Train again when it is complete.")
+    return data
+
+
+def main() -> None:
+    """Answer tasks until there are no more."""
+    tasks = sys.stdin.buffer
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what anything prints must not end up among the answers
+    regex, pretokenize.TIMEOUT_SECONDS, pretokenize.TIMEOUT_SECONDS_PER_MB = pickle.load(tasks)
+    while True:
+        try:
+            task = pickle.load(tasks)
+        except EOFError:
+            return
+        answer: Counts | Exception
+        try:
+            answer = count_words(task, regex)
+        except (GristmillError, OSError, MemoryError) as error:
+            answer = error
+        except Exception as error:
+            answer = WorkerError(f"a worker process failed: {type(error).__name__}: {error}")
+        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
+        answers.flush()

@@ -1,0 +1,177 @@
+"""merge, and the whole way from a corpus to a tokenizer: `train_tokenizer` and `extend_tokenizer`."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from gristmill import _core
+from gristmill.arguments import NUM_BYTE_TOKENS, check_max_token_bytes, check_tie_break, check_vocab_size
+from gristmill.corpus import Corpus
+from gristmill.count import CountOptions, count
+from gristmill.errors import EarlyStopWarning, VocabSizeError
+from gristmill.profile import Profile, Stage, peak_memory_bytes
+from gristmill.progress import open_progress
+from gristmill.tokenizer import Tokenizer
+
+__all__ = ["extend_tokenizer", "train_tokenizer"]
+
+
+def train_tokenizer(
+    corpus: Corpus,
+    *,
+    vocab_size: int,
+    special_tokens: Iterable[str] | None = None,
+    pattern: str | None = None,
+    tie_break: str = "greatest-bytes",
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    memory_limit: int | None = None,
+    num_threads: int | None = None,
+    progress: Any = "auto",
+) -> Tokenizer:
+    """Return the byte-level BPE tokenizer of `corpus` with `vocab_size` tokens.
+
+    The merges are exactly those of the naive algorithm (`gristmill.reference`), whatever the number of threads. A corpus in
+    which no pair is left before `vocab_size` is reached gives a smaller tokenizer and an `EarlyStopWarning`.
+
+    corpus: a path, several, globs, an iterable of `str` or `bytes` documents, or counted `Words`. A bare `str` is a path;
+        to train from one text, pass `[text]`. `gristmill.corpus` has the whole table.
+    vocab_size: 256 bytes, the merges and the special tokens together.
+    special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Default: none, or those that
+        `Words` were counted with.
+    pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2, whitespace, or any regular expression of the
+        `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
+    tie_break: which pair wins among equal counts: greatest-bytes (Stanford CS336), smallest-ids (rustbpe), huggingface
+        (tokenizers) or first-seen (minbpe).
+    min_frequency: words (distinct pieces) that occur less often are left out.
+    max_token_bytes: no token becomes longer.
+    memory_limit: bytes that counting may use; beyond them it works through the temporary folder ($TMPDIR).
+    num_threads: default: every core this process may use.
+    progress: "auto" (a bar on a terminal), None (silence) or a callable (stage, done, total).
+
+    >>> tok = train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
+    >>> tok.merges
+    [(b'o', b'w'), (b'l', b'ow'), (b' ', b'low'), (b' low', b'e')]
+    >>> tok.decode(tok.encode("lowest"))
+    'lowest'
+    """
+    start = time.perf_counter()
+    options = CountOptions.checked(
+        corpus,
+        pattern=pattern,
+        special_tokens=special_tokens,
+        min_frequency=min_frequency,
+        memory_limit=memory_limit,
+        num_threads=num_threads,
+    )
+    vocab_size = check_vocab_size(vocab_size, len(options.special_tokens))
+    nothing = Tokenizer(
+        (), pattern=str(options.pattern), special_tokens=options.special_tokens, tie_break=check_tie_break(tie_break)
+    )
+    return _learn(nothing, corpus, options, vocab_size, check_max_token_bytes(max_token_bytes), progress, start)
+
+
+def extend_tokenizer(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    *,
+    vocab_size: int,
+    min_frequency: int = 1,
+    max_token_bytes: int | None = None,
+    memory_limit: int | None = None,
+    num_threads: int | None = None,
+    progress: Any = "auto",
+) -> Tokenizer:
+    """Return a tokenizer of `vocab_size` that starts with the merges of `tokenizer` and goes on learning from `corpus`.
+
+    On the corpus that `tokenizer` was trained on, this gives what a longer run would have given. Pattern, specials and
+    tie-break are those of `tokenizer`. Special tokens stay last, so **their ids move up**; all other ids stay.
+
+    >>> small = train_tokenizer(["low low low lower lowest"], vocab_size=258, progress=None)
+    >>> large = extend_tokenizer(small, ["low low low lower lowest"], vocab_size=260, progress=None)
+    >>> large == train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
+    True
+    """
+    start = time.perf_counter()
+    options = CountOptions.checked(
+        corpus,
+        pattern=tokenizer.pattern,
+        special_tokens=tokenizer.special_tokens,
+        min_frequency=min_frequency,
+        memory_limit=memory_limit,
+        num_threads=num_threads,
+    )
+    vocab_size = check_vocab_size(vocab_size, len(options.special_tokens))
+    if vocab_size < tokenizer.vocab_size:
+        raise VocabSizeError(
+            f"vocab_size={vocab_size} is smaller than that of the tokenizer, {tokenizer.vocab_size}. "
+            f"Pass a larger one, or call tokenizer.truncated({vocab_size})."
+        )
+    return _learn(tokenizer, corpus, options, vocab_size, check_max_token_bytes(max_token_bytes), progress, start)
+
+
+def _learn(
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    options: CountOptions,
+    vocab_size: int,
+    max_token_bytes: int | None,
+    progress: Any,
+    start: float,
+) -> Tokenizer:
+    """Count the corpus, learn the merges that `tokenizer` lacks, and return the tokenizer that has them."""
+    num_merges = vocab_size - tokenizer.vocab_size
+    with open_progress(progress) as on_progress:
+        words, stages = count(corpus, options, on_progress)
+        run = _core.learn_merges(
+            words._table,
+            num_merges=num_merges,
+            tie_break=tokenizer.tie_break,
+            max_token_bytes=max_token_bytes or 0,
+            given=tokenizer.merge_ids,
+            num_threads=options.num_threads,
+            on_progress=on_progress,
+        )
+    _warn_of_early_stop(len(run.merges), num_merges, tokenizer.vocab_size, max_token_bytes)
+    return Tokenizer(
+        np.concatenate([tokenizer.merge_ids, run.merges]),
+        pattern=tokenizer.pattern,
+        special_tokens=tokenizer.special_tokens,
+        tie_break=tokenizer.tie_break,
+        profile=Profile(
+            stages=(*stages, *_merge_stages(run)),
+            seconds=time.perf_counter() - start,
+            num_threads=options.num_threads,
+            peak_memory_bytes=peak_memory_bytes(),
+        ),
+    )
+
+
+def _warn_of_early_stop(num_learned: int, num_asked: int, size_before: int, max_token_bytes: int | None) -> None:
+    if num_learned < num_asked:
+        bound = f" that makes a token of at most {max_token_bytes} bytes" if max_token_bytes else ""
+        warnings.warn(
+            f"learned {num_learned:,} of {num_asked:,} merges: no pair{bound} is left to merge in this corpus. "
+            f"The tokenizer has vocab_size {size_before + num_learned:,} instead of {size_before + num_asked:,}.",
+            EarlyStopWarning,
+            stacklevel=4,
+        )
+
+
+def _merge_stages(run: _core.MergeRun) -> list[Stage]:
+    stats = run.stats
+    return [
+        Stage(stage="setup", seconds=stats["setup_seconds"], num_symbols=stats["num_symbols"]),
+        Stage(
+            stage="merge",
+            seconds=stats["loop_seconds"],
+            num_pairs=stats["num_pairs"],
+            num_rounds=stats["num_rounds"],
+            num_merges=len(run.merges),
+        ),
+    ]
