@@ -66,11 +66,11 @@ def main() -> int:
     job = TrainJob(str(corpus.path), num_merges, options.threads, corpus.distinct_byte_values())
     entries, missing = _find_systems(options.systems)
     _run_rounds(entries, job, options)
-    wrong = _unequal_merges(entries, job, corpus)
-    if wrong:
-        print("\n".join(["MERGES DIFFER, no time is reported:", *wrong]), file=sys.stderr)
+    equal, different = _compare_merges(entries, job, corpus)
+    if different:
+        print("\n".join(["MERGES DIFFER, no time is reported:", *different]), file=sys.stderr)
         return 1
-    _report(entries, missing, corpus, options)
+    _report(entries, corpus, options, [_skipped(missing), f"Merges compared and equal: {'; '.join(equal)}."])
     return 0
 
 
@@ -137,22 +137,18 @@ def _disturbed(entry: Entry, sample: Sample, num_threads: int) -> bool:
     return starved or not sample.quiet
 
 
-def _unequal_merges(entries: Sequence[Entry], job: TrainJob, corpus: corpora.Corpus) -> list[str]:
-    """Return a line for every comparison of merges that fails."""
+def _compare_merges(entries: Sequence[Entry], job: TrainJob, corpus: corpora.Corpus) -> tuple[list[str], list[str]]:
+    """Return what was found equal and what was found different, a sentence for each comparison."""
     digests = {entry.name: {str(run.facts["digest"]) for run in entry.runs + entry.repeated} for entry in entries}
-    wrong = [f"{name}: its own runs differ" for name, found in digests.items() if len(found) > 1]
-    ours = _our_digests(entries, job)
+    found = [(False, f"{name} with itself") for name, own in digests.items() if len(own) > 1]
     reference = reference_digests.tokenizers_digest(job, corpus, digests.get(REFERENCE))
-    if reference is not None:
-        for entry in entries:
-            if entry.follows == Follows() and reference not in digests[entry.name]:
-                wrong.append(f"{entry.name} is not {REFERENCE} {version(REFERENCE)}")
-    else:
-        print(f"{REFERENCE} is not installed: merges are not compared with it", file=sys.stderr)
+    ours = _our_digests(entries, job)
     for entry in entries:
-        if entry.follows in ours and ours[entry.follows] not in digests[entry.name]:
-            wrong.append(f"{entry.name} is not {OURS} with {entry.follows}")
-    return wrong
+        if reference is not None and entry.follows == Follows() and entry.name != REFERENCE:
+            found.append((reference in digests[entry.name], f"{entry.name} with {REFERENCE} {version(REFERENCE)}"))
+        if entry.follows in ours and entry.name != OURS:
+            found.append((ours[entry.follows] in digests[entry.name], f"{entry.name} with {OURS} ({entry.follows})"))
+    return [what for equal, what in found if equal], [what for equal, what in found if not equal]
 
 
 def _our_digests(entries: Sequence[Entry], job: TrainJob) -> dict[Follows, str]:
@@ -169,12 +165,12 @@ def _our_digests(entries: Sequence[Entry], job: TrainJob) -> dict[Follows, str]:
 
 
 def _report(
-    entries: Sequence[Entry], missing: Sequence[str], corpus: corpora.Corpus, options: argparse.Namespace
+    entries: Sequence[Entry], corpus: corpora.Corpus, options: argparse.Namespace, remarks: Sequence[str]
 ) -> None:
     setting = f"vocabulary {options.vocab_size:,}, {options.threads} thread{'s' if options.threads > 1 else ''}"
     title = f"Training: {corpus.name} ({corpus.megabytes:.1f} MB), {setting}"
     table = markdown_table(HEADER, [_row(entry, entries, corpus, options) for entry in entries])
-    body = "\n\n".join([table, *_notes(entries, missing, options)])
+    body = "\n\n".join([table, *_notes(entries, options), *filter(None, remarks)])
     print(f"{title}\n\n{body}")
     if options.quick:
         return
@@ -182,7 +178,7 @@ def _report(
     runs = {entry.name: [asdict(run) for run in entry.runs] for entry in entries}
     repeated = {entry.name: [asdict(run) for run in entry.repeated] for entry in entries if entry.repeated}
     name = f"train_{corpus.name}_{options.vocab_size}_{options.threads}t"
-    data = {"num_bytes": corpus.num_bytes, "missing": list(missing), "runs": runs, "disturbed_and_repeated": repeated}
+    data = {"num_bytes": corpus.num_bytes, "remarks": list(remarks), "runs": runs, "disturbed_and_repeated": repeated}
     page = write_result(name, title=title, about=about, body=body, data=data, folder=options.output)
     print(f"written: {page.name} and {page.with_suffix('.json').name}", file=sys.stderr)
 
@@ -223,11 +219,14 @@ MARKS: tuple[Mark, ...] = (
 )
 
 
-def _notes(entries: Sequence[Entry], missing: Sequence[str], options: argparse.Namespace) -> list[str]:
+def _skipped(missing: Sequence[str]) -> str:
+    return f"Not installed, skipped: {', '.join(missing)}." if missing else ""
+
+
+def _notes(entries: Sequence[Entry], options: argparse.Namespace) -> list[str]:
     marks = [f"{mark} {what}." for mark, applies, what in MARKS if any(applies(entry, options) for entry in entries)]
     timed = [f"* {entry.name}: {entry.module.TIMED}. Threads: {entry.module.THREADS}." for entry in entries]
-    skipped = [f"Not installed, skipped: {', '.join(missing)}."] if missing else []
-    return [*marks, *skipped, "In the timed region, imports excluded:\n" + "\n".join(timed)]
+    return [*marks, "In the timed region, imports excluded:\n" + "\n".join(timed)]
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class Corpus:
         seen: set[int] = set()
         with self.path.open("rb") as file:
             while block := file.read(1 << 20):
-                seen.update(block)
+                seen.update(block.translate(None, bytes(seen)))
         return len(seen)
 
 

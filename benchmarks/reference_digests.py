@@ -20,16 +20,18 @@ def tokenizers_digest(job: TrainJob, corpus: corpora.Corpus, measured: Collectio
     """
     if version("tokenizers") == "-":
         return None
-    known = json.loads(REMEMBERED.read_text()) if REMEMBERED.exists() else {}
     key = f"{_file_digest(corpus)} {job.num_merges} {version('tokenizers')}"
-    if measured:
-        known[key] = next(iter(measured))
-    elif key not in known:
+    digest = next(iter(measured)) if measured else _remembered().get(key)
+    if digest is None:
         sample = measure("rivals.tokenizers", asdict(job), num_threads=job.num_threads)
-        known[key] = sample.facts["digest"]
+        digest = str(sample.facts["digest"])
     REMEMBERED.parent.mkdir(parents=True, exist_ok=True)
-    REMEMBERED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-    return str(known[key])
+    REMEMBERED.write_text(json.dumps(_remembered() | {key: digest}, indent=1, sort_keys=True) + "\n")
+    return digest
+
+
+def _remembered() -> dict[str, str]:
+    return dict(json.loads(REMEMBERED.read_text())) if REMEMBERED.exists() else {}
 
 
 def _file_digest(corpus: corpora.Corpus) -> str:

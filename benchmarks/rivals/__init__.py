@@ -33,6 +33,9 @@ class Follows:
     tie_break: str = "huggingface"
     feed: str = "documents"  # "lines": each line a text of its own, and the special token is text like any other
 
+    def __str__(self) -> str:
+        return f"{self.tie_break}, fed with {self.feed}"
+
 
 @dataclass(frozen=True)
 class TrainJob:

@@ -38,7 +38,9 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
         except UnicodeEncodeError:
             raise SpecialTokenError(f"special_tokens[{index}]={special!r} holds a lone surrogate.") from None
         if special in seen:
-            raise SpecialTokenError(f"special token {special!r} is given twice, but can have only one id. Leave one out.")
+            raise SpecialTokenError(
+                f"special token {special!r} is given twice, but can have only one id. Leave one out."
+            )
         seen.add(special)
     return specials
 
@@ -46,10 +48,8 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
 def check_vocab_size(vocab_size: Any, num_specials: int) -> int:
     """`vocab_size`, if it holds the bytes and the specials.
 
-    >>> check_vocab_size(200, 1)
-    Traceback (most recent call last):
-    gristmill.errors.VocabSizeError: vocab_size=200 is too small: 256 byte tokens and 1 special token already need 257. \
-Pass vocab_size >= 257.
+    >>> check_vocab_size(257, 1)
+    257
     """
     size = _whole_number("vocab_size", vocab_size, VocabSizeError)
     needed = NUM_BYTE_TOKENS + num_specials
@@ -85,7 +85,7 @@ def check_memory_limit(memory_limit: Any) -> int | None:
     limit = _whole_number("memory_limit", memory_limit, OptionError)
     if limit < MIN_MEMORY_LIMIT:
         raise OptionError(
-            f"memory_limit={limit} is too small: tables and buffers need {MIN_MEMORY_LIMIT} bytes (32 MiB) at the least. "
+            f"memory_limit={limit} is too small: buffers and tables alone need {MIN_MEMORY_LIMIT} bytes (32 MiB). "
             f"Pass memory_limit >= {MIN_MEMORY_LIMIT}, or None for no limit."
         )
     return limit

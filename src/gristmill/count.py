@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill._core import Counter, OnProgress, WordTable
+from gristmill._core import Counter, WordTable
 from gristmill.arguments import (
     check_memory_limit,
     check_min_frequency,
@@ -84,9 +84,9 @@ def count_words(
 ) -> Words:
     """Return the distinct pieces of `corpus` with their counts.
 
-    The table is the same for every number of threads. `corpus` may be all that `train_tokenizer` takes; words that occur
-    fewer than `min_frequency` times are left out; with a `memory_limit` (bytes), counting moves sorted parts of the table
-    to the temporary folder ($TMPDIR) and joins them at the end, with the same result.
+    The table is the same for every number of threads. `corpus` may be all that `train_tokenizer` takes; words that
+    occur fewer than `min_frequency` times are left out; with a `memory_limit` (bytes), counting moves sorted parts of
+    the table to the temporary folder ($TMPDIR) and joins them at the end, with the same result.
 
     >>> words = count_words(["low low lower"])
     >>> words.most_common()
@@ -110,7 +110,7 @@ def count_words(
 def count(corpus: Corpus, options: CountOptions, on_progress: OnProgress | None) -> tuple[Words, list[Stage]]:
     """The words of `corpus`, at least one, and the figures of counting them."""
     if isinstance(corpus, Words):
-        words, stages = corpus, []
+        words, stages = corpus, list[Stage]()
         if options.min_frequency > 1:
             words = corpus.at_least(options.min_frequency)
         num_before, source_bytes = len(corpus), corpus.source_bytes

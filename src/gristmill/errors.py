@@ -26,6 +26,9 @@ A missing or unreadable file is the `OSError` of the operating system: FileNotFo
 IsADirectoryError. Ctrl-C is KeyboardInterrupt.
 """
 
+import sys
+import warnings
+
 __all__ = [
     "CorpusError",
     "EarlyStopWarning",
@@ -121,3 +124,11 @@ class EarlyStopWarning(UserWarning):
 
 class SlowPatternWarning(UserWarning):
     """A pattern without a native matcher: worker processes run it through the `regex` module, slower."""
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called into this package, however deep the caller is in it."""
+    depth = 1
+    while sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] == __package__:
+        depth += 1
+    warnings.warn(message, category, stacklevel=depth + 1)

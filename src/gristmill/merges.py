@@ -29,7 +29,9 @@ def check_merges(merges: Any) -> MergeIds:
     if array.size == 0:
         array = np.empty((0, 2), np.uint32)
     if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
-        raise TokenizerFormatError(f"merges must be pairs of ids, and are an array of {array.dtype}{list(array.shape)}.")
+        raise TokenizerFormatError(
+            f"merges must be pairs of ids, and are an array of {array.dtype}{list(array.shape)}."
+        )
     if len(array) > MAX_VOCAB_SIZE:
         raise TokenizerFormatError(f"there are {len(array):,} merges; at most {MAX_VOCAB_SIZE:,} can have ids.")
     made = NUM_BYTE_TOKENS + np.arange(len(array))

@@ -21,12 +21,11 @@ True
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gristmill.errors import PatternError, SlowPatternWarning
+from gristmill.errors import PatternError, SlowPatternWarning, warn_user
 
 __all__ = ["NATIVE_PATTERNS", "Pattern", "pattern_names", "resolve_pattern"]
 
@@ -100,7 +99,9 @@ class Pattern:
             raise PatternError(f"the pattern is {stored!r:.80} instead of {{'name': …, 'regex': …}}")
         pattern = resolve_pattern(stored["regex"] if stored["name"] is None else stored["name"])
         if pattern.to_json() != stored:
-            raise PatternError(f"the pattern {stored['name']!r} is {stored['regex']!r} in the file, {pattern.regex!r} here")
+            raise PatternError(
+                f"the pattern {stored['name']!r} is {stored['regex']!r} in the file, {pattern.regex!r} here"
+            )
         return pattern
 
 
@@ -154,11 +155,10 @@ def tell_that_it_is_slow(pattern: Pattern) -> None:
     """Warn, once in the life of the process, that `pattern` has no native matcher."""
     if pattern.name is None and pattern.regex not in _told:
         _told.add(pattern.regex)
-        warnings.warn(
+        warn_user(
             f"pattern={pattern.regex!r} has no native matcher: it runs through the `regex` module in worker processes, "
             f"some fifty times slower. Native patterns: {', '.join(NATIVE_PATTERNS)}.",
             SlowPatternWarning,
-            stacklevel=2,
         )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from gristmill.errors import PieceTimeoutError
 from gristmill.patterns import compile_regex
 
-# Some expressions need more time than there is on some texts: (a|a)*b on a row of a's doubles it with every letter. A sane
-# one cuts a megabyte in a fraction of a second.
+# Some expressions need more time than there is on some texts: (a|a)*b on a row of a's doubles it with every letter. A
+# sane one cuts a megabyte in a fraction of a second.
 TIMEOUT_SECONDS = 60.0
 TIMEOUT_SECONDS_PER_MB = 10.0
 
@@ -37,7 +37,7 @@ def cut_into_pieces(document: bytes, regex: str, *, name: str = "the text") -> I
             end_of_last = end
     except TimeoutError:
         raise PieceTimeoutError(
-            f"pattern={regex!r} took more than {timeout:.0f} s on {name} ({len(document):,} bytes, of which "
+            f"pattern={regex!r} took more than {timeout:.3g} s on {name} ({len(document):,} bytes, of which "
             f"{end_of_last:,} characters were done). Repetitions inside repetitions do that: make them possessive (++)."
         ) from None
     if end_of_last < len(text):

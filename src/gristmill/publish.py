@@ -1,8 +1,8 @@
 """Publish: a file appears under its name whole, or not at all.
 
-Written to `.NAME.tmp.PID` in the same folder, flushed to the disk, renamed, and the folder flushed: a crash, a full disk
-or Ctrl-C at any moment leaves the old file or the new one, never a part of either. The temporary file is removed when
-anything fails (short of SIGKILL).
+Written to `.NAME.tmp.PID` in the same folder, flushed to the disk, renamed, and the folder flushed: a crash, a full
+disk or Ctrl-C at any moment leaves the old file or the new one, never a part of either. The temporary file is removed
+when anything fails (short of SIGKILL).
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
     try:
         with os.fdopen(descriptor, "wb") as file:
             if mode is not None:
-                os.chmod(temporary, mode)  # whoever could not read the old file cannot read the new one
+                temporary.chmod(mode)  # whoever could not read the old file cannot read the new one
             yield file
             file.flush()
             os.fsync(file.fileno())
         _check_target(target, overwrite)
-        os.replace(temporary, target)
+        temporary.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            temporary.unlink()
         raise
     _flush_folder(target.parent)
 
@@ -76,7 +76,9 @@ def _create_temporary(target: Path) -> tuple[Path, int]:
         suffix = f".{attempt}" if attempt else ""
         temporary = target.with_name(f".{target.name[:50]}.tmp.{os.getpid()}{suffix}")
         try:
-            return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            return temporary, os.open(
+                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
+            )
         except FileExistsError:
             if attempt == 100:
                 raise

@@ -1,7 +1,7 @@
 """count, for patterns without a native matcher: worker processes, started once, count with the `regex` module.
 
-Documents are cut at special tokens only: nothing is known about a user's expression, so the end of a document is the only
-place where no piece can cross. A document must fit in memory, and one document keeps one worker busy.
+Documents are cut at special tokens only: nothing is known about a user's expression, so the end of a document is the
+only place where no piece can cross. A document must fit in memory, and one document keeps one worker busy.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -21,7 +22,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gristmill import pretokenize
-from gristmill._core import OnProgress, WordTable
+from gristmill.progress import OnProgress
+from gristmill._core import WordTable
 from gristmill.corpus import Documents, Files
 from gristmill.errors import MemoryLimitError, WorkerError
 from gristmill.regex_worker import Counts, Signature, Task, signature_of
@@ -62,8 +64,8 @@ def count_by_regex(
                     table_bytes += ENTRY_BYTES + len(word)
             if memory_limit is not None and table_bytes > memory_limit:
                 raise MemoryLimitError(
-                    f"memory_limit={memory_limit} is too small: the {len(words):,} words of the first {done:,} bytes need "
-                    f"more, and only native patterns can move words to the disk. Pass a larger memory_limit."
+                    f"memory_limit={memory_limit} is too small: the {len(words):,} words of the first {done:,} bytes "
+                    f"need more, and only native patterns can move words to the disk. Pass a larger memory_limit."
                 )
             if on_progress is not None:
                 on_progress("count", done, total)
@@ -73,8 +75,8 @@ def count_by_regex(
 class RegexPool:
     """Worker processes that count tasks. Leaving the `with` block ends them, whatever happened inside.
 
-    They are plain children (`python -c …`), not `multiprocessing` ones: that module would run the user's script again in
-    every worker unless it is guarded by `if __name__ == "__main__"`. They are sessions of their own, so that Ctrl-C
+    They are plain children (`python -c …`), not `multiprocessing` ones: that module would run the user's script again
+    in every worker unless it is guarded by `if __name__ == "__main__"`. They are sessions of their own, so that Ctrl-C
     reaches only the parent, which then ends them.
     """
 
@@ -152,8 +154,8 @@ def _receive(worker: subprocess.Popen[bytes]) -> Any:
 
 def _died(worker: subprocess.Popen[bytes]) -> WorkerError:
     return WorkerError(
-        f"a worker process ended with status {worker.wait()} before it answered. Status -9 usually means that the machine "
-        f"had no memory left: pass a smaller num_threads, or smaller documents."
+        f"a worker process ended with status {worker.wait()} before it answered. Status -9 usually means that the "
+        f"machine had no memory left: pass a smaller num_threads, or smaller documents."
     )
 
 
@@ -216,7 +218,7 @@ def _tasks_of_documents(source: Documents, specials: _Specials) -> Iterator[Task
 def _tasks_of_files(source: Files, specials: _Specials) -> Iterator[Task]:
     position = 0
     for path in source.paths:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             signature = signature_of(os.fstat(file.fileno()))
             documents: list[tuple[int, int]] = []
             for start, end in _between(specials.find_in_file(file), signature[0]):

@@ -1,7 +1,7 @@
 """The worker process of `gristmill.regex_pool`: counts the pieces of the documents that come in on its standard input.
 
-Tasks and answers are pickles between a process and its own child. It ends when its input does, and so also when the parent
-was killed.
+Tasks and answers are pickles between a process and its own child. It ends when its input does, and so also when the
+parent was killed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gristmill import pretokenize
 from gristmill.errors import GristmillError, InputChangedError, WorkerError
@@ -61,7 +62,7 @@ def signature_of(status: os.stat_result) -> Signature:
 
 
 def _read(task: Task) -> bytes:
-    with open(task.path, "rb") as file:
+    with Path(task.path).open("rb") as file:
         file.seek(task.offset)
         data = file.read(task.num_bytes)
         if signature_of(os.fstat(file.fileno())) != task.signature:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from gristmill import _core
-from gristmill.arguments import NUM_BYTE_TOKENS, check_max_token_bytes, check_tie_break, check_vocab_size
+from gristmill.arguments import check_max_token_bytes, check_tie_break, check_vocab_size
 from gristmill.corpus import Corpus
 from gristmill.count import CountOptions, count
-from gristmill.errors import EarlyStopWarning, VocabSizeError
+from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
 from gristmill.profile import Profile, Stage, peak_memory_bytes
 from gristmill.progress import open_progress
 from gristmill.tokenizer import Tokenizer
@@ -36,16 +35,16 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Return the byte-level BPE tokenizer of `corpus` with `vocab_size` tokens.
 
-    The merges are exactly those of the naive algorithm (`gristmill.reference`), whatever the number of threads. A corpus in
-    which no pair is left before `vocab_size` is reached gives a smaller tokenizer and an `EarlyStopWarning`.
+    The merges are exactly those of the naive algorithm (`gristmill.reference`), whatever the number of threads. A
+    corpus in which no pair is left before `vocab_size` is reached gives a smaller tokenizer and an `EarlyStopWarning`.
 
-    corpus: a path, several, globs, an iterable of `str` or `bytes` documents, or counted `Words`. A bare `str` is a path;
-        to train from one text, pass `[text]`. `gristmill.corpus` has the whole table.
+    corpus: a path, several, globs, an iterable of `str` or `bytes` documents, or counted `Words`. A bare `str` is a
+        path; to train from one text, pass `[text]`. `gristmill.corpus` has the whole table.
     vocab_size: 256 bytes, the merges and the special tokens together.
-    special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Default: none, or those that
-        `Words` were counted with.
-    pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2, whitespace, or any regular expression of the
-        `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
+    special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Default: none, or those
+        that `Words` were counted with.
+    pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2, whitespace, or any regular expression of
+        the `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
     tie_break: which pair wins among equal counts: greatest-bytes (Stanford CS336), smallest-ids (rustbpe), huggingface
         (tokenizers) or first-seen (minbpe).
     min_frequency: words (distinct pieces) that occur less often are left out.
@@ -155,11 +154,10 @@ def _learn(
 def _warn_of_early_stop(num_learned: int, num_asked: int, size_before: int, max_token_bytes: int | None) -> None:
     if num_learned < num_asked:
         bound = f" that makes a token of at most {max_token_bytes} bytes" if max_token_bytes else ""
-        warnings.warn(
+        warn_user(
             f"learned {num_learned:,} of {num_asked:,} merges: no pair{bound} is left to merge in this corpus. "
             f"The tokenizer has vocab_size {size_before + num_learned:,} instead of {size_before + num_asked:,}.",
             EarlyStopWarning,
-            stacklevel=4,
         )
 
 

@@ -1,7 +1,7 @@
 r"""words: the distinct pieces of a corpus with their counts; what `count_words` gives and training takes.
 
-Counting is most of the work on a large corpus. Do it once, save the table, add tables of several parts, and train as many
-vocabularies from it as you like:
+Counting is most of the work on a large corpus. Do it once, save the table, add tables of several parts, and train as
+many vocabularies from it as you like:
 
 >>> a = Words.from_counts({"low": 5, "lower": 2})
 >>> b = Words.from_counts({"newest": 6, "low": 1})
@@ -33,6 +33,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -52,6 +53,7 @@ MAX_HEADER_BYTES = 16 << 20
 MAX_COUNT = 2**63 - 1
 _START = struct.Struct("<8sII")
 _CHECKSUM_BYTES = 32
+READ_ITEMS = 1 << 20
 
 
 class Words:
@@ -69,8 +71,8 @@ class Words:
     ) -> Words:
         """Words that were counted elsewhere: a mapping from `str` or `bytes` to how often it occurs.
 
-        Each key is one word as it stands; `pattern` is not applied to it, it is what the trained tokenizer will cut with.
-        The order of the mapping is taken as the order of first occurrence.
+        Each key is one word as it stands; `pattern` is not applied to it, it is what the trained tokenizer will cut
+        with. The order of the mapping is taken as the order of first occurrence.
 
         >>> list(Words.from_counts({"b": 2, "a": 3}).items())
         [(b'b', 2), (b'a', 3)]
@@ -200,10 +202,11 @@ class Words:
         checksum = hashlib.sha256()
         with publish(path, overwrite=overwrite) as file:
             for part in (
-                _START.pack(MAGIC, VERSION, len(text)),
-                text,
-                *(_little_endian(array) for array in (self._table.counts, self._table.firsts, self._table.offsets)),
-                self._table.data,
+                _START.pack(MAGIC, VERSION, len(text)) + text,
+                _little_endian(self._table.counts),
+                _little_endian(self._table.firsts),
+                _little_endian(self._table.offsets),
+                self._table.data.data,
             ):
                 checksum.update(part)
                 file.write(part)
@@ -212,7 +215,7 @@ class Words:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Words:
         """The table that `save` wrote to `path`; `WordsFormatError` for a file that is not whole or not one."""
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             try:
                 return cls._read(file, os.fstat(file.fileno()).st_size)
             except (GristmillError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -285,14 +288,15 @@ def _size(header: Any, name: str) -> int:
     return size
 
 
-def _little_endian(array: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(array, dtype="<u8")
+def _little_endian(array: NDArray[np.uint64]) -> memoryview:
+    return np.ascontiguousarray(array, dtype="<u8").data
 
 
 def _read_array(file: BinaryIO, dtype: str, length: int, checksum: Any) -> NDArray[Any]:
     array = np.empty(length, dtype)
-    view = memoryview(array).cast("B") if length else memoryview(b"")
-    if length and file.readinto(view) != len(view):  # type: ignore[attr-defined]
-        raise WordsFormatError("it ended early")
-    checksum.update(view)
+    for start in range(0, length, READ_ITEMS):
+        part = array[start : start + READ_ITEMS]
+        data = file.read(part.nbytes)
+        checksum.update(data)
+        part[:] = np.frombuffer(data, dtype)  # ValueError when the file ended early
     return array.astype(dtype.lstrip("<"), copy=False)

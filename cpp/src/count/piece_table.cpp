@@ -56,39 +56,32 @@ void PieceTable::count_batch(const std::uint8_t* begin, const std::uint8_t* base
     }
 }
 
-// Pieces [from, to): piece i runs from ends[i - 1] to ends[i].
+// Pieces [from, to): piece i runs from ends[i - 1] to ends[i]. Three passes: keys of short pieces, keys of the others, probes.
 void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t from, std::size_t to,
                              std::uint64_t position) {
-    std::uint64_t keys[kGroup];
-    std::uint32_t slots[kGroup];
-    std::uint16_t starts[kGroup];
-    std::uint16_t longer[kGroup];
-    std::size_t num_short = 0, num_longer = 0;
     reserve_group(to - from);
-
-    // No branch on the length: every piece is written to both lists, and only the right one advances.
+    ShortProbe shorts[kGroup];
+    std::uint16_t others[kGroup];
+    std::size_t num_shorts = 0, num_others = 0;
     for (std::size_t i = from; i < to; ++i) {
-        const std::size_t start = ends[i - 1], size = ends[i] - start;
+        // No branch on the length, which nobody can predict: every piece is written to both lists, and only one advances.
+        const std::uint32_t start = ends[i - 1], size = ends[i] - start;
+        const std::uint32_t is_short = static_cast<std::uint32_t>(static_cast<std::int32_t>(size - kShortBytes - 1) >> 31);
         const std::uint64_t key = short_key(base + start, size);
-        const bool is_short = size <= kShortBytes;
-        const auto slot = static_cast<std::uint32_t>(short_.slots.slot_of(key * seed_.a));
-        keys[num_short] = key;
-        slots[num_short] = slot;
-        starts[num_short] = static_cast<std::uint16_t>(start);
-        __builtin_prefetch(&short_.slots[is_short ? slot : 0], 1);
-        num_short += is_short;
-        longer[num_longer] = static_cast<std::uint16_t>(i);
-        num_longer += !is_short;
+        const auto slot = static_cast<std::uint32_t>(short_.slots.slot_of(key * seed_.a)) & is_short;
+        short_.slots.prefetch(slot);
+        shorts[num_shorts] = {key, slot, start};
+        others[num_others] = static_cast<std::uint16_t>(i);
+        num_shorts += is_short & 1;
+        num_others += ~is_short & 1;
     }
-    for (std::size_t j = 0; j < num_short; ++j) add_short(keys[j], slots[j], position + starts[j]);
-    for (std::size_t j = 0; j < num_longer; ++j) {
-        const std::size_t start = ends[longer[j] - 1], size = ends[longer[j]] - start;
-        if (size <= kMediumBytes) {
-            add_medium(base + start, size, position + start);
-        } else {
-            add_long(base + start, size, position + start);
-        }
+    OtherProbe probes[kGroup];
+    for (std::size_t j = 0; j < num_others; ++j) {
+        const std::uint32_t start = ends[others[j] - 1], size = ends[others[j]] - start;
+        probes[j] = size <= kMediumBytes ? probe_medium(base + start, size) : probe_long(base + start, size);
     }
+    for (std::size_t j = 0; j < num_shorts; ++j) add_short(shorts[j].key, shorts[j].slot, position + shorts[j].start);
+    for (std::size_t j = 0; j < num_others; ++j) add_other(probes[j], position + static_cast<std::uint64_t>(probes[j].piece - base));
 }
 
 void PieceTable::count_piece(const std::uint8_t* piece, std::size_t size, std::uint64_t position) {
@@ -96,11 +89,24 @@ void PieceTable::count_piece(const std::uint8_t* piece, std::size_t size, std::u
     if (size <= kShortBytes) {
         const std::uint64_t key = short_key(piece, size);
         add_short(key, short_.slots.slot_of(key * seed_.a), position);
-    } else if (size <= kMediumBytes) {
-        add_medium(piece, size, position);
     } else {
-        add_long(piece, size, position);
+        add_other(size <= kMediumBytes ? probe_medium(piece, size) : probe_long(piece, size), position);
     }
+}
+
+// What is known of a medium or long piece before its slot is looked at; the slot is on its way to the cache.
+inline PieceTable::OtherProbe PieceTable::probe_medium(const std::uint8_t* piece, std::size_t size) const {
+    OtherProbe probe{piece, load8(piece), tagged_key(piece + 8, size - 8, size), 0};
+    probe.slot = medium_.slots.slot_of(probe.low * seed_.a + probe.high * seed_.b);
+    medium_.slots.prefetch(probe.slot);
+    return probe;
+}
+
+inline PieceTable::OtherProbe PieceTable::probe_long(const std::uint8_t* piece, std::size_t size) const {
+    OtherProbe probe{piece, hash_long(piece, size), size | CountedWord::kLongTag, 0};
+    probe.slot = long_.slots.slot_of(probe.low);
+    long_.slots.prefetch(probe.slot);
+    return probe;
 }
 
 inline void PieceTable::add_short(std::uint64_t key, std::size_t slot, std::uint64_t first) {
@@ -112,29 +118,32 @@ inline void PieceTable::add_short(std::uint64_t key, std::size_t slot, std::uint
     short_.count_hit(slot);
 }
 
-inline void PieceTable::add_medium(const std::uint8_t* piece, std::size_t size, std::uint64_t first) {
+inline void PieceTable::add_other(const OtherProbe& probe, std::uint64_t first) {
+    probe.high & CountedWord::kLongTag ? add_long(probe, first) : add_medium(probe, first);
+}
+
+inline void PieceTable::add_medium(const OtherProbe& probe, std::uint64_t first) {
     Slots<MediumEntry>& slots = medium_.slots;
-    const std::uint64_t low = load8(piece);
-    const std::uint64_t high = tagged_key(piece + 8, size - 8, size);
-    std::size_t slot = slots.slot_of(low * seed_.a + high * seed_.b);
-    while (slots[slot].low != low || slots[slot].high != high) {
-        if (is_free(slots[slot])) return medium_.insert(slot, {low, high, 0, 0}, {low, high, first});
+    std::size_t slot = probe.slot;
+    while (slots[slot].low != probe.low || slots[slot].high != probe.high) {
+        if (is_free(slots[slot])) return medium_.insert(slot, {probe.low, probe.high, 0, 0}, {probe.low, probe.high, first});
         slot = slots.after(slot);
     }
     medium_.count_hit(slot);
 }
 
-void PieceTable::add_long(const std::uint8_t* piece, std::size_t size, std::uint64_t first) {
+void PieceTable::add_long(const OtherProbe& probe, std::uint64_t first) {
     Slots<LongEntry>& slots = long_.slots;
-    const std::uint64_t hash = hash_long(piece, size), tagged_size = size | CountedWord::kLongTag;
+    const std::uint64_t hash = probe.low;
+    const auto size = static_cast<std::size_t>(probe.high & ~CountedWord::kLongTag);
     const auto is_same = [&](const Record& record) {
-        return record.high == tagged_size && std::memcmp(arena_.data() + record.low, piece, size) == 0;
+        return record.high == probe.high && std::memcmp(arena_.data() + record.low, probe.piece, size) == 0;
     };
-    std::size_t slot = slots.slot_of(hash);
+    std::size_t slot = probe.slot;
     while (slots[slot].hash != hash || !is_same(long_.records[slots[slot].ordinal])) {
         if (is_free(slots[slot])) {
-            long_.insert(slot, {hash, 0, 0}, {arena_.size(), tagged_size, first});
-            arena_.insert(arena_.end(), piece, piece + size);
+            long_.insert(slot, {hash, 0, 0}, {arena_.size(), probe.high, first});
+            arena_.insert(arena_.end(), probe.piece, probe.piece + size);
             return;
         }
         slot = slots.after(slot);

@@ -126,9 +126,21 @@ class PieceTable {
   private:
     void count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t from, std::size_t to,
                      std::uint64_t position);
+    struct ShortProbe {
+        std::uint64_t key;
+        std::uint32_t slot, start;
+    };
+    struct OtherProbe {
+        const std::uint8_t* piece;
+        std::uint64_t low, high;  // as in CountedWord, but `low` of a long piece is its hash
+        std::size_t slot;
+    };
+    OtherProbe probe_medium(const std::uint8_t* piece, std::size_t size) const;
+    OtherProbe probe_long(const std::uint8_t* piece, std::size_t size) const;
     void add_short(std::uint64_t key, std::size_t slot, std::uint64_t first);
-    void add_medium(const std::uint8_t* piece, std::size_t size, std::uint64_t first);
-    void add_long(const std::uint8_t* piece, std::size_t size, std::uint64_t first);
+    void add_other(const OtherProbe& probe, std::uint64_t first);
+    void add_medium(const OtherProbe& probe, std::uint64_t first);
+    void add_long(const OtherProbe& probe, std::uint64_t first);
     void reserve_group(std::size_t num_pieces);
     std::uint64_t hash_long(const std::uint8_t* piece, std::size_t size) const;
 

@@ -76,6 +76,7 @@ class Slots {
     std::size_t slot_of(std::uint64_t hash) const { return static_cast<std::size_t>(hash >> (64 - bits_)); }
     Entry& operator[](std::size_t slot) { return entries()[slot]; }
     const Entry& operator[](std::size_t slot) const { return entries()[slot]; }
+    void prefetch(std::size_t slot) const { __builtin_prefetch(entries() + slot, 1); }
     std::size_t after(std::size_t slot) const { return (slot + 1) & (capacity() - 1); }
     Entry* entries() const { return static_cast<Entry*>(memory_.data()); }
 

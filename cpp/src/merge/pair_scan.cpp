@@ -8,9 +8,9 @@ namespace {
 
 constexpr std::uint64_t kMaxCount = (std::uint64_t{1} << 63) - 1;
 
-// Sticks at 2^63, one past the greatest count, instead of wrapping around: both summands are 2^63 at most, and not both.
-std::uint64_t add_counts(std::uint64_t sum, std::uint64_t weight) {
-    return std::min(sum + std::min(weight, kMaxCount), kMaxCount + 1);
+// Sticks at 2^63, one past the greatest count, instead of wrapping around.
+std::uint64_t add_counts(std::uint64_t a, std::uint64_t b) {
+    return a > kMaxCount || b > kMaxCount - a ? kMaxCount + 1 : a + b;
 }
 
 // Before the first merge the ids are bytes, and a pair is its own index: 65,536 tallies, of which a text touches a few

@@ -5,7 +5,7 @@
 //   below(bytes, n), equal(bytes, n)              masks, unsigned
 //   ascii(bytes)        class masks; bytes >= 0x80 give undefined bits
 //   letter_leads(bytes) bytes whose every valid sequence is a letter; bytes < 0x80 give undefined bits
-//   with_class<flag>(bytes)                       mask of the bytes that have this CharClass flag
+//   wide_masks(text, leads)  class masks of the valid sequences with these leads
 //   write(mask, offset, out)                      writes offset + i for each bit i, 64 or fewer values more
 #pragma once
 
@@ -20,9 +20,9 @@ struct AsciiMasks {
 
 // Valid multi-byte sequences. They may reach into the next block.
 struct Sequences {
-    Mask leads;              // those that begin in this block
-    Mask covered;            // bytes of this block behind a lead
-    Mask covered_in_next;    // bytes of the next block behind a lead of this one
+    Mask leads;            // those that begin in this block
+    Mask covered;          // bytes of this block behind a lead
+    Mask covered_in_next;  // bytes of the next block behind a lead of this one
 };
 
 // Strict UTF-8 by mask algebra: the same rule as sequence_size() in unicode.hpp. Reads 3 bytes behind the block.
@@ -54,6 +54,10 @@ Sequences find_sequences(const std::uint8_t* text, typename Simd::Bytes bytes, M
             leads >> 63 | past_two >> 62 | valid_four >> 61};
 }
 
+struct WideMasks {
+    Mask letter, number, space;
+};
+
 // The code point of a valid multi-byte sequence, without a branch on its length.
 inline std::uint32_t decode(const std::uint8_t* p) {
     static constexpr std::uint32_t kPayload[4] = {0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
@@ -72,16 +76,10 @@ template <class Simd>
 
     const AsciiMasks ascii = Simd::ascii(bytes);
     const Mask letter_leads = sequences.leads & Simd::letter_leads(bytes);
-    alignas(64) std::uint8_t classes[kBlockBytes] = {};
-    for (Mask leads = sequences.leads & ~letter_leads; leads != 0; leads &= leads - 1) {
-        const unsigned i = __builtin_ctzll(leads);
-        classes[i] = classes_of(decode(text + i));
-    }
-    const auto wide = Simd::load(classes);
-    const Mask letter = (ascii.letter & ~high) | letter_leads | Simd::template with_class<kLetter>(wide);
-    const Mask number = (ascii.number & ~high) | Simd::template with_class<kNumber>(wide);
-    const Mask space = (ascii.space & ~high) | Simd::template with_class<kSpace>(wide);
-
+    const WideMasks wide = Simd::wide_masks(text, sequences.leads & ~letter_leads);
+    const Mask letter = (ascii.letter & ~high) | letter_leads | wide.letter;
+    const Mask number = (ascii.number & ~high) | wide.number;
+    const Mask space = (ascii.space & ~high) | wide.space;
     const Mask starts = ~sequences.covered;
     return {.starts = starts,
             .apostrophes = ascii.apostrophe & ~high,
@@ -96,7 +94,8 @@ template <class Simd>
 template <class Simd>
 inline Block classify(const std::uint8_t* text, std::uint64_t& covered) {
     const auto bytes = Simd::load(text);
-    if (Simd::any_high(bytes) || covered != 0) [[unlikely]] return classify_wide<Simd>(text, covered);
+    if (Simd::any_high(bytes) || covered != 0) [[unlikely]]
+        return classify_wide<Simd>(text, covered);
     const AsciiMasks ascii = Simd::ascii(bytes);
     return {.starts = ~Mask{0},
             .apostrophes = ascii.apostrophe,

@@ -58,8 +58,14 @@ void start_scan(BlockScan& scan, const std::uint8_t* text, std::size_t size) {
 // The bytes of the block that begin a piece.
 template <class Rules>
 inline Mask piece_begins(const BlockScan& scan, const Block& block, const Block& next, Carry& carry) {
-    Mask begins = Rules::begins(scan, block, next, carry);
-    if (block.starts != ~Mask{0}) begins = _pdep_u64(begins, block.starts);
+    Mask begins;
+    if (block.starts == ~Mask{0}) {
+        Block ascii = block;
+        ascii.num_chars = 64;  // a constant simplifies half of the shifts
+        begins = Rules::begins(scan, ascii, next, carry);
+    } else {
+        begins = _pdep_u64(Rules::begins(scan, block, next, carry), block.starts);
+    }
     return join_contractions<Rules>(block_bytes(scan, scan.position), block.apostrophes, begins, carry);
 }
 
@@ -69,8 +75,9 @@ std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends) {
     std::uint16_t* out = ends;
     Block block = scan.block;
     Carry carry = scan.carry;
+    std::uint64_t covered = scan.covered;
     while (scan.position < scan.size && scan.position - base < kBatchBytes) {
-        const Block next = classify<Simd>(block_bytes(scan, scan.position + kBlockBytes), scan.covered);
+        const Block next = classify<Simd>(block_bytes(scan, scan.position + kBlockBytes), covered);
         Mask begins = piece_begins<Rules>(scan, block, next, carry);
         if (scan.position == 0) begins &= ~Mask{1};  // the first piece ends no other
         const std::size_t left = scan.size - scan.position;
@@ -81,6 +88,7 @@ std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends) {
     }
     scan.block = block;
     scan.carry = carry;
+    scan.covered = covered;
     if (scan.position >= scan.size) *out++ = static_cast<std::uint16_t>(scan.size - base);
     return static_cast<std::size_t>(out - ends);
 }

@@ -15,7 +15,8 @@ using Mask = std::uint64_t;
 
 enum class Contractions { none, exact_case, any_case };
 
-inline Mask after(Mask mask, Mask carry) { return mask << 1 | carry; }
+// Bit i: the mask holds for the character before i. (A sum, not an or: one instruction.)
+inline Mask after(Mask mask, Mask carry) { return mask + mask + carry; }
 inline Mask last_bit(Mask mask, const Block& block) { return mask >> (block.num_chars - 1) & 1; }
 // Bit i: the mask holds for the character behind i, be it in the next block.
 inline Mask before(Mask mask, Mask next_mask, const Block& block) {
@@ -34,7 +35,7 @@ struct Gpt2Rules {
     static constexpr std::uint8_t kFiller = ' ';
     static constexpr Contractions kContractions = Contractions::exact_case;
 
-    static Mask begins(const BlockScan&, const Block& block, const Block& next, Carry& carry) {
+    [[gnu::always_inline]] static Mask begins(const BlockScan&, const Block& block, const Block& next, Carry& carry) {
         const Mask other = ~(block.letter | block.number | block.space);
         const Mask same = (block.letter & after(block.letter, carry.letter)) |
                           (block.number & after(block.number, carry.number)) | (other & after(other, carry.other));
@@ -51,7 +52,7 @@ struct WhitespaceRules {
     static constexpr std::uint8_t kFiller = ' ';
     static constexpr Contractions kContractions = Contractions::none;
 
-    static Mask begins(const BlockScan&, const Block& block, const Block& next, Carry& carry) {
+    [[gnu::always_inline]] static Mask begins(const BlockScan&, const Block& block, const Block& next, Carry& carry) {
         const Mask visible = ~block.space;
         const Mask first = visible & ~after(visible, carry.other) & ~after(block.blank, carry.blank);
         carry.other = last_bit(visible, block);
@@ -61,7 +62,7 @@ struct WhitespaceRules {
 };
 
 // \p{N}{1,3}: every third character of a run of numbers begins a piece.
-inline Mask number_begins_by_three(const Block& block, Carry& carry) {
+[[gnu::always_inline]] inline Mask number_begins_by_three(const Block& block, Carry& carry) {
     const Mask number = block.number;
     if (number == 0) {
         carry.digits = 0;
@@ -97,13 +98,15 @@ struct Cl100kRules {
     static constexpr std::uint8_t kFiller = kSpaceToEnd ? '\n' : ' ';
     static constexpr Contractions kContractions = Contractions::any_case;
 
-    static Mask begins(const BlockScan& scan, const Block& block, const Block& next, Carry& carry) {
+    [[gnu::always_inline]] static Mask begins(const BlockScan& scan, const Block& block, const Block& next,
+                                              Carry& carry) {
         const Mask other = ~(block.letter | block.number | block.space);
         const Mask plain = block.space & ~block.newline;
         const Mask other_begins = other & ~after(other, carry.other) & ~after(block.blank, carry.blank);
         // A letter goes with plain white space, or with an "other" that begins a piece, before it.
-        const Mask letter_begins = block.letter & ~(after(block.letter, carry.letter) | after(plain, carry.plain_space) |
-                                                    after(other_begins, carry.other_begins));
+        const Mask letter_begins =
+            block.letter & ~(after(block.letter, carry.letter) | after(plain, carry.plain_space) |
+                             after(other_begins, carry.other_begins));
         const Mask number_begins = kMaxDigits == 1 ? block.number : number_begins_by_three(block, carry);
         carry.letter = last_bit(block.letter, block);
         carry.other = last_bit(other, block);
@@ -116,8 +119,8 @@ struct Cl100kRules {
   private:
     // `[\r\n]*+` of a piece of others takes newlines along; what is left of a run of white space is cut behind its last
     // newline and before its last character, if that is no newline.
-    static Mask spaces_begin(const BlockScan& scan, const Block& block, const Block& next, Mask other, Mask plain,
-                             Carry& carry) {
+    [[gnu::always_inline]] static Mask spaces_begin(const BlockScan& scan, const Block& block, const Block& next,
+                                                    Mask other, Mask plain, Carry& carry) {
         // The sum carries through each run of newlines that stands behind an "other" and clears it.
         const Mask taken = block.newline & ~(block.newline + (block.newline & after(other, carry.takes_newlines)));
         const Mask free = block.space & ~taken;
@@ -133,8 +136,8 @@ struct Cl100kRules {
     }
 
     // Drops from `begins` (plain white space behind a newline) those after which the same run has one more newline.
-    static Mask behind_last_newline(const BlockScan& scan, const Block& block, const Block& next, Mask plain,
-                                    Mask begins) {
+    [[gnu::noinline]] static Mask behind_last_newline(const BlockScan& scan, const Block& block, const Block& next,
+                                                      Mask plain, Mask begins) {
         // Last characters of stretches of plain white space that a newline follows.
         Mask ends = plain & before(block.newline, next.newline, block);
         const Mask next_plain = next.space & ~next.newline;

@@ -65,10 +65,17 @@ struct Avx2 {
         });
     }
 
-    // Shifted within 16 bits: what the neighbour byte leaves behind stays below the sign bit.
-    template <std::uint8_t kFlag>
-    static Mask with_class(Bytes classes) {
-        return mask(classes, [](__m256i v) { return _mm256_slli_epi16(v, __builtin_clz(kFlag) - 24); });
+    static WideMasks wide_masks(const std::uint8_t* text, Mask leads) {
+        WideMasks masks{};
+        for (; leads != 0; leads &= leads - 1) {
+            const unsigned i = __builtin_ctzll(leads);
+            const std::uint8_t classes = classes_of(decode(text + i));
+            masks.letter |= static_cast<Mask>(classes & kLetter) << i;
+            if (classes & (kNumber | kSpace)) [[unlikely]] {
+                (classes & kNumber ? masks.number : masks.space) |= Mask{1} << i;
+            }
+        }
+        return masks;
     }
 
     static std::uint16_t* write(Mask mask, std::uint16_t offset, std::uint16_t* out) {

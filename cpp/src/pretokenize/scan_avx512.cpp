@@ -22,7 +22,8 @@ struct Avx512 {
 
     // One permutation of the 128 ASCII classes.
     static AsciiMasks ascii(Bytes bytes) {
-        const Bytes classes = _mm512_permutex2var_epi8(load(kClasses[kClassRow[0]]), bytes, load(kClasses[kClassRow[1]]));
+        const Bytes classes =
+            _mm512_permutex2var_epi8(load(kClasses[kClassRow[0]]), bytes, load(kClasses[kClassRow[1]]));
         return {.letter = with_class<kLetter>(classes),
                 .number = with_class<kNumber>(classes),
                 .space = with_class<kSpace>(classes),
@@ -39,9 +40,27 @@ struct Avx512 {
         return _mm512_test_epi8_mask(_mm512_shuffle_epi8(rows, low), _mm512_shuffle_epi8(row_bit, high));
     }
 
-    template <std::uint8_t kFlag>
-    static Mask with_class(Bytes classes) {
-        return _mm512_test_epi8_mask(classes, splat(kFlag));
+    // Row by row of 64 code points: the characters of a block come from few, and one permutation by their last byte
+    // classifies all that share the bytes before it.
+    static WideMasks wide_masks(const std::uint8_t* text, Mask leads) {
+        const Bytes first = load(text), second = load(text + 1), third = load(text + 2);
+        Bytes classes = _mm512_setzero_si512();
+        while (leads != 0) {
+            const std::uint8_t* p = text + __builtin_ctzll(leads);
+            Mask row = _mm512_mask_cmpeq_epi8_mask(leads, first, splat(p[0]));
+            Bytes last = second;
+            if (p[0] >= 0xE0) {
+                row = _mm512_mask_cmpeq_epi8_mask(row, second, splat(p[1]));
+                last = third;
+            }
+            if (p[0] >= 0xF0) {
+                row = _mm512_mask_cmpeq_epi8_mask(row, third, splat(p[2]));
+                last = load(text + 3);
+            }
+            classes = _mm512_mask_permutexvar_epi8(classes, row, last, load(kClasses[kClassRow[decode(p) >> 6]]));
+            leads &= ~row;
+        }
+        return {with_class<kLetter>(classes), with_class<kNumber>(classes), with_class<kSpace>(classes)};
     }
 
     static std::uint16_t* write(Mask mask, std::uint16_t offset, std::uint16_t* out) {
@@ -58,11 +77,15 @@ struct Avx512 {
     }
 
   private:
+    template <std::uint8_t kFlag>
+    static Mask with_class(Bytes classes) {
+        return _mm512_test_epi8_mask(classes, splat(kFlag));
+    }
     static Bytes splat(std::uint8_t n) { return _mm512_set1_epi8(static_cast<char>(n)); }
     static Bytes iota() {
-        return _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41,
-                               40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18,
-                               17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+        return _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42,
+                               41, 40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20,
+                               19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     }
 };
 

@@ -10,9 +10,9 @@
 | `iter(texts)`, a generator, any other iterable | documents, `str` or `bytes`: never looked up on the disk |
 | `[text]` | one document; a bare `str` is a path |
 
-A list of strings of which some name files and some do not is an error, and so is one that looks like paths to files that
-are not there: neither is guessed. `Path` objects and `iter(...)` say it without any doubt. Only the first 1,000 strings
-of a list are looked at, so that a long list of documents costs nothing.
+A list of strings of which some name files and some do not is an error, and so is one that looks like paths to files
+that are not there: neither is guessed. `Path` objects and `iter(...)` say it without any doubt. Only the first 1,000
+strings of a list are looked at, so that a long list of documents costs nothing.
 
 A file is one text: its bytes as they are, nothing decoded, stripped or normalised (CRLF, NUL, a BOM and invalid UTF-8
 stay). It is cut into documents at the special tokens only. A file named twice is counted twice.
@@ -71,11 +71,13 @@ def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
     missing = strings[found.index(False)]
     if any(found):
         raise CorpusError(
-            f"cannot tell whether this list of strings holds paths or texts: {_short(strings[found.index(True)])} names "
-            f"a file, {_short(missing)} does not. Pass pathlib.Path objects for paths, iter(texts) for texts."
+            f"cannot tell whether this list of strings holds paths or texts: {_short(strings[found.index(True)])} "
+            f"names a file, {_short(missing)} does not. Pass pathlib.Path objects for paths, iter(texts) for texts."
         )
     if all(could_be_path(item) for item in strings) and any(looks_like_path(item) for item in strings):
-        raise FileNotFoundError(errno.ENOENT, "No such file (if these are texts and not paths, pass iter(texts))", missing)
+        raise FileNotFoundError(
+            errno.ENOENT, "No such file (if these are texts and not paths, pass iter(texts))", missing
+        )
     return False
 
 

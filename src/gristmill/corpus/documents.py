@@ -18,10 +18,10 @@ class Documents:
     items: Iterable[Any]
 
     def batches(self, batch_bytes: int = BATCH_BYTES) -> Iterator[list[bytes]]:
-        """The documents as bytes, gathered in lists of about `batch_bytes`; a longer document is a list of its own.
+        r"""The documents as bytes, gathered in lists of about `batch_bytes`; a longer document is a list of its own.
 
         >>> list(Documents(["ab", b"cd", "é"]).batches(batch_bytes=4))
-        [[b'ab', b'cd'], [b'\\xc3\\xa9']]
+        [[b'ab', b'cd'], [b'\xc3\xa9']]
         """
         batch: list[bytes] = []
         room = batch_bytes
@@ -47,6 +47,6 @@ def _as_bytes(document: Any, index: int) -> bytes:
         return document.encode()
     except UnicodeEncodeError as error:
         raise TextError(
-            f"document {index} of the corpus has no UTF-8 form: {document[error.start]!r} at character {error.start} is "
-            f"a lone surrogate. Pass bytes, or document.encode('utf-8', 'surrogateescape' or 'surrogatepass')."
+            f"document {index} of the corpus has no UTF-8 form: {document[error.start]!r} at character {error.start} "
+            f"is a lone surrogate. Pass bytes, such as document.encode('utf-8', 'surrogateescape')."
         ) from None

@@ -65,25 +65,25 @@ def looks_like_path(text: str) -> bool:
 
 
 def _expand(name: str) -> list[str]:
-    """The files that match where `name` is a glob, else `name` itself. A file whose name looks like a glob is a file."""
+    """The files that match where `name` is a glob, else `name`. A file whose name looks like a glob is a file."""
     if not isinstance(name, str):
         raise TypeError(f"the path {name!r} is {type(name).__name__}. Pass a str or pathlib.Path.")
     if not glob.has_magic(name) or os.path.lexists(name):
         return [name]
-    paths = sorted((path for path in _matches(name) if not os.path.isdir(path)), key=os.fsencode)
+    paths = sorted((path for path in _matches(name) if not Path(path).is_dir()), key=os.fsencode)
     if not paths:
         raise FileNotFoundError(errno.ENOENT, "No file matches the glob", name)
     return paths
 
 
 def _matches(pattern: str) -> Iterator[str]:
-    return glob.iglob(pattern, recursive=True)
+    return glob.iglob(pattern, recursive=True)  # noqa: PTH207  Path.glob wants the folder apart
 
 
 def _checked_size(path: str) -> int:
-    status = os.stat(path)  # FileNotFoundError names the path
+    status = Path(path).stat()  # FileNotFoundError names the path
     if stat.S_ISDIR(status.st_mode):
-        example = os.path.join(path, "**", "*.txt")
+        example = str(Path(path, "**", "*.txt"))
         raise IsADirectoryError(errno.EISDIR, f"Is a directory; pass a glob such as {example!r}", path)
     if not stat.S_ISREG(status.st_mode):
         raise CorpusError(
@@ -94,5 +94,5 @@ def _checked_size(path: str) -> int:
         raise CorpusError(
             f"{path}: a {Path(path).suffix} file is not plain text. Unpack it, or pass an iterable of its documents."
         )
-    with open(path, "rb"):  # PermissionError now, not after an hour of counting other files
+    with Path(path).open("rb"):  # PermissionError now, not after an hour of counting other files
         return status.st_size

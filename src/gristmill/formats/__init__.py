@@ -1,12 +1,13 @@
 """formats: files that hold a tokenizer.
 
-A format is a module with `dump(parts) -> bytes` and `parse(data) -> parts`. Adding one is the module, a line in `FORMATS`
-and a test parameter.
+A format is a module with `dump(parts) -> bytes` and `parse(data) -> parts`. Adding one is the module, a line in
+`FORMATS` and a test parameter.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import ModuleType
 
 from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
@@ -24,12 +25,12 @@ MAX_FILE_BYTES = 256 << 20  # room for some ten million merges
 def read_tokenizer(path: str | os.PathLike[str], format: str = "auto") -> TokenizerParts:
     """What the file at `path` holds; `TokenizerFormatError`, naming the file, when it is not a sound tokenizer."""
     parse = FORMATS["gristmill" if format == "auto" else _checked(format)].parse
-    with open(path, "rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1) if os.fstat(file.fileno()).st_size <= MAX_FILE_BYTES else b""
     name = os.fspath(path)
-    if not 0 < len(data) <= MAX_FILE_BYTES:
-        size = "is empty" if os.path.getsize(path) == 0 else f"has more than {MAX_FILE_BYTES:,} bytes"
-        raise TokenizerFormatError(f"{name}: {size}, which no tokenizer has.")
+    with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not 0 < size <= MAX_FILE_BYTES:
+            raise TokenizerFormatError(f"{name}: has {size:,} bytes; a tokenizer has 1 to {MAX_FILE_BYTES:,}.")
+        data = file.read(size)
     try:
         parts: TokenizerParts = parse(data)
     except (GristmillError, ValueError, TypeError, RecursionError) as error:

@@ -5,7 +5,7 @@ r"""Gristmill's own tokenizer file: UTF-8 JSON, one merge a line, the same bytes
     "version": 1,
     "pattern": {"name": "gpt2", "regex": "'(?:[sdmt]|ll|ve|re)| …"},      name null: a pattern without a native matcher
     "tie_break": "greatest-bytes",
-    "special_tokens": [["<|endoftext|>", 258]],                           text and id; the ids follow those of the merges
+    "special_tokens": [["<|endoftext|>", 258]],                           text and id; the ids follow the merges' own
     "merges": [
     [104, 101],                                                           left id, right id -> id 256
     [116, 256]                                                            … -> id 257

@@ -10,7 +10,7 @@ from gristmill.patterns import Pattern
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenizerParts:
-    """Merges as ids, the pattern, the specials in the order of their ids, and the rule the merges were learned under."""
+    """Merges as ids, the pattern, the specials in the order of their ids, the rule the merges were learned under."""
 
     merges: MergeIds
     pattern: Pattern

@@ -1,14 +1,16 @@
 """A corpus of simple English children's stories, made on the spot: the default of quickstart, tests and demos.
 
-    stories(seed) -> Iterator[str]                      endless, 80 to 400 words each
-    write_sample_corpus(path, size, seed)               whole stories, at most `size` bytes, each followed by `<|endoftext|>`
+    stories(seed)                           endless, 80 to 400 words each
+    write_sample_corpus(path, size, seed)   whole stories, at most `size` bytes, each followed by `<|endoftext|>`
 
-A story has a cast (a hero with traits, a friend, an elder), a plot (want, trouble, attempts, help, resolution, moral) and a setting whose places, animals
-and weather fit together; names, pronouns, sums and quotes stay consistent from its first to its last line. lexicon.py holds the words, beats.py the
-sentences that plots share, plots_*.py the plots, grammar.py the notation and cast.py the people.
+A story has a cast (a hero with traits, a friend, an elder), a plot (want, trouble, attempts, help, resolution, moral)
+and a setting whose places, animals and weather fit together; names, pronouns, sums and quotes stay consistent from its
+first line to its last. lexicon.py holds the words, settings.py the worlds, beats.py the sentences that plots share,
+plots_*.py the plots, grammar.py the notation and cast.py the people. Adding a plot is one block in one of these files.
 
-The same seed gives the same bytes on every platform, Python version and hash seed: the only source of chance is `random.Random(seed).random()`, whose
-sequence Python guarantees, and everything drawn from it is indexed with plain IEEE multiplication.
+The same seed gives the same bytes on every platform, Python version and hash seed: the only source of chance is
+`random.Random(seed).random()`, whose sequence Python guarantees, and what it chooses is an index, computed with one
+IEEE multiplication.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from collections.abc import Iterator
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING
+
+from gristmill.errors import OptionError
+from gristmill.publish import publish
 
 if TYPE_CHECKING:
     from .grammar import Plot
@@ -35,7 +40,9 @@ _OPTIONAL_SHARE = 0.5
 def _plots() -> list[Plot]:
     from . import beats, grammar, plots_adventure, plots_everyday, plots_fable, plots_short
 
-    return grammar.compile_plots(beats.BEATS, [plots_everyday.PLOTS, plots_adventure.PLOTS, plots_fable.PLOTS, plots_short.PLOTS])
+    return grammar.compile_plots(
+        beats.BEATS, [plots_everyday.PLOTS, plots_adventure.PLOTS, plots_fable.PLOTS, plots_short.PLOTS]
+    )
 
 
 def stories(seed: int = 0) -> Iterator[str]:
@@ -45,7 +52,7 @@ def stories(seed: int = 0) -> Iterator[str]:
     True
     """
     if seed < 0:
-        raise ValueError(f"seed={seed} is negative. Pass 0 or more.")
+        raise OptionError(f"seed={seed} is negative. Pass 0 or more.")
     from .cast import new_cast
 
     plots = _plots()
@@ -69,11 +76,9 @@ def stories(seed: int = 0) -> Iterator[str]:
 def write_sample_corpus(path: str | os.PathLike[str], size: int, seed: int = 0, *, overwrite: bool = True) -> int:
     """Write whole stories of at most `size` bytes in all to `path` and return the number of bytes written.
 
-    Each story is followed by a line `<|endoftext|>`. A larger size with the same seed starts with the same stories. The file appears when it is
-    complete: an interrupted call leaves what was there before.
+    Each story is followed by a line `<|endoftext|>`. A larger size with the same seed starts with the same stories.
+    The file appears when it is complete: an interrupted call leaves what was there before.
     """
-    from gristmill.publish import publish
-
     written = 0
     with publish(path, overwrite=overwrite) as file:
         for story in stories(seed):
@@ -82,5 +87,8 @@ def write_sample_corpus(path: str | os.PathLike[str], size: int, seed: int = 0, 
                 break
             written += file.write(document)
         if not written:
-            raise ValueError(f"size={size} is too small: the first story of seed {seed} has {len(document):,} bytes. Pass size >= {len(document)}.")
+            raise OptionError(
+                f"size={size} is too small: the first story of seed {seed} has {len(document):,} bytes. "
+                f"Pass size >= {len(document)}."
+            )
     return written

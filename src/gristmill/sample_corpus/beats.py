@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a variant is a line, however long)
 """Sentences that many plots share: openings, small sights on the way, comfort, thanks, morals, endings.
 
 One block a beat, one variant a line; `[a|b]` is a choice, `{slot}` is filled from the story's cast or the lexicon, and a line that starts with `c:` or `b:`
@@ -32,7 +33,7 @@ It was [a fine|a lovely|a quiet|a bright] {season} [morning|day|afternoon]. {wea
 It was {season}. {weather}
 {weather}
 One {season} [morning|day|afternoon], {hero} looked out of the window. {weather}
-It was {weekday}, and it was {season}. {weather}
+It was {season} again. {weather}
 
 = sight
 On the way, {hero} {watched} {a:size} {wild}.
@@ -44,13 +45,13 @@ There was a cloud shaped like {a:animal}, and another like {a:wonder}.
 The air smelled of {smell#1} and {smell#2}.
 c: An old {job} [was sitting|was resting|stood] under {a:tree} and [whistled|hummed a tune|waved].
 [Somewhere|Not far away|In the distance], somebody was playing {a:instrument}.
-{C:adverb}, {a:wild} [looked at|followed|watched] {him} from behind {a:tree}.
+{C:how}, {a:wild} [looked at|followed|watched] {him} from behind {a:tree}.
 {hero} [sang|hummed] a song about {a:animal} and {a:wonder} to keep {his} feet moving.
 
 = market
 There were {s:food#1}, {s:food#2} and {s:food#3} [in big baskets|on every table|piled high].
 [Somebody|The {job}|A tall {job}] was selling {s:toy#1} and {s:clothes#1}, and [somebody else|the {job}] sold {treat}.
-The {shop#1} smelled of {smell}, and [in the window|by the door] stood {a:quality} {house}.
+The {shop#1} smelled of {smell}, and [in the window|by the door] stood {a:quality} {homeware}.
 {C:few} {s:vehicle} [rolled|rattled|rumbled] by, and the {job} rang {a:quality} bell.
 
 = thought
@@ -64,9 +65,9 @@ The {shop#1} smelled of {smell}, and [in the window|by the door] stood {a:qualit
 = sadness
 {hero} felt {unhappy#1}. A tear rolled down {his} [cheek|nose].
 {hero} was {unhappy#1} and [a little|very|also rather] {unhappy#2}.
-{His} heart felt as heavy as {a:quality} {house}.
+{His} heart felt as heavy as {a:quality} {homeware}.
 {hero} did not want to [eat|play|talk|smile], not even when {parent} offered {him} {treat}.
-{hero} sat {at} and felt very {unhappy#1}.
+{hero} sat down, all alone, and felt very {unhappy#1}.
 Oh, how {unhappy#1} {hero} was!
 
 = comfort
@@ -89,11 +90,11 @@ Oh, how {unhappy#1} {hero} was!
 “How can I ever thank you?” asked {hero}. “[Just smile|Share your {s:food} with me|Be my friend],” said {friend} and laughed.
 
 = treat
-Then they [ate|shared] {s:food#1} and drank {treat}.
+Then they [ate|shared] {s:food#1} and drank {drink}.
 {parent} made {treat} and {s:food#1} for everyone.
-{elder} baked {a:size} {food#1} pie, and there was {treat} too.
+{elder} baked {a:size} {food#1} pie, and there was {drink} too.
 They sat {at} and ate {num} {s:food#1}[ and one very big {food#2}|].
-There was {treat} with {treat}, and nobody went home hungry.
+There was {treat} and {drink}, and nobody went home hungry.
 
 = fun
 They played {game} until [the sun went down|it was dark|supper time|{parent} called them].
@@ -124,10 +125,10 @@ And if you ever come to {there}, you may meet {hero} there.
 And every {season} after that, {hero} [told the story again|remembered that day and smiled].
 
 = travel
-So {he} [put on|took] {his} {color} {clothes} and {went} to {place}.
+So {he} [put on|took] {his} {color} {clothes} and {wandered} to {place}.
 {He} packed {s:food#4} and {bit} and {went} to {place}.
 {hero} {went} to {place}[ as fast as {he} could| without looking back|].
-{C:adverb}, {hero} {went} along the path to {place}.
+{C:how}, {hero} {wandered} along the path to {place}.
 
 = sad
 {hero} felt {unhappy#1}.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .grammar import Cast, Plot, capitalized, expand, plural, split_list, weighted, with_article
+from .grammar import Cast, Plot, capitalized, expand, split_list, weighted
 from .lexicon import NAMES, WORDS
-from .settings import BEAST_WORLDS, ELDER_ANIMALS, ELDER_TITLES, SEASONS, WORLDS
+from .settings import BEAST_WORLDS, ELDER_ANIMALS, ELDER_TITLES, SEASONS, TOWNS, WORLDS
 
 Random = Callable[[], float]
 
@@ -19,8 +19,12 @@ def _pronouns(prefix: str, gender: str) -> dict[str, str]:
     return {prefix + slot: word for slot, word in forms.items()}
 
 
-_PRONOUN_SLOTS = {(prefix, gender): _pronouns(prefix, gender) for prefix in ("", "f.", "t.", "e.", "p.") for gender in ("she", "he")}
-_NAME_TABLES = {kind: weighted(split_list(names)) for kind, names in NAMES.items()} | {"animal": weighted(split_list(ELDER_ANIMALS))}
+_PRONOUN_SLOTS = {
+    (prefix, gender): _pronouns(prefix, gender) for prefix in ("", "f.", "t.", "e.", "p.") for gender in ("she", "he")
+}
+_NAME_TABLES = {kind: weighted(split_list(names)) for kind, names in NAMES.items()} | {
+    "animal": weighted(split_list(ELDER_ANIMALS))
+}
 _KINDS = weighted(split_list(WORDS["beast"]))
 _CHILD = {"she": "girl", "he": "boy"}
 _PARENTS = {
@@ -32,12 +36,19 @@ _ELDERS = {hero: [(title, *rest) for title, rest in titles.items()] for hero, ti
 _WORLD_NAMES = {"child": tuple(WORLDS), "beast": BEAST_WORLDS}
 _HOMES = {world: split_list(parts["homes"]) for world, parts in WORLDS.items()}
 _WILD = {world: weighted(split_list(parts["wild"])) for world, parts in WORLDS.items()}
-_PLACES = {world: [(at, "the " + at.split(" the ", 1)[1]) for at in split_list(parts["places"])] for world, parts in WORLDS.items()}
+_PLACES = {
+    world: [(at, "the " + at.split(" the ", 1)[1]) for at in split_list(parts["places"])]
+    for world, parts in WORLDS.items()
+}
+_TOWNS = weighted(split_list(TOWNS))
 _SEASON_NAMES = tuple(SEASONS)
 _WEATHER = {season: [expand(line.strip()) for line in lines.splitlines()] for season, lines in SEASONS.items()}
 
-_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
-_TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
+_SMALL = split_list(
+    "zero, one, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, fifteen, "
+    "sixteen, seventeen, eighteen, nineteen"
+)
+_TENS = split_list("_, _, twenty, thirty, forty, fifty, sixty, seventy, eighty, ninety")
 
 
 def number_word(n: int) -> str:
@@ -74,7 +85,14 @@ def birthday(random: Random) -> dict[str, int]:
 def recipe(random: Random) -> dict[str, int]:
     eggs, half = _below(random, 4, 9), _below(random, 3, 8)
     few = _below(random, 2, eggs - 1)
-    return {"eggs": eggs, "few_eggs": few, "more_eggs": eggs - few, "flour": _below(random, 2, 6), "pieces": 2 * half, "half": half}
+    return {
+        "eggs": eggs,
+        "few_eggs": few,
+        "more_eggs": eggs - few,
+        "flour": _below(random, 2, 6),
+        "pieces": 2 * half,
+        "half": half,
+    }
 
 
 def garden(random: Random) -> dict[str, int]:
@@ -140,6 +158,7 @@ def _add_setting(cast: Cast, plot: Plot, hero: str, random: Random) -> None:
     for n, suffix in enumerate(("", "2", "3")):  # three different places: step is less than half the circle
         at, place = places[(first + n * step) % len(places)]
         cast["at" + suffix], cast["place" + suffix], cast["C:at" + suffix] = at, place, capitalized(at)
+    cast["town"], _, cast["hello"] = _TOWNS[int(random() * len(_TOWNS))].partition("=")
     season = plot.options.get("season") or _SEASON_NAMES[int(random() * 4)]
     cast["season"] = season
     lines = _WEATHER[season][int(random() * len(_WEATHER[season]))]
@@ -162,6 +181,3 @@ def _add_numbers(cast: Cast, plot: Plot, random: Random) -> None:
             cast["C:" + slot] = capitalized(numerals[number])
         day = int(random() * 5)
         cast["day1"], cast["day2"] = _WEEKDAYS[day], _WEEKDAYS[day + 1]
-
-
-__all__ = ["new_cast", "number_word", "plural", "with_article"]

@@ -6,7 +6,8 @@
     {a:slot} {A:slot} {s:slot} {C:slot}   "an owl", "An owl", "owls", "Owl"
     @beat     on its own line: the variants of a shared beat; inside a line: a choice among them
 
-A template becomes a `%(slot)s` format: filling a whole story is then one `%`, which is what makes 10 MB/s possible in plain Python.
+A template becomes a `%(slot)s` format: filling a whole story is then one `%`, which is what makes 10 MB/s possible
+in plain Python.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def split_list(text: str) -> list[str]:
     return [" ".join(item.split()) for item in text.split(",")]
 
 
+_IRREGULAR: dict[str, str] = dict(pair.split("=") for pair in split_list(IRREGULAR_PLURALS))
+
+
 def with_article(word: str) -> str:
     """Return `word` with its indefinite article.
 
@@ -61,8 +65,8 @@ def plural(word: str) -> str:
     head, of, rest = word.partition(" of ")
     if of:
         return plural(head) + of + rest
-    if word in IRREGULAR_PLURALS:
-        return IRREGULAR_PLURALS[word]
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
     if word.endswith(("s", "x", "z", "ch", "sh")):
         return word + "es"
     if word.endswith("y") and word[-2] not in "aeiou":
@@ -129,7 +133,9 @@ def add_filler(slot: str) -> None:
     category, kept, _ = base.partition("#")
     if category in CATEGORIES and slot not in FILLERS:
         words = split_list(CATEGORIES[category])
-        FILLERS[slot] = _kept_filler(slot, base, category, words, FORMS[form]) if kept else _fresh_filler(words, FORMS[form])
+        FILLERS[slot] = (
+            _kept_filler(slot, base, category, words, FORMS[form]) if kept else _fresh_filler(words, FORMS[form])
+        )
 
 
 def _fresh_filler(words: list[str], form: Callable[[str], str]) -> Filler:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a variant is a line, however long)
 """Plots out of doors: getting lost, storms, hurt animals, treasure, gardens, the night. The notation is that of beats.py and plots_everyday.py."""
 
 PLOTS = """
@@ -21,8 +22,8 @@ Suddenly it was very quiet. {hero} turned around. The path was gone.
 @thought
 
 --
-Then something moved [behind a bush|in the leaves|between the stones]. “Who is there?” asked {hero} {adverb}.
-{sound}! went a branch. {hero} [jumped|held {his} breath].
+Then something moved [behind a bush|in the leaves|between the stones]. “Who is there?” asked {hero} {sadly}.
+{crash}! went a branch. {hero} [jumped|held {his} breath].
 
 Out came {friend}, {a:size#1} {helper}. “[Why are you crying?|You are a long way from home],” {f.he} said. “I am lost,” said {hero}.
 “Don't be afraid,” said a [soft|deep|tiny] voice. It was {a:size#1} {helper} [named|called] {friend}. “I know every stone here.”
@@ -39,7 +40,7 @@ So they set off. {friend} went in front, and {hero} held on tight. They passed {
 On the way, {friend} taught {him} [how to find north by the moss|to read the stars|a walking song]. “If you know that,” {f.he} said, “you will never be lost again.”
 
 It grew dark. But there, between the trees, a light was shining. “{hero}!” called a voice. It was {parent} with {a:quality} lantern.
-At last {hero} saw {place}, and behind it smoke from a chimney. “{cry}!” {he} cried. “That is my home!”
+At last {hero} saw {place}, and behind it smoke from a chimney. “{hurray}!” {he} cried. “That is my home!”
 
 {parent} [hugged {him} for a long time|held {him} tight]. “I was so worried,” {p.he} said. “I am sorry,” said {hero}. “I will not go so far alone again.”
 “Where have you been?” cried {parent}. {hero} told {p.him} everything. “[You must thank your friend|That was very kind of {friend}],” said {parent}.
@@ -69,20 +70,20 @@ One {weekday}, {friend} and {third} wanted to go to {place}. “I can't,” said
 @sadness
 
 --
-{hero} asked {elder}, “Were you ever afraid?” “Oh yes,” said {elder}. “But fear is like {a:animal}: if you run, it runs after you. If you stop and look, it sits down.”
+{hero} asked {elder}, “Were you ever afraid?” “Oh yes,” said {elder}. “But fear is like a [goose|dog|big dog]: if you run, it runs after you. If you stop and look, it sits down.”
 “May I tell you a secret?” said {elder}. “Brave people are afraid too. They only take [one small step more|their fear by the hand].”
 
 So the next day, {hero} took one step. {His} heart went [boom, boom, boom|thump, thump]. {He} ran back at once. “One step,” said {elder}. “That is one more than yesterday.”
 On the first day, {hero} counted to {num}, and then {he} ran away. “Well done,” said {elder}. “Tomorrow you will count further.”
 
-On the second day, it was two steps. On the third day, it was {few}, and {friend} held {his} hand.
-On the second day, {he} counted to {bignum}. On the third day, {friend} came along, and they sang a song about {a:animal}.
+The second day was a little easier. On the third day, {friend} came too and held {his} hand.
+On the second day, {he} stayed a little longer. On the third day, {friend} came along, and they sang a song about {a:animal}.
 
 --
-Then, one evening, {a:size} [kitten|lamb|duckling|bunny] was crying {at}. Somebody had to help it, and nobody else was there. {hero} forgot {his} fear and ran.
+Then, one evening, {a:size_small} [kitten|lamb|duckling|bunny] was crying {at}. Somebody had to help it, and nobody else was there. {hero} forgot {his} fear and ran.
 One day, {friend} called for help {at}. {hero} did not think about {fear#1}. {He} ran as fast as {he} could and pulled {friend} out of the [mud|thorns|ditch].
 
-Only afterwards {he} noticed where {he} was. “{cry}!” said {hero}. “I was not afraid at all!” “You were,” said {elder}, “but you went all the same. That is called courage.”
+Only afterwards {he} noticed where {he} was. “{hurray}!” said {hero}. “I was not afraid at all!” “You were,” said {elder}, “but you went all the same. That is called courage.”
 “You were so brave!” said {friend}. “Was I?” asked {hero}. {He} had to sit down. Then {he} began to smile.
 
 @glad
@@ -146,7 +147,7 @@ Kindness [flies away, but it comes back|never gets lost].
 @habit
 
 --
-One {season} night, there was a terrible storm. The wind [howled|roared], and the rain beat against the window. {sound}! {sound}!
+One {season} night, there was a terrible storm. The wind [howled|roared], and the rain beat against the window. {crash}! {crash}!
 It rained for {few} days and {few} nights. The water rose and rose.
 
 In the morning, the [bridge|little bridge] {at} was gone. The storm had carried it away.
@@ -210,10 +211,10 @@ The next morning, {he} ran out to look. Nothing! The day after that, still nothi
 ?
 @wisdom
 
-It rained, and the sun shone, and then, after {num} days, there was a tiny green leaf. “{cry}!” shouted {hero}. “It's alive!”
-One morning, there was a [green tip|little leaf] in the ground, and then another. {hero} counted them: {sprouts} of {seeds} had come up.
+It rained, and the sun shone, and then, after {num} days, there was a tiny green leaf. “{hurray}!” shouted {hero}. “It's alive!”
+One morning, there was a [green tip|little leaf] in the ground, and then another. {hero} counted them: {seeds}. Not one was missing.
 
-{C:lost} of the seeds had been eaten by {s:songbird#1}, but {sprouts} plants grew and grew.
+{C:lost} of the little plants were eaten by {s:songbird#1}, but {sprouts} grew and grew.
 A snail ate {lost} of the plants. {C:seeds} minus {lost} is {sprouts}, and the {sprouts} grew taller than {hero}.
 
 --
@@ -242,7 +243,7 @@ They cooked a pot of soup {at2}, so big that everyone could eat from it, even {t
 In {a:quality} {house#1}, {hero} found an old map. There was a red X on it, and the words: “[For the one who looks closely|Begin {at}|Three steps to happiness].”
 {hero} was looking for {his} {clothes#1} when a piece of paper fell out of {a:quality} book. It was a treasure map!
 
-“{cry}! A treasure!” said {friend}. “Gold, maybe, or {s:gem}.” They took {a:tool#1}, {a:tool#2} and {s:food#1} and {went} off.
+“{hurray}! A treasure!” said {friend}. “Gold, maybe, or {s:gem}.” They took {a:tool#1}, {a:tool#2} and {s:food#1} and {went} off.
 {He} showed it to {friend}. “Let us go at once,” said {friend}. “I will bring {a:tool#1}, and you bring the {s:food#1}.”
 
 --
@@ -304,7 +305,7 @@ There it was again. {sound}! It came from the {house#2}.
 “Who is there?” called {hero} as loudly as {he} could. The noise stopped. Then it began again.
 The floor creaked. Something ran past. “{cry}!” cried {hero} and almost dropped the lamp.
 
-{He} opened the door {adverb}. And what did {he} see? No {wonder#1}, no {animal#1}, but {a:size_small} {pet_animal#1} with its head in a jar!
+{He} opened the door slowly. And what did {he} see? No {wonder#1}, no {animal#1}, but {a:size_small} {pet_animal#1} with its head in a jar!
 {hero} lifted the lamp. Two green eyes looked at {him}. It was {a:size_small} {pet_animal#1}, wet and hungry.
 
 --
@@ -315,7 +316,7 @@ In the morning, {parent} found them both asleep [on the rug|by the stove]. “Ca
 “What is all this noise?” asked {parent} and turned on the light. Then {p.he} saw the {pet_animal#1}. “[Well, well|Goodness]! And who are you?”
 
 They named it {pet#1}, [because it was so small|after a hero in a book|and it came when they called]. {friend} brought a ball for it the next day.
-{friend} came and said, “It belongs to nobody. I think it was looking for you.” So {pet#1} stayed.
+{friend} came and said, “It belongs to nobody. I think it was looking for you.” So they called it {pet#1}, and it stayed.
 
 --
 Most monsters are small [when you turn on the light|and hungry, and need a friend].
@@ -364,7 +365,7 @@ Some friends go away, but they come back [with the snow|when it is time].
 @ending
 @treat
 
-= the-boat hero=child worlds=seaside
+= the-boat hero=child worlds=seaside season=summer
 @opening
 
 @habit

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a variant is a line, however long)
 """Plots from everyday life: things lost and mended, money saved, skills practised, secrets told. The notation is that of beats.py.
 
 A blank line ends a beat; `?` makes the next beat optional; `--` starts a paragraph; `@name` stands for the variants of a shared beat.
@@ -43,7 +44,7 @@ Then {hero} noticed something {color#1} {at2}. {He} ran to it as fast as {he} co
 {A:wild} [sat|was standing] {at2}, and under its feet lay something {color#1}.
 
 There it was! {A:wild} had [made a nest in|fallen asleep beside|hidden] the {toy#1}.
-“{cry}!” cried {hero}. “My {toy#1}!” It was [wet|dusty|a little dirty], but it was not broken.
+“{hurray}!” cried {hero}. “My {toy#1}!” It was [wet|dusty|a little dirty], but it was not broken.
 
 @thanks
 
@@ -65,8 +66,8 @@ After that, {hero} always put the {toy#1} [back on the {house#1}|away in the {ho
 @habit
 
 --
-In the window of the {shop#1} there was {a:color#1} {toy#1}. It cost {price} coins. {hero} wanted it very much.
-One {season} day, {hero} saw {a:color#1} {toy#1} in the {shop#1}. “How much is it?” {he} asked. “{C:price} coins,” said the {job#1}.
+In the window of the {toyshop#1} there was {a:color#1} {toy#1}. It cost {price} coins. {hero} wanted it very much.
+One {season} day, {hero} saw {a:color#1} {toy#1} in the {toyshop#1}. “How much is it?” {he} asked. “{C:price} coins,” said the {seller#1}.
 
 {hero} counted {his} coins. {He} had only {have}. “Then I need {need} more,” {he} said.
 At home, {he} opened {his} money box. There were {have} coins in it. {C:price} minus {have} is {need}, so {need} coins were missing.
@@ -86,14 +87,13 @@ On {day2}, {he} [sold lemonade|sold {s:food#2}|watered the {s:flower#1}] {at} an
 On {day2}, {he} helped {friend} to carry {s:tool#1} to {place}, and {friend}'s [mother|father|aunt] gave {him} {earn2} coins.
 
 Now {he} had {have} and {earn1} and {earn2}. That made {price}! [{hero} counted them twice.|It was exactly enough.]
-{hero} put all the coins in a row: {have}, and {earn1}, and {earn2}. Together they were {price}. “{cry}!” {he} shouted.
+{hero} put all the coins in a row: {have}, and {earn1}, and {earn2}. Together they were {price}. “{hurray}!” {he} shouted.
 
 --
-{hero} {went} to the {shop#1}. But on the way {he} saw {friend}, who was crying. “I lost the money for [the bread|the milk|my ticket],” said {friend}. “It was {few} coins.”
-{hero} {went} to the {shop#1} with a full purse. The {job#1} counted the coins and smiled. “{C:price}. Well done!”
-At the {shop#1}, the {toy#1} was still there. {hero} put {price} coins on the table, and the {job#1} wrapped the {toy#1} in {color} paper.
+{hero} {went} to the {toyshop#1} with a full purse. The {seller#1} counted the coins and smiled. “{C:price}. Well done!”
+At the {toyshop#1}, the {toy#1} was still there. {hero} put {price} coins on the table, and the {seller#1} wrapped the {toy#1} in {color} paper.
 
-{hero} thought for a moment. Then {he} [shared|showed] what {he} had, and {friend} smiled again.
+On the way home, {he} met {friend}, who had no {toy#1}. {hero} thought for a moment. “Let us play together,” {he} said.
 “You can [play with it too|have a turn tomorrow|come to my house],” said {hero} to {friend}.
 {friend} looked at {hero} with big eyes. “We will share,” said {hero} {adverb}.
 
@@ -118,14 +118,14 @@ What you have worked for [tastes sweeter|shines brighter|is worth twice as much]
 One {season} day, {hero} was playing {game} in the house, although {parent} had said, “Not inside, please.”
 {parent} had {a:quality#1} {breakable#1}. It had belonged to {elder}. “Be careful with it,” {p.he} always said.
 
-{hero} [jumped|ran|threw a ball] once too often. {sound}! The {breakable#1} fell [to the floor|off the shelf] and broke into {few} pieces.
-{hero} bumped into the {house#1}, the {house#1} hit the {house#2}, and then — {sound}! The {breakable#1} was broken.
+{hero} [jumped|ran|threw a ball] once too often. {crash}! The {breakable#1} fell [to the floor|off the shelf] and broke into {few} pieces.
+{hero} bumped into the {house#1}, the {house#1} hit the {house#2}, and then — {crash}! The {breakable#1} was broken.
 
 “Oh no,” whispered {hero}. {He} hid the pieces [under the {house#3}|in a box|behind the curtain].
 {hero} looked left and right. Nobody had seen it. {He} pushed the pieces under the {house#3}.
 
 --
-At supper, {hero} could not eat {his} {treat}. “Are you ill?” asked {parent}. “No,” said {hero} {adverb} and looked at {his} plate.
+At supper, {hero} could not eat {his} {treat}. “Are you ill?” asked {parent}. “No,” said {hero} {sadly} and looked at {his} plate.
 All evening, {hero} felt {unhappy#1}. The {treat} tasted like [paper|sand|nothing]. “Is something wrong?” asked {parent}.
 {hero} went to bed early, but {he} could not sleep. {He} counted {num} [sheep|stars|cracks in the ceiling], and still {he} was awake.
 
@@ -171,7 +171,7 @@ The first time, the {instrument#1} went “{sound}!” and [the cat ran away|the
 The first day, it sounded like {a:animal} with a cold. [{friend} laughed.|Even the {wild} ran away.]
 
 The second time was no better. {hero} [threw down the {instrument#1}|wanted to give up|stamped {his} foot]. “I will never learn it!” {he} cried.
-The second day, {his} fingers hurt. “I can't do it,” said {hero} {adverb}. “You can't do it yet,” said {elder}. “Yet is a small word, but it is a strong one.”
+The second day, {his} fingers hurt. “I can't do it,” said {hero} {sadly}. “You can't do it yet,” said {elder}. “Yet is a small word, but it is a strong one.”
 
 ?
 @wisdom
@@ -190,7 +190,7 @@ At last it was {weekday}, and everyone came to {place}. There were {bignum} [peo
 {friend} winked at {him}. “Just play it for me,” {f.he} said {adverb}.
 
 {hero} closed {his} eyes and began. The notes [danced|flew|floated] through the air like {s:airy}. When it was over, everybody clapped.
-{hero} played. {He} made one mistake, but {he} went on. At the end, everyone clapped and shouted, “{cry}! Again!”
+{hero} played. {He} made one mistake, but {he} went on. At the end, everyone clapped and shouted, “{hurray}! Again!”
 
 @glad
 
@@ -252,8 +252,8 @@ The card from {friend} said: “[Happy birthday! {emoji}|For the best friend in 
 @habit
 
 --
-One {season} day, a new {f.kind} came to {place}. {f.His} name was {friend}, and {f.he} came from {town#1}.
-{friend} was new in {there}. {f.He} had moved there from {town#1}, and {f.he} did not know anybody.
+One {season} day, a new {f.kind} came to {place}. {f.His} name was {friend}, and {f.he} came from {town}.
+{friend} was new in {there}. {f.He} had moved there from {town}, and {f.he} did not know anybody.
 
 {friend} stood alone {at} and [looked at {f.his} feet|held {a:quality} {small} in {f.his} hand|did not say a word].
 Nobody spoke to {friend}. [Some whispered.|The others were busy playing {game}.] {friend} looked very {unhappy#1}.
@@ -266,10 +266,10 @@ Nobody spoke to {friend}. [Some whispered.|The others were busy playing {game}.]
 {hero} remembered [how it felt to be alone|{his} own first day]. {He} {went} over and said, “Hello! I am {hero}. Do you like {hobby#3}?”
 {hero} took {his} last {food#1} and broke it in two. “Here,” {he} said {adverb}. “Half for you and half for me.”
 
-“{hello#1},” said {friend} {adverb}. “That means hello where I come from.” {hero} tried to say it. “{hello#1}!” They both laughed.
+“{hello},” said {friend} {sadly}. “That means hello where I come from.” {hero} tried to say it. “{hello}!” They both laughed.
 {friend} [looked up|smiled for the first time]. “I like {hobby#3},” {f.he} said, “and I can {dream} — well, almost.”
 
-“What do you play in {town#1}?” asked {hero}. [So {friend} showed {him}.|{friend} nodded.] It was [fun|harder than it looked|wonderful].
+“What do you play in {town}?” asked {hero}. [So {friend} showed {him}.|{friend} showed {him} a game with {s:small}.] It was [fun|harder than it looked|wonderful].
 “Will you teach me more?” asked {hero}. “If you teach me {game},” said {friend}. “It's a deal!”
 
 --
@@ -280,7 +280,7 @@ Soon {third} came too, and then {few} others. They all played {game} {at2}.
 @fun
 
 At the end of the day, {friend} said, “This morning I was {unhappy#1}. Now I am {glad#1}.” “[Me too|So am I],” said {hero}.
-When they said goodbye, {friend} gave {hero} {a:quality} {small#3} from {town#1}. {hero} still has it.
+When they said goodbye, {friend} gave {hero} {a:quality} {small#3} from {town}. {hero} still has it.
 
 --
 A friend is [only a stranger you have not met yet|someone who shares {his} last {food#1}|found with one small word: hello].
@@ -297,8 +297,8 @@ It takes only one kind word to [begin a friendship|make somebody's day].
 One {season} day, they found {a:quality#1} {toy#1} {at}. “I saw it first!” said {hero}. “No, I did!” said {friend}.
 One {weekday}, {elder} gave them {a:color#1} {toy#1}. “It is for both of you,” {e.he} said. But both wanted it at the same time.
 
-“It is mine!” cried {hero} and pulled. “Mine!” cried {friend} and pulled too. {sound}! The {toy#1} broke in two.
-{hero} pulled on one side, and {friend} pulled on the other. {sound}! Now each of them had half of {a:toy#1}.
+“It is mine!” cried {hero} and pulled. “Mine!” cried {friend} and pulled too. {crash}! The {toy#1} broke in two.
+{hero} pulled on one side, and {friend} pulled on the other. {crash}! Now each of them had half of {a:toy#1}.
 
 “Look what you did!” they both shouted. {hero} {went} home, and {friend} {went} to {place2}.
 “I never want to see you again!” said {hero}. “Good!” said {friend}. And they turned their backs.
@@ -355,7 +355,7 @@ But {hero} was {hobby#3} in {his} thoughts and took the wrong jar. That was not 
 “Taste it,” said {hero}. {friend} tasted it and made a terrible face. “{cry}! You took the salt!”
 
 “Now everything is spoiled,” said {hero}. @sad
-{hero} wanted to throw it all away. “I can't do anything right,” {he} said {adverb}.
+{hero} wanted to throw it all away. “I can't do anything right,” {he} said {sadly}.
 
 --
 But {friend} began to laugh. “[We have more flour|Everybody makes mistakes|My uncle once baked {a:clothes} into a pie],” {f.he} said. “Let us start again.”
@@ -408,13 +408,13 @@ And suddenly {hero} remembered it all. {He} said {his} lines [loudly and clearly
 {hero} said the line, and all the others came after it like ducks after their mother.
 
 The people clapped and clapped. {hero} took {friend}'s hand, and they bowed together.
-“{cry}! Bravo!” shouted the people. {parent} clapped loudest of all.
+“{hurray}! Bravo!” shouted the people. {parent} clapped loudest of all.
 
 --
 @thanks
 
 “Were you afraid?” asked {parent}. “Yes,” said {hero}, “but I was not alone.”
-Even the {trait#3} {wonder#1} needs a friend behind the curtain.
+Even the bravest {wonder#1} needs a friend behind the curtain.
 
 @treat
 @night
@@ -425,11 +425,11 @@ Even the {trait#3} {wonder#1} needs a friend behind the curtain.
 @habit
 
 --
-One {season} day, the {job#1} brought a letter with {a:color} stamp. It came from {town#1}.
-At school, {elder} gave every child an address. {hero}'s was in {town#1}, far away.
+One {season} day, the {job#1} brought a letter with {a:color} stamp. It came from {town}.
+At school, {elder} gave every child a letter from far away. {hero}'s came from {town}.
 
 “Dear {hero},” it said, “my name is {friend}. I am {age} years old, and I like {hobby#3}. What do you like? Yours, {friend} {emoji}”
-The letter began: “{hello#1}! I am {friend} from {town#1}. We have {a:animal#1} and {num} {s:animal#2}. Do you have {a:animal#1}, too?”
+The letter began: “{hello}! I am {friend} from {town}. We have {a:animal#1} and {num} {s:animal#2}. Do you have {a:animal#1}, too?”
 
 {hero} read it {few} times. Then {he} took {a:quality} pencil and wrote an answer.
 {hero} could not stop smiling. {He} ran to {place}, sat down and began to write.
@@ -448,8 +448,8 @@ But in {season}, the letters stopped. {hero} asked the {job} every morning. “N
 @comfort_parent
 
 --
-On {weekday}, there was a knock at the door. A {f.kind} with a suitcase stood there. “{hello#1},” {f.he} said. “I did not write because I wanted to surprise you.”
-One {weekday}, {parent} said, “Come with me to the station.” The train from {town#1} rolled in, and out climbed a {f.kind} with {a:color} {clothes}. “{hero}?” {f.he} asked.
+On {weekday}, there was a knock at the door. A {f.kind} with a suitcase stood there. “{hello},” {f.he} said. “I did not write because I wanted to surprise you.”
+One {weekday}, {parent} said, “Come with me to the station.” The train from {town} rolled in, and out climbed a {f.kind} with {a:color} {clothes}. “{hero}?” {f.he} asked.
 
 It was {friend}! [They looked at each other and did not know what to say.|At first they were both shy.] Then they both began to talk at once.
 “{friend}!” shouted {hero}. “You look just like your letters!” “You do too,” said {friend} and laughed.
@@ -458,7 +458,7 @@ It was {friend}! [They looked at each other and did not know what to say.|At fir
 @treat
 
 --
-When {friend} had to go home, they were not sad. “[We still have pencils|There are still stamps|The post is fast],” said {hero}, “and next year I will come to {town#1}.”
+When {friend} had to go home, they were not sad. “[We still have pencils|There are still stamps|The post is fast],” said {hero}, “and next year I will come to {town}.”
 Some friends live next door, and some live far away. [But paper can fly.|A letter makes the world small.]
 
 @ending

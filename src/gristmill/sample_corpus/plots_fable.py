@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a variant is a line, however long)
 """Plots with a moral: races, wishes, boasting, lies, sharing, trades. The notation is that of beats.py and plots_everyday.py."""
 
 PLOTS = """
@@ -24,18 +25,16 @@ After {num} minutes, {hero} looked back. Nobody was there. “I can rest a littl
 But {friend} walked on, step by step. {f.He} did not stop for {s:food#2}, and {f.he} did not stop for {a:wild}.
 {friend} did not run fast, but {f.he} never stopped. One foot, the other foot, one foot, the other foot.
 
-Then {hero} heard somebody cry. {third} had fallen and hurt {t.his} knee. {hero} looked at the finish. {He} looked at {third}.
-When {hero} woke up, the sun was low. Far ahead, near {place2}, {he} saw {friend}. {hero} ran as {he} had never run before.
-
 --
-{hero} [turned back|stopped] and helped {third} to stand up. “But you will lose!” said {third}. “Yes,” said {hero}. “Lean on me.”
-It was too late. When {hero} came to {place2}, {friend} was already there, and everyone was clapping.
+{hero} ran on. Then {he} heard somebody cry. {third} had fallen and hurt {t.his} knee. {hero} looked at the finish. {He} looked at {third}. Then {he} turned back. “But you will lose!” said {third}. “Yes,” said {hero}. “Lean on me.”
+When {hero} looked up again, the sun was low. Far ahead, near {place2}, {he} saw {friend}. {hero} ran as {he} had never run before, but it was too late.
+Suddenly {hero} heard people clapping. {He} jumped up and ran like the wind. But when {he} came to {place2}, {friend} was already there.
 
 {friend} won the {prize#1}. {hero} came last, [but {elder} shook {his} hand first|and {he} was quiet for once].
 “The winner is {friend}!” called {elder}. {hero} swallowed. Then {he} went to {friend} and said, “Well done. You were better.”
 
 “Do you want to know my secret?” said {friend}. “I am not fast. I only [go on|keep going].” “Will you teach me that?” asked {hero}.
-{friend} broke off a piece of the {food#3} that came with the prize and gave it to {hero}. “Next time we run together,” {f.he} said.
+{friend} broke off a piece of the cake that came with the prize and gave it to {hero}. “Next time we run together,” {f.he} said.
 
 --
 Slow and steady wins the race, but [kindness wins a friend|a good loser wins, too].
@@ -51,17 +50,17 @@ Since then, {hero} has still been fast. But {he} [does not talk about it anymore
 
 --
 One {season} day, {hero} saved {a:size_small} {wisher#1} that was caught in a net {at}. “Thank you,” said the {wisher#1}. “You have three wishes.”
-{hero} found {a:quality} bottle {at}. {He} pulled out the cork, and — {sound}! — out came {a:size_small} {wisher#1}. “You may wish for three things,” it said.
+{hero} found {a:quality} bottle {at}. {He} pulled out the cork, and — {poof}! — out came {a:size_small} {wisher#1}. “You may wish for three things,” it said.
 
-“Three wishes!” cried {hero}. “Then I wish for [a mountain of {s:food#1}|all the {s:food#1} in the world]!” {sound}! There they were, up to the roof.
-{hero} did not think long. “I want {bignum} {s:toy#1},” {he} said. {sound}! Now there were {s:toy#1} everywhere.
+“Three wishes!” cried {hero}. “Then I wish for [a mountain of {s:food#1}|all the {s:food#1} in the world]!” {poof}! There they were, up to the roof.
+{hero} did not think long. “I want {bignum} {s:toy#1},” {he} said. {poof}! Now there were {s:toy#1} everywhere.
 
 --
 {hero} ate {few}, and then {num}, and then {his} stomach hurt. [{parent} could not even open the door.|There was no room left to sit.]
 It was fun for an hour. But soon nobody could find the bed, and {parent} fell over {a:quality} {house}.
 
-“That was a silly wish,” thought {hero}. “Now I wish that I were [as big as a house|invisible|the {job#1}|as rich as a king]!” {sound}!
-“The second wish must be better,” {he} said. “I want to {dream}!” {sound}! And so it was.
+“That was a silly wish,” thought {hero}. “Now I wish that I were [as big as a house|invisible|the {job#1}|as rich as a king]!” {poof}!
+“The second wish must be better,” {he} said. “I want to {dream}!” {poof}! And so it was.
 
 At first it was wonderful. But {friend} [did not recognize {him}|was afraid of {him}|could not play with {him}] and ran away. @sad
 But it was lonely. Nobody could play {game} with {him}, and {friend} looked for {him} {at2} and called {his} name. @sad
@@ -72,7 +71,7 @@ But it was lonely. Nobody could play {game} with {him}, and {friend} looked for 
 “What do I really need?” {hero} asked. {He} thought of {parent}, of {friend}, and of the smell of {smell}.
 Only one wish was left. {hero} sat {at3} and thought until the stars came out.
 
-“I wish that everything were as it was yesterday,” {he} said, “and that {friend} were [here|not lonely either].” {sound}!
+“I wish that everything were as it was yesterday,” {he} said, “and that {friend} were [here|not lonely either].” {poof}!
 “My last wish is for somebody else,” {he} said. “[{elder} is ill. Please make {e.him} well again.|Let everyone in {there} have enough to eat this winter.] And let me be {hero} again.”
 
 “That was a good wish,” said the {wisher#1} and was gone.
@@ -218,8 +217,8 @@ Whoever gives with both hands [never has empty ones|always has a hand free for a
 @habit
 
 --
-One {season} day, {parent} baked {s:food#1}. “Here are {total} for you,” {p.he} said. {hero} put them in {a:quality} basket.
-{hero} had {total} {s:food#1}. {He} counted them twice, because {he} liked counting as much as eating.
+One {season} day, {parent} baked {s:bake#1}. “Here are {total} for you,” {p.he} said. {hero} put them in {a:quality} basket.
+{hero} had {total} {s:bake#1}. {He} counted them twice, because {he} liked counting as much as eating.
 
 “I will eat them all by myself,” {he} thought and {went} to {place}.
 {He} wanted to eat them {at}, where nobody would see {him}.
@@ -232,7 +231,7 @@ There {he} met {friend}. “Mmm,” said {friend}, “what smells so good?” {h
 But {friend} was there. {f.He} looked at the basket, and {f.his} stomach rumbled. “I have not eaten since yesterday,” {f.he} said.
 
 {hero} sat down behind {a:tree} and ate one. It did not taste as good as {he} had thought. “Why not?” {he} wondered.
-{hero} turned around and began to eat alone. But {he} felt {friend}'s eyes on {his} back, and the {food#1} stuck in {his} throat.
+{hero} turned around and began to eat alone. But {he} felt {friend}'s eyes on {his} back, and the {bake#1} stuck in {his} throat.
 
 @thought
 
@@ -243,11 +242,11 @@ Then {he} {went} back. “Let us share,” {he} said. “{C:total} minus one is 
 “You are good at arithmetic,” said {friend} with {f.his} mouth full.
 {third} counted too. “{C:each}, {each}, {each} — it is right!” {t.he} said.
 
-“I have something, too,” said {third} and brought {s:food#2}. And the {job_or_wild} brought {treat}. Suddenly it was a feast.
+“I have something, too,” said {third} and brought {s:food#2}. And the {job_or_wild} brought {drink}. Suddenly it was a feast.
 {friend} ran home and came back with {treat}, and {third} brought {a:size} {food#2}. Now there was more than before!
 
 --
-And the strange thing was: {each} {s:food#1} with friends [tasted better than {total} alone|filled {him} more than {total} alone].
+And the strange thing was: {each} {s:bake#1} with friends [tasted better than {total} alone|filled {him} more than {total} alone].
 “Do you know what?” said {hero}. “{C:each} taste better than {total}.” Everyone laughed, but it was true.
 
 When you share, you have less in your basket and more [in your heart|friends at your table].
@@ -279,7 +278,7 @@ But {hero}'s {beauty#1} caught in the thorns. {He} pulled and pulled and could n
 {hero} ran too, but {his} {beauty#1} got stuck between two branches. “Help!” {he} cried. “I can't move!”
 
 {friend} heard {him} and came back. {f.He} was small enough to creep under the thorns. {f.He} gnawed and bit until {hero} was free.
-Who came back? It was little gray {friend}. “Hold still,” {f.he} said and bit through the branches, one, two, {few}.
+Who came back? It was little gray {friend}. “Hold still,” {f.he} said and bit through the branches, one after the other.
 
 --
 They ran to {place2} and were safe. But {hero}'s {beauty#1} looked [like an old broom|torn and dirty]. {He} looked into the water, and for once {he} said nothing.
@@ -354,10 +353,10 @@ One {season} day, it began to rain, and {hero} ran into the library to stay dry.
 In a corner sat {a:size_small} dog named {pet#1}. “{pet#1} loves stories,” said {elder}, “but I have lost my glasses. Could you read to it?”
 Between the shelves lay an old dog, {pet#1}. “Nobody reads to {pet#1} anymore,” said {elder} and gave {hero} a thin book.
 
-{hero} looked left and right. Nobody was listening, only the dog. “‘The {animal#2},’” {he} read {adverb}, “‘had … a … {color#1} … {clothes#1}.’” {pet#1} wagged its tail.
+{hero} looked left and right. Nobody was listening, only the dog. “‘The {animal#2},’” {he} read {sadly}, “‘had … a … {color#1} … {clothes#1}.’” {pet#1} wagged its tail.
 “I read very slowly,” {hero} told the dog. {pet#1} put its head on {his} knee. It had time. So {hero} began: “‘Once … there … was … {a:wonder#1} …’”
 
-When a word was too long, {he} took it apart, like {a:toy}. {long_word} {pet#1} did not mind waiting.
+When a word was too long, {he} took it apart, like a [puzzle|clock|tower of blocks]. {long_word} {pet#1} did not mind waiting.
 {He} made {num} mistakes, and {pet#1} did not laugh once. At the end of the page, {hero} wanted to know what came next.
 
 --
@@ -383,7 +382,7 @@ Every long book begins with one small word. [And a good listener helps.|You only
 @weather
 
 --
-One {season} night, a star fell from the sky. {sound}! It landed {at}.
+One {season} night, a star fell from the sky. {poof}! It landed {at}.
 {hero} could not sleep. {He} looked at the sky and counted the stars. “{C:bignum},” {he} said. And then one of them fell.
 
 {hero} {went} there in {his} {clothes#1}. In the grass lay a star, no bigger than {a:food#1}. It shone only a little. “I am cold,” it said.

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a variant is a line, however long)
 """Short plots, a hundred words or so: a puddle, a picnic, a question at bedtime. The notation is that of beats.py and plots_everyday.py."""
 
 PLOTS = """
@@ -65,7 +66,7 @@ It was {clock} in the evening, and {hero} could not sleep. {weather}
 “And who …” began {hero}. Then there was only {his} breath. {parent} put out the light and tiptoed to the door.
 
 {parent} pulled up the blanket with the {s:animal#3} on it. “Good night,” {p.he} whispered.
-Outside, {a:wild} called, and the moon [shone|smiled|hung] over {place}.
+Outside, an owl called, and the moon [shone|smiled|hung] over {place}.
 
 = counting numbers=birthday
 @opening

@@ -1,0 +1,282 @@
+// Counting gives the same table for every thread count, block size and memory limit: that of the plain loop written
+// here.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "check.hpp"
+#include "count/piece_table.hpp"
+#include "gristmill/count.hpp"
+#include "gristmill/specials.hpp"
+
+using namespace gristmill;
+
+namespace {
+
+struct Folder {
+    Folder() {
+        char name[] = "/tmp/gristmill-test-XXXXXX";
+        path = mkdtemp(name);
+    }
+    ~Folder() {
+        for (const std::string& file : files) ::unlink(file.c_str());
+        ::rmdir(path.c_str());
+    }
+    std::string write(const std::string& name, std::string_view text) {
+        const std::string file = path + "/" + name;
+        std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
+        files.push_back(file);
+        return file;
+    }
+    std::string path;
+    std::vector<std::string> files;
+};
+
+// Word, count and first position, straight from the definition.
+struct Expected {
+    std::string word;
+    std::uint64_t count, first;
+};
+
+std::vector<std::size_t> piece_ends(std::string_view text, Pattern pattern) {
+    std::vector<std::uint8_t> padded(text.begin(), text.end());
+    padded.resize(text.size() + kTextPadding);
+    const auto scanner = make_scanner(pattern, Kernel::scalar);
+    scanner->start(padded.data(), text.size());
+    std::vector<std::size_t> ends;
+    while (scanner->next()) {
+        for (std::size_t i = 0; i < scanner->size(); ++i) {
+            ends.push_back(static_cast<std::size_t>(scanner->base() - padded.data()) + scanner->ends()[i]);
+        }
+    }
+    return ends;
+}
+
+// The longest special that starts at `at`, or 0.
+std::size_t special_at(std::string_view text, std::size_t at, const std::vector<std::string>& specials) {
+    std::size_t longest = 0;
+    for (const std::string& special : specials) {
+        if (text.substr(at, special.size()) == special) longest = std::max(longest, special.size());
+    }
+    return longest;
+}
+
+std::vector<Expected> count_plainly(const std::vector<std::string>& texts, Pattern pattern,
+                                    const std::vector<std::string>& specials) {
+    std::vector<Expected> words;
+    std::map<std::string, std::size_t> place;
+    std::uint64_t base = 0;
+    for (const std::string& text : texts) {
+        for (std::size_t begin = 0, at = 0; begin <= text.size(); ++at) {
+            const std::size_t special = at < text.size() ? special_at(text, at, specials) : 0;
+            if (at < text.size() && !special) continue;
+            const std::string_view part = std::string_view(text).substr(begin, at - begin);
+            std::size_t from = 0;
+            for (const std::size_t to : piece_ends(part, pattern)) {
+                const std::string word(part.substr(from, to - from));
+                const auto [found, is_new] = place.emplace(word, words.size());
+                if (is_new) words.push_back({word, 0, base + begin + from});
+                ++words[found->second].count;
+                from = to;
+            }
+            if (at >= text.size()) break;
+            begin = at + special;
+            at = begin - 1;
+        }
+        base += text.size();
+    }
+    return words;
+}
+
+bool equals(const WordTable& table, const std::vector<Expected>& expected, std::uint64_t min_frequency = 1) {
+    std::size_t i = 0;
+    for (const Expected& word : expected) {
+        if (word.count < min_frequency) continue;
+        if (i >= table.size() || table.word(i) != word.word || table.counts[i] != word.count ||
+            table.firsts[i] != word.first) {
+            return false;
+        }
+        ++i;
+    }
+    return i == table.size();
+}
+
+std::string random_text(std::mt19937& random, std::size_t size) {
+    static const std::vector<std::string> parts = {"a",        "b",
+                                                   "the",      " ",
+                                                   " ",        " ",
+                                                   "  ",       "\n",
+                                                   "\r\n",     ".",
+                                                   "'s",       "12345",
+                                                   "é",        "漢字漢字",
+                                                   "，",       "\u3000",
+                                                   "\u00a0",   "<|e|>",
+                                                   "<|e",      "a a",
+                                                   "x y z",    "word",
+                                                   "…",        "\xff",
+                                                   "\xe6\xbc", "superlongwordwithoutend",
+                                                   "🙂"};
+    std::string text;
+    while (text.size() < size) text += parts[random() % parts.size()];
+    return text;
+}
+
+WordTable count_files(const std::vector<std::string>& paths, const CountOptions& options, CountStats& stats) {
+    Monitor monitor;
+    Counter counter(options, monitor);
+    counter.add_files(paths);
+    return counter.finish(stats);
+}
+
+void test_same_table_for_every_pattern_thread_count_and_block_size() {
+    std::mt19937 random(1);
+    const std::vector<std::vector<std::string>> special_sets = {
+        {}, {"<|e|>"}, {"a a", "a a a", "<|e|>"}, {" ", "x y"}, {"b", "the", "e", "12", "漢", "<|"}};
+    for (int round = 0; round < 40; ++round) {
+        Folder folder;
+        const std::vector<std::string> texts = {random_text(random, random() % 3000), "",
+                                                random_text(random, random() % 300)};
+        std::vector<std::string> paths;
+        for (std::size_t i = 0; i < texts.size(); ++i) paths.push_back(folder.write(std::to_string(i), texts[i]));
+        const auto pattern = static_cast<Pattern>(round % 6);
+        const auto& specials = special_sets[random() % special_sets.size()];
+        const std::vector<Expected> expected = count_plainly(texts, pattern, specials);
+        for (const unsigned threads : {1u, 2u, 5u}) {
+            for (const std::uint64_t block : {1u, 7u, 64u, 1000u, 1u << 20}) {
+                CountOptions options;
+                options.pattern = pattern;
+                options.kernel = default_kernel();
+                options.specials = specials;
+                options.num_threads = threads;
+                options.block_bytes = block;
+                options.min_frequency = 1 + random() % 3;
+                CountStats stats;
+                const WordTable table = count_files(paths, options, stats);
+                CHECK(equals(table, expected, options.min_frequency));
+                CHECK(stats.num_words == expected.size());
+                CHECK(table.source_bytes == texts[0].size() + texts[2].size());
+            }
+        }
+        Monitor monitor;
+        CountOptions options;
+        options.pattern = pattern;
+        options.specials = specials;
+        options.num_threads = 3;
+        Counter counter(options, monitor);
+        counter.add_texts({texts[0], texts[1]});
+        counter.add_files({paths[2]});
+        CountStats stats;
+        CHECK(equals(counter.finish(stats), expected));
+    }
+}
+
+void test_a_memory_limit_changes_nothing_but_the_memory() {
+    std::mt19937 random(2);
+    std::string text;
+    for (int i = 0; i < 600000; ++i) {
+        for (std::size_t size = 1 + random() % 22; size; --size) text += static_cast<char>('a' + random() % 26);
+        text += " common ";
+    }
+    Folder folder;
+    const std::vector<std::string> paths = {folder.write("text", text)};
+    CountOptions options;
+    options.kernel = default_kernel();
+    options.num_threads = 2;
+    CountStats unlimited_stats, limited_stats;
+    const WordTable unlimited = count_files(paths, options, unlimited_stats);
+    options.memory_limit = 40 << 20;
+    options.spill_folder = folder.path;
+    const WordTable limited = count_files(paths, options, limited_stats);
+    CHECK(limited_stats.num_spilled_runs > 1);
+    CHECK(limited.bytes == unlimited.bytes);
+    CHECK(limited.counts == unlimited.counts);
+    CHECK(limited.firsts == unlimited.firsts);
+    CHECK(limited_stats.num_words == unlimited_stats.num_words);
+
+    options.memory_limit = 8 << 20;
+    bool refused = false;
+    try {
+        count_files(paths, options, limited_stats);
+    } catch (const MemoryLimitExceeded&) {
+        refused = true;
+    }
+    CHECK(refused);
+}
+
+void test_a_count_beyond_32_bits_is_carried() {
+    PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu});
+    const std::vector<std::uint8_t> text(64, 'x');
+    table.count_piece(text.data(), 3, 0);
+    auto& slots = const_cast<Slots<ShortEntry>&>(table.short_part().slots);
+    for (std::size_t slot = 0; slot < slots.capacity(); ++slot) {
+        if (!is_free(slots[slot])) slots[slot].count = 0xffffffffu;
+    }
+    table.count_piece(text.data(), 3, 1);
+    table.count_piece(text.data(), 3, 2);
+    CHECK(table.short_part().counts()[0] == (std::uint64_t{1} << 32) + 1);
+}
+
+void test_a_changed_missing_or_wrong_file_is_an_error() {
+    Folder folder;
+    CountOptions options;
+    CountStats stats;
+    int code = 0;
+    try {
+        count_files({folder.path + "/missing"}, options, stats);
+    } catch (const FileError& error) {
+        code = error.code;
+    }
+    CHECK(code == ENOENT);
+    try {
+        count_files({folder.path}, options, stats);
+    } catch (const FileError& error) {
+        code = error.code;
+    }
+    CHECK(code == EISDIR);
+}
+
+void test_a_cancelled_count_throws() {
+    Folder folder;
+    Monitor monitor;
+    monitor.cancel();
+    Counter counter(CountOptions{}, monitor);
+    bool cancelled = false;
+    try {
+        counter.add_files({folder.write("text", "some words")});
+    } catch (const Cancelled&) {
+        cancelled = true;
+    }
+    CHECK(cancelled);
+}
+
+void test_tables_join_as_if_one_corpus_followed_the_other() {
+    std::mt19937 random(3);
+    const std::string one = random_text(random, 2000), two = random_text(random, 2000);
+    const auto count = [](const std::vector<std::string_view>& texts) {
+        Monitor monitor;
+        Counter counter(CountOptions{}, monitor);
+        counter.add_texts(texts);
+        CountStats stats;
+        return counter.finish(stats);
+    };
+    const WordTable joined = join_word_tables(count({one}), count({two}));
+    CHECK(equals(joined, count_plainly({one, two}, Pattern::gpt2, {})));
+    CHECK(equals(words_at_least(joined, 3), count_plainly({one, two}, Pattern::gpt2, {}), 3));
+    CHECK(joined.source_bytes == one.size() + two.size());
+}
+
+}  // namespace
+
+int main() {
+    test_same_table_for_every_pattern_thread_count_and_block_size();
+    test_a_memory_limit_changes_nothing_but_the_memory();
+    test_a_count_beyond_32_bits_is_carried();
+    test_a_changed_missing_or_wrong_file_is_an_error();
+    test_a_cancelled_count_throws();
+    test_tables_join_as_if_one_corpus_followed_the_other();
+    return test_result();
+}

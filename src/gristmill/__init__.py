@@ -1,0 +1,65 @@
+"""Gristmill: raw text in, trained model out. Start with `train_tokenizer`.
+
+>>> import gristmill as gm
+>>> tok = gm.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
+>>> tok.encode("low lowers")
+[257, 259, 114, 115]
+"""
+
+from gristmill.count import count_words
+from gristmill.errors import (
+    CorpusError,
+    EarlyStopWarning,
+    EmptyCorpusError,
+    FormatError,
+    GristmillError,
+    InputChangedError,
+    MemoryLimitError,
+    OptionError,
+    PatternError,
+    PieceTimeoutError,
+    SlowPatternWarning,
+    SpecialTokenError,
+    TextError,
+    TokenizerFormatError,
+    UnknownTokenError,
+    VocabSizeError,
+    WordsFormatError,
+    WorkerError,
+)
+from gristmill.patterns import pattern_names
+from gristmill.profile import Profile
+from gristmill.tokenizer import Tokenizer
+from gristmill.training import extend_tokenizer, train_tokenizer
+from gristmill.words import Words
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CorpusError",
+    "EarlyStopWarning",
+    "EmptyCorpusError",
+    "FormatError",
+    "GristmillError",
+    "InputChangedError",
+    "MemoryLimitError",
+    "OptionError",
+    "PatternError",
+    "PieceTimeoutError",
+    "Profile",
+    "SlowPatternWarning",
+    "SpecialTokenError",
+    "TextError",
+    "Tokenizer",
+    "TokenizerFormatError",
+    "UnknownTokenError",
+    "VocabSizeError",
+    "Words",
+    "WordsFormatError",
+    "WorkerError",
+    "__version__",
+    "count_words",
+    "extend_tokenizer",
+    "pattern_names",
+    "train_tokenizer",
+]

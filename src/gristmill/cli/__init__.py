@@ -1,0 +1,132 @@
+"""The command line: `gristmill COMMAND …`.
+
+Each command is one module here with a dataclass `Command` (its fields are the options) and a method `run() -> int`; its
+line in `COMMANDS` makes it known. Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 failed,
+2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "train-tokenizer": "train a byte-level BPE tokenizer on text files",
+    "inspect": "show what a tokenizer holds and how it cuts a text",
+    "sample-corpus": "write a corpus of children's stories to try things on",
+}
+
+DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        print("gristmill: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _dispatch(arguments: list[str]) -> int:
+    first = arguments[0] if arguments else "--help"
+    if first in ("-h", "--help", "help"):
+        print(_overview())
+        return DONE if arguments else WRONG_USAGE
+    if first == "--version":
+        from gristmill import __version__
+
+        print(f"gristmill {__version__}")
+        return DONE
+    name = first.replace("_", "-")
+    if name not in COMMANDS:
+        return _refuse(first)
+    command = _parse(name, arguments[1:])
+    return command if isinstance(command, int) else _run(command)
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    return f"""\
+Gristmill: raw text in, trained model out.
+
+usage: gristmill COMMAND [OPTIONS]
+
+commands:
+{commands}
+
+  gristmill COMMAND --help   the options of a command
+  gristmill --version        the version
+
+example:
+  gristmill sample-corpus -o stories.txt --size 50MB
+  gristmill train-tokenizer stories.txt --vocab-size 8000 -o tok.json
+  gristmill inspect tok.json"""
+
+
+def _refuse(name: str) -> int:
+    import difflib
+
+    kind = "option" if name.startswith("-") else "command"
+    close = difflib.get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    print(f"gristmill: error: no {kind} {name!r}.{hint} See 'gristmill --help'.", file=sys.stderr)
+    return WRONG_USAGE
+
+
+def _parse(name: str, arguments: list[str]) -> Any:
+    """The command with its options set, or the exit code when tyro has printed help or an error."""
+    import tyro
+
+    module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
+    try:
+        return tyro.cli(
+            module.Command,
+            prog=f"gristmill {name}",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff),
+        )
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else WRONG_USAGE
+
+
+def _run(command: Any) -> int:
+    from gristmill.errors import GristmillError
+
+    debug = command.debug or os.environ.get("GRISTMILL_DEBUG", "") not in ("", "0")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            code = command.run()
+            sys.stdout.flush()
+            return int(code)
+    except BrokenPipeError:
+        # Whoever read our output, `head` for one, has gone. Python would complain once more when it flushes stdout.
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+        return FAILED
+    except (GristmillError, OSError, MemoryError) as error:
+        if debug:
+            raise
+        print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
+        return FAILED
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    print(f"gristmill: warning: {message}", file=sys.stderr)
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, MemoryError) and not str(error):
+        return "out of memory. Pass --memory-limit, a smaller corpus or fewer --threads."
+    return " ".join(str(error).split()) or type(error).__name__

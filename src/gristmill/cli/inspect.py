@@ -1,0 +1,147 @@
+"""gristmill inspect: what a tokenizer holds, and what it makes of a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gristmill.cli.options import format_size
+from gristmill.cli.table import bar, pairs, show_token
+from gristmill.errors import OptionError
+
+if TYPE_CHECKING:
+    from gristmill import Tokenizer
+
+NUM_SHOWN = 10
+TEXT_BYTES = 10_000_000
+WIDTH = 78
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    r"""Show what a tokenizer holds and how it cuts a text.
+
+    In tokens, a space is shown as ␣; bytes that are no whole character, as \xNN.
+    """
+
+    tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
+    """A tokenizer file."""
+
+    text: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Measure bytes per token on this file (its first 10 MB) instead of a built-in story."""
+
+    string: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    """Show how this text is cut, and measure on it."""
+
+    debug: bool = False
+    """Show the whole traceback of an error."""
+
+    def run(self) -> int:
+        import gristmill
+
+        if self.text is not None and self.string is not None:
+            raise OptionError("--text and --string cannot both be given. Pass one of them.")
+        tokenizer = gristmill.Tokenizer.load(self.tokenizer)
+        sections = [
+            self._sizes(tokenizer),
+            _lengths(tokenizer),
+            _longest(tokenizer),
+            _merges(tokenizer),
+            self._text_figures(tokenizer),
+        ]
+        print("\n\n".join(section for section in sections if section))
+        return 0
+
+    def _sizes(self, tokenizer: Tokenizer) -> str:
+        specials = [f"{show_token(special.encode())} = {id}" for special, id in tokenizer.special_tokens.items()]
+        return pairs(
+            [
+                ("tokenizer", f"{self.tokenizer}  ({format_size(self.tokenizer.stat().st_size)})"),
+                ("vocabulary", f"{tokenizer.vocab_size:,}"),
+                ("merges", f"{len(tokenizer.merge_ids):,}"),
+                ("special", ", ".join(specials) or "none"),
+                ("pattern", tokenizer.pattern),
+                ("tie-break", tokenizer.tie_break),
+            ],
+            indent=0,
+        )
+
+    def _text_figures(self, tokenizer: Tokenizer) -> str:
+        name, data = self._read_text()
+        ids = tokenizer.encode(data, allowed_special="all")
+        ratio = len(data) / len(ids) if ids else 0.0
+        lines = [f"Text: {name}", pairs([("bytes", f"{len(data):,}"), ("tokens", f"{len(ids):,}")])]
+        lines.append(pairs([("bytes per token", f"{ratio:.3f}")]))
+        if self.text is None and ids:
+            vocab = tokenizer.vocab
+            lines.append(_wrapped(f"[{show_token(vocab[id])}]" for id in ids[:200]))
+        return "\n".join(lines)
+
+    def _read_text(self) -> tuple[str, bytes]:
+        if self.string is not None:
+            return "as given", self.string.encode("utf-8", "surrogateescape")
+        if self.text is not None:
+            with self.text.open("rb") as file:
+                return str(self.text), file.read(TEXT_BYTES)
+        from gristmill.sample_corpus import stories
+
+        return "a story of the sample corpus (--text FILE for another)", next(stories()).encode()
+
+
+def _learned(tokenizer: Tokenizer) -> list[bytes]:
+    vocab = tokenizer.vocab
+    return [vocab[256 + i] for i in range(len(tokenizer.merge_ids))]
+
+
+def _lengths(tokenizer: Tokenizer) -> str:
+    """A histogram of token lengths; the lengths from 16 on share lines, each twice as wide as the one before."""
+    lengths = [1] * 256 + [len(token) for token in _learned(tokenizer)]
+    ranges = [(n, n) for n in range(1, 16)] + [(2**k, 2 ** (k + 1) - 1) for k in range(4, 31)]
+    counts = [
+        (low, high, sum(low <= length <= high for length in lengths)) for low, high in ranges if low <= max(lengths)
+    ]
+    top = max(count for _, _, count in counts)
+    rows = [
+        (f"{low}" if low == high else f"{low}-{high}", f"{count:>7,}  {bar(count / top)}")
+        for low, high, count in counts
+    ]
+    return "Tokens by length in bytes\n" + pairs(rows)
+
+
+def _longest(tokenizer: Tokenizer) -> str:
+    tokens = sorted(enumerate(_learned(tokenizer), 256), key=lambda item: (-len(item[1]), item[0]))[:NUM_SHOWN]
+    if not tokens:
+        return ""
+    rows = [(f"{id}", f"{len(token):>4} bytes  {_shortened(show_token(token))}") for id, token in tokens]
+    return "Longest tokens\n" + pairs(rows)
+
+
+def _merges(tokenizer: Tokenizer) -> str:
+    merges = tokenizer.merges
+    if not merges:
+        return ""
+    rows = [(f"{i + 256}", _show_merge(*merge)) for i, merge in enumerate(merges)]
+    if len(rows) <= 2 * NUM_SHOWN:
+        return "Merges\n" + pairs(rows)
+    return f"First merges\n{pairs(rows[:NUM_SHOWN])}\n\nLast merges\n{pairs(rows[-NUM_SHOWN:])}"
+
+
+def _show_merge(left: bytes, right: bytes) -> str:
+    return _shortened(f"{show_token(left)} + {show_token(right)}")
+
+
+def _shortened(text: str, width: int = 60) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _wrapped(words: object, width: int = WIDTH) -> str:
+    lines, line = [], "  "
+    for word in words:  # type: ignore[attr-defined]
+        if len(line) + len(word) > width and line.strip():
+            lines.append(line)
+            line = "  "
+        line += word
+    return "\n".join([*lines, line])

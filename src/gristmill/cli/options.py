@@ -1,0 +1,78 @@
+"""What options of several commands share: sizes such as 512MB, and output files that are checked before the work."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import tyro
+
+_SIZE = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes.
+
+    >>> parse_size("512"), parse_size("50MB"), parse_size("2GiB"), parse_size("1.5k")
+    (512, 50000000, 2147483648, 1500)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[3] and not match[2]):
+        raise ValueError(f"{text!r} is not a size. Write bytes, or a form such as 512MB (10^6) or 2GiB (2^30).")
+    scale: int = (1024 if match[3] else 1000) ** _EXPONENTS[match[2].lower()]
+    number = match[1].replace("_", "")
+    return round(float(number) * scale) if "." in number else int(number) * scale
+
+
+def format_size(num_bytes: float) -> str:
+    """Return a size for people.
+
+    >>> format_size(999), format_size(50_000_000), format_size(1_234_567_890)
+    ('999 B', '50.0 MB', '1.23 GB')
+    """
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:.3g} {unit}" if num_bytes < 100 * scale else f"{num_bytes / scale:,.0f} {unit}"
+    return f"{num_bytes:,.0f} B"
+
+
+Size: TypeAlias = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="SIZE",
+        instance_from_str=lambda texts: parse_size(texts[0]),
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [format_size(value).replace(" ", "").replace(".0", "")],
+    ),
+]
+
+Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
+
+
+def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:
+    """Refuse an output that could not be written, or must not be, before hours of work go into it."""
+    folder = path.parent
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        if not folder.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "no such folder to write to", str(folder)) from None
+    else:
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "is a folder. Pass the name of a file", str(path))
+        if not overwrite:
+            raise FileExistsError(errno.EEXIST, "is already there. Pass --overwrite to replace it", str(path))
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.EINVAL, "is a device or pipe. Only a file can be replaced", str(path))
+        for name in inputs:
+            if os.path.exists(name) and os.path.samefile(name, path):  # noqa: PTH110, PTH121
+                raise FileExistsError(errno.EEXIST, "is also an input, and would be replaced", str(path))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "no permission to write in this folder", str(folder))

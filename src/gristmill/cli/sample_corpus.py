@@ -1,0 +1,40 @@
+"""gristmill sample-corpus: a text to try things on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gristmill.cli.options import Output, Size, check_output
+from gristmill.cli.table import pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Write a corpus of simple English children's stories, made on the spot.
+
+    Each story is followed by a line <|endoftext|>. The same seed gives the same
+    bytes everywhere, and a larger file starts with the same stories.
+    """
+
+    output: Output
+    """The file to write."""
+
+    size: Size = 50_000_000
+    """At most this many bytes, such as 50MB; only whole stories are written."""
+
+    seed: int = 0
+    """Another seed, other stories."""
+
+    overwrite: bool = False
+    """Replace the output if it is already there."""
+
+    debug: bool = False
+    """Show the whole traceback of an error."""
+
+    def run(self) -> int:
+        from gristmill.sample_corpus import write_sample_corpus
+
+        check_output(self.output, overwrite=self.overwrite)
+        written = write_sample_corpus(self.output, self.size, self.seed, overwrite=self.overwrite)
+        print(pairs([("stories", f"{written:,} bytes, seed {self.seed}"), ("saved to", str(self.output))]))
+        return 0

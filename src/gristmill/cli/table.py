@@ -1,0 +1,81 @@
+"""Plain aligned tables, and tokens written so that every byte can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+
+def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> str:
+    """Return lines of name and value, the values aligned.
+
+    >>> print(pairs([("words", "12"), ("bytes per token", "3.9")]))
+      words            12
+      bytes per token  3.9
+    """
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{'':{indent}}{name:{width}}  {value}" for name, value in rows)
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: int = 2) -> str:
+    """Return a table: the first column to the left, the others to the right.
+
+    >>> print(columns(["stage", "seconds"], [["count", "0.25"], ["merge", "11.5"]]))
+      stage  seconds
+      count     0.25
+      merge     11.5
+    """
+    widths = [max(map(len, column)) for column in zip_longest(head, *rows, fillvalue="")]
+    lines = []
+    for row in [head, *rows]:
+        cells = [
+            f"{row[0]:{widths[0]}}",
+            *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
+        ]
+        lines.append((" " * indent + "  ".join(cells)).rstrip())
+    return "\n".join(lines)
+
+
+def bar(share: float, width: int = 30) -> str:
+    """Return a bar for a histogram: at least a thin one for a share that is not 0.
+
+    >>> bar(0.5, 4), bar(0.001, 4), bar(0, 4)
+    ('██', '▏', '')
+    """
+    eighths = round(share * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def show_token(token: bytes) -> str:
+    r"""Return a token as readable text without ambiguity.
+
+    A space is ␣; what cannot be printed, and every byte outside a whole character, is an escape; a backslash and a
+    real ␣ are escapes too, so that two different tokens never look the same.
+
+    >>> print(*map(show_token, [b" the", b"\n\n", "é".encode(), b"\xc3", b"\\n"]))
+    ␣the \n\n é \xc3 \\n
+    """
+    return "".join(map(_show_character, token.decode("utf-8", "surrogateescape")))
+
+
+_NAMED = {" ": "␣", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": r"\\", "␣": r"\u2423"}
+
+
+def _show_character(character: str) -> str:
+    if character in _NAMED:
+        return _NAMED[character]
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not part of a whole character
+        return f"\\x{code - 0xDC00:02x}"
+    if character.isprintable() and not _combines(character):
+        return character
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _combines(character: str) -> bool:
+    """Whether a character would be drawn on top of the one before it."""
+    import unicodedata
+
+    return ord(character) > 0x300 and unicodedata.category(character).startswith("M")

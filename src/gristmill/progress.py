@@ -1,0 +1,201 @@
+"""Progress: what the core reports ten times a second, as bars, JSON lines or calls of your own function.
+
+| progress | gives |
+|---|---|
+| `"auto"` | bars on a terminal or in a notebook once the work has lasted half a second, otherwise silence |
+| `"bar"` | bars on stderr, always |
+| `"jsonl"` | one JSON object a line on stderr, for machines |
+| a callable | it is called with a `Progress`; what it raises cancels the work |
+| `None` | silence, at no cost: the core has nobody to call |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from gristmill.errors import OptionError
+
+__all__ = ["OnProgress", "Progress", "ProgressOption", "open_progress"]
+
+OnProgress: TypeAlias = Callable[[str, int, int], object]
+ProgressOption: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Progress], object] | None"
+
+# Most runs on small corpora end sooner; a bar that only flashes up is noise, and importing tqdm takes 60 ms.
+AUTO_DELAY_SECONDS = 0.5
+
+# Setting up takes as long as it takes, whatever the number of merges: no count and no rate.
+_SETUP_BAR = "{l_bar}{bar}| [{elapsed}{postfix}]"
+
+_UNITS = {"count": "bytes", "spill": "bytes", "join": "bytes", "setup": "merges", "merge": "merges"}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One report: how far a stage is, how fast, and what the process uses meanwhile."""
+
+    stage: str  # "count" | "spill" | "join" | "setup" | "merge"
+    done: int
+    total: int  # 0 where it is not known
+    unit: str  # "bytes" | "merges"
+    seconds: float  # since the stage began
+    rate: float  # units a second since the stage began
+    resident_bytes: int | None  # None where the system does not tell
+    cpu_percent: float  # 100 is one busy core; since the report before
+
+
+@contextlib.contextmanager
+def open_progress(progress: Any = "auto") -> Iterator[OnProgress | None]:
+    """What to give the core as `on_progress`: a function (stage, done, total), or None for silence.
+
+    >>> reports = []
+    >>> with open_progress(reports.append) as on_progress:
+    ...     _ = on_progress("count", 50, 100)
+    >>> reports[0].stage, reports[0].done, reports[0].total, reports[0].unit
+    ('count', 50, 100, 'bytes')
+    """
+    if progress is None or (progress == "auto" and not _someone_is_watching()):
+        yield None
+        return
+    if callable(progress):
+        yield _Meter(progress)
+    elif progress == "jsonl":
+        yield _Meter(_print_json)
+    elif progress in ("auto", "bar"):
+        bars = _Bars(delay_seconds=AUTO_DELAY_SECONDS if progress == "auto" else 0.0)
+        try:
+            yield _Meter(bars.show)
+        finally:
+            bars.close()
+    else:
+        raise OptionError(f"progress={progress!r} is not known. Pass 'auto', 'bar', 'jsonl', a callable, or None.")
+
+
+def _in_notebook() -> bool:
+    return "ipykernel" in sys.modules
+
+
+def _someone_is_watching() -> bool:
+    return _in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _print_json(report: Progress) -> None:
+    print(json.dumps(dataclasses.asdict(report)), file=sys.stderr, flush=True)
+
+
+class _Meter:
+    """Turns the core's three numbers into a `Progress` and hands it on."""
+
+    def __init__(self, show: Callable[[Progress], object]) -> None:
+        self._show = show
+        self._stage = ""
+        self._stage_began = self._reported = time.perf_counter()
+        self._cpu_seconds = time.process_time()
+        self._cpu_percent = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if stage != self._stage:
+            # The first report of a stage comes when it is already under way; it began where the one before ended.
+            self._stage, self._stage_began = stage, self._reported
+        seconds = now - self._stage_began
+        self._measure_cpu(now)
+        self._reported = now
+        self._show(
+            Progress(
+                stage=stage,
+                done=done,
+                total=total,
+                unit=_UNITS.get(stage, "steps"),
+                seconds=seconds,
+                rate=done / seconds if seconds > 0 else 0.0,
+                resident_bytes=resident_bytes(),
+                cpu_percent=self._cpu_percent,
+            )
+        )
+
+    def _measure_cpu(self, now: float) -> None:
+        elapsed = now - self._reported
+        if elapsed < 0.02:  # clocks tick too coarsely for a share of so short a time
+            return
+        cpu_seconds = time.process_time()  # of all threads, so that four busy ones are 400 %
+        self._cpu_percent = 100 * (cpu_seconds - self._cpu_seconds) / elapsed
+        self._cpu_seconds = cpu_seconds
+
+
+def resident_bytes() -> int | None:
+    """The memory this process holds now, or None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  ten times a second
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+
+
+class _Bars:
+    """One tqdm bar a stage."""
+
+    def __init__(self, *, delay_seconds: float) -> None:
+        self._visible_from = time.perf_counter() + delay_seconds
+        self._bars: dict[str, Any] = {}  # by stage, those still open
+
+    def show(self, report: Progress) -> None:
+        bar = self._bars.get(report.stage)
+        if bar is None:
+            if time.perf_counter() < self._visible_from:
+                return
+            self._close_finished()
+            bar = self._bars[report.stage] = _new_bar(report)
+        bar.total = report.total or None
+        memory = f", {report.resident_bytes / 1e6:,.0f} MB" if report.resident_bytes is not None else ""
+        bar.set_postfix_str(f"CPU {report.cpu_percent:.0f}%{memory}", refresh=False)
+        bar.update(report.done - bar.n)
+
+    def _close_finished(self) -> None:
+        # A stage that is only interrupted (counting, to spill) goes on in its own line afterwards.
+        for stage, bar in list(self._bars.items()):
+            if bar.total is not None and bar.n >= bar.total:
+                self._bars.pop(stage).close()
+
+    def close(self) -> None:
+        for bar in self._bars.values():
+            bar.close()
+
+
+def _new_bar(report: Progress) -> Any:
+    tqdm = _tqdm_class()
+    counts_bytes = report.unit == "bytes"
+    bar = tqdm(
+        desc=report.stage,
+        total=report.total or None,
+        unit="B" if counts_bytes else f" {report.unit}",
+        unit_scale=True,
+        dynamic_ncols=True,
+        mininterval=0.05,
+        miniters=0,
+        smoothing=0,  # the mean since the stage began: what the report will say too
+        bar_format=_SETUP_BAR if report.stage == "setup" else None,
+        file=sys.stderr,
+    )
+    bar.start_t -= report.seconds  # the stage began before its bar did
+    return bar
+
+
+def _tqdm_class() -> Any:
+    if _in_notebook():
+        from tqdm.auto import tqdm
+    else:
+        from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[misc]
+        # No watching thread: the core reports steadily, and a thread would be in the way of fork().
+        monitor_interval = 0
+
+    return Bar

@@ -1,0 +1,230 @@
+"""Patterns: their names and definitions, and the native matchers held against the `regex` module."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import unicodedata
+import warnings
+
+import numpy as np
+import pytest
+import regex
+from texts import CHARACTERS, CONTRACTIONS, INVALID, RUNS, STORY, random_text
+
+import gristmill as gm
+from gristmill import _core, patterns, reference
+from gristmill.patterns import ALIASES, NATIVE_PATTERNS, SPELLINGS, Pattern, resolve_pattern
+
+KERNELS = _core.supported_kernels()
+
+
+def regex_ends(data: bytes, pattern: str) -> np.ndarray:
+    """The end of each piece of `data` in bytes, as the `regex` module cuts."""
+    text = data.decode("utf-8", "surrogateescape")
+    code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    widths = 1 + (code_points > 0x7F).astype(np.int64) + (code_points > 0x7FF) + (code_points > 0xFFFF)
+    widths[(code_points >= 0xDC80) & (code_points <= 0xDCFF)] = 1  # one invalid byte
+    byte_ends = np.cumsum(widths)
+    ends = np.fromiter((match.end() for match in regex.finditer(NATIVE_PATTERNS[pattern], text)), np.int64)
+    return byte_ends[ends - 1].astype(np.uint64) if len(ends) else np.empty(0, np.uint64)
+
+
+def assert_same_pieces(data: bytes, pattern: str, kernel: str | None = None) -> None:
+    found, expected = _core.find_pieces(data, pattern, kernel), regex_ends(data, pattern)
+    if np.array_equal(found, expected):
+        return
+    size = min(len(found), len(expected))
+    i = int(np.append(found[:size] != expected[:size], True).argmax())
+    start = int(expected[i - 1]) if i else 0
+    stops = [int(ends[i]) if i < len(ends) else len(data) for ends in (found, expected)]
+    pytest.fail(
+        f"{pattern}, {kernel}: after {data[max(0, start - 20) : start]!r} the piece is {data[start : stops[0]]!r:.80}, "
+        f"and must be {data[start : stops[1]]!r:.80}; then {data[max(stops) : max(stops) + 20]!r}"
+    )
+
+
+def test_the_names_in_python_and_in_the_core_are_the_same():
+    assert set(NATIVE_PATTERNS) == set(_core.PATTERNS)
+
+
+def test_the_openai_patterns_are_those_of_tiktoken(monkeypatch):
+    openai_public = pytest.importorskip("tiktoken_ext.openai_public")
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})  # the real one downloads the ranks
+    assert NATIVE_PATTERNS["gpt2"] == openai_public.r50k_pat_str
+    assert NATIVE_PATTERNS["cl100k"] == openai_public.cl100k_base()["pat_str"]
+    assert NATIVE_PATTERNS["o200k"] == openai_public.o200k_base()["pat_str"]
+
+
+def test_qwen2_is_llama3_with_single_digits():
+    assert NATIVE_PATTERNS["qwen2"] == NATIVE_PATTERNS["llama3"].replace(r"\p{N}{1,3}", r"\p{N}")
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
+def test_an_alias_is_the_native_pattern(alias, name):
+    assert resolve_pattern(alias) == resolve_pattern(name) == Pattern(NATIVE_PATTERNS[name], name)
+
+
+@pytest.mark.parametrize(("spelling", "name"), [*SPELLINGS.items(), *((r, n) for n, r in NATIVE_PATTERNS.items())])
+def test_a_known_expression_written_out_gets_the_native_matcher_and_matches_the_same(spelling, name):
+    assert resolve_pattern(spelling).name == name
+    for seed in range(20):
+        text = random_text(seed, 300).decode("utf-8", "surrogateescape")
+        assert regex.findall(spelling, text) == regex.findall(NATIVE_PATTERNS[name], text)
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(gm.PatternError, match=r"'gpt5'.*not known.*gpt2, cl100k, o200k, llama3, qwen2, whitespace"):
+        resolve_pattern("gpt5")
+
+
+def test_an_invalid_regular_expression_is_an_error_that_says_where():
+    with pytest.raises(gm.PatternError, match=r"'\(ab'.*missing \) at position 3"):
+        resolve_pattern("(ab")
+
+
+@pytest.mark.parametrize("pattern", ["", None, 7, b"gpt2", r"(?r)a", "a\ud800+"])
+def test_what_can_not_be_a_pattern_is_a_pattern_error(pattern):
+    with pytest.raises(gm.PatternError):
+        resolve_pattern(pattern)
+
+
+def test_a_pattern_error_is_a_value_error_before_any_corpus_is_read():
+    with pytest.raises(ValueError, match="not a valid regular expression"):
+        gm.train_tokenizer("/no/such/file", vocab_size=300, pattern="[")
+
+
+def test_the_user_is_told_once_that_a_pattern_has_no_native_matcher(monkeypatch):
+    monkeypatch.setattr(patterns, "_told", set())
+    for expected in (1, 0):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gm.count_words(["ab cd"], pattern=r"\w+|\s", num_threads=1)
+        slow = [warning for warning in caught if warning.category is gm.SlowPatternWarning]
+        assert len(slow) == expected
+        assert all(warning.filename == __file__ for warning in slow)
+
+
+# The native matchers. Each test runs for every pattern and for every kernel that this machine can run.
+
+every_matcher = [
+    pytest.mark.parametrize("pattern", NATIVE_PATTERNS),
+    pytest.mark.parametrize("kernel", KERNELS),
+]
+
+
+def on_every_matcher(test):
+    for mark in every_matcher:
+        test = mark(test)
+    return test
+
+
+@on_every_matcher
+def test_pieces_of_random_hostile_text_are_those_of_regex(pattern, kernel):
+    for seed in range(400):
+        assert_same_pieces(random_text(seed, seed % 40), pattern, kernel)
+    for seed in range(20):
+        assert_same_pieces(random_text(seed, 5000), pattern, kernel)
+
+
+@on_every_matcher
+def test_pieces_of_ordinary_text_are_those_of_regex(pattern, kernel):
+    # every shift against the 64 bytes of a SIMD block
+    for shift in range(70):
+        assert_same_pieces(("x" * shift + STORY * 2).encode(), pattern, kernel)
+
+
+@on_every_matcher
+def test_every_sequence_of_three_of_the_characters_that_matter(pattern, kernel):
+    parts = [part.encode() for part in [*"aAs1 \n\r'!/", "é", "É", "\xa0", "\u3000", "\u0301", "中", "½", "'ll"]] + [b"\xff"]
+    text = b"".join(a + b + c + b"\n0!" for a in parts for b in parts for c in parts)
+    assert_same_pieces(text, pattern, kernel)
+    for a in parts:
+        for b in parts:
+            assert_same_pieces(a + b, pattern, kernel)  # at the start and at the end of a text
+
+
+@on_every_matcher
+def test_text_of_every_length_is_cut_to_its_end(pattern, kernel):
+    for unit in ("ab ", "é ", " ", "\n", "'", "1", "中", "!"):
+        for length in [*range(0, 140, 7), 63, 64, 65, 127, 128, 129, 4095, 4096, 4097, 70_000]:
+            assert_same_pieces((unit * length).encode()[:length], pattern, kernel)
+
+
+@on_every_matcher
+def test_a_piece_of_megabytes_is_one_piece_and_takes_linear_time(pattern, kernel):
+    for unit in (b"a", b" ", b"\n", b"^", "中".encode()):
+        data = unit * 1_000_000
+        ends = _core.find_pieces(data, pattern, kernel)
+        assert ends[-1] == len(data)
+        assert len(ends) == 1
+    assert len(_core.find_pieces(b"'s" * 500_000, pattern, kernel)) == len(regex_ends(b"'s" * 500_000, pattern))
+
+
+def all_code_points() -> list[int]:
+    return [code for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
+
+
+@pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
+def test_every_code_point_beside_a_letter(pattern):
+    # One letter keeps neighbours apart: what each is in the class table of the core shows in where the cuts fall.
+    text = "".join(f"a{chr(code)}" for code in all_code_points()).encode()
+    for kernel in KERNELS:
+        assert_same_pieces(text, pattern, kernel)
+
+
+@pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
+def test_every_assigned_code_point_in_many_contexts(pattern):
+    # The large scripts are uniform inside; every thousandth of them, and their edges by the test above.
+    chosen = [
+        code
+        for code in all_code_points()
+        if unicodedata.category(chr(code)) not in ("Cn", "Co")
+        and (not (0x3400 <= code < 0xA000 or 0xAC00 <= code < 0xD7A4 or code >= 0x17000) or code % 1000 == 0)
+    ]
+    contexts = "A{0}b {0}1{0}{0} '{0}s!{0}\n {0}  {0}\r\n/{0}Z"
+    text = "\n".join(contexts.replace("{0}", chr(code)) for code in chosen).encode()
+    for kernel in KERNELS:
+        assert_same_pieces(text, pattern, kernel)
+
+
+@on_every_matcher
+def test_every_pair_of_bytes_valid_or_not(pattern, kernel):
+    data = b"".join(bytes([first, second]) + b" x" for first in range(256) for second in range(256))
+    assert_same_pieces(data, pattern, kernel)
+    assert_same_pieces(b"".join(a + b + c for a in INVALID for b in INVALID for c in (b"a", b" ", b"\xc3\xa9")), pattern, kernel)
+
+
+@pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
+def test_a_text_may_be_cut_at_every_place_that_find_cuts_names(pattern):
+    num_cuts = 0
+    for seed in range(150):
+        data = random_text(seed, 60) if seed % 3 else STORY.encode()[seed : seed + 120]
+        whole = _core.find_pieces(data, pattern).tolist()
+        for cut in _core.find_cuts(data, pattern).tolist():
+            left, right = _core.find_pieces(data[:cut], pattern), _core.find_pieces(data[cut:], pattern)
+            assert left.tolist() + [cut + end for end in right.tolist()] == whole, (data, cut)
+            num_cuts += 1
+    assert num_cuts > 300
+
+
+def test_ordinary_text_can_be_cut_often_under_every_pattern():
+    # else one thread would get all the work
+    for pattern in NATIVE_PATTERNS:
+        assert len(_core.find_cuts(STORY.encode(), pattern)) > len(STORY) / 20
+
+
+def test_the_kernel_can_be_forced_by_an_environment_variable():
+    code = "from gristmill import _core; print(_core.default_kernel())"
+    for kernel in KERNELS:
+        run = subprocess.run(
+            [sys.executable, "-c", code], env={"GRISTMILL_KERNEL": kernel}, capture_output=True, text=True, check=True
+        )
+        assert run.stdout.strip() == kernel
+
+
+def test_the_reference_cuts_with_the_same_expression():
+    data = "".join(CHARACTERS + CONTRACTIONS + RUNS).encode()
+    for pattern in NATIVE_PATTERNS:
+        lengths = [len(piece) for piece in reference.pretokenize(data, pattern)]
+        assert np.cumsum(lengths).tolist() == _core.find_pieces(data, pattern).tolist()
