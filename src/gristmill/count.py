@@ -21,7 +21,7 @@ from gristmill.corpus.documents import BATCH_BYTES
 from gristmill.errors import EmptyCorpusError, PatternError, SpecialTokenError
 from gristmill.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, tell_that_it_is_slow
 from gristmill.profile import Stage
-from gristmill.progress import open_progress
+from gristmill.progress import OnProgress, open_progress
 from gristmill.words import Words
 
 __all__ = ["count_words"]
