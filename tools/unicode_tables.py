@@ -37,8 +37,8 @@ FLAGS = [
 
 def unicode_version() -> str:
     """Return the Unicode version that the description of the installed `regex` states, e.g. "18.0.0"."""
-    description = importlib.metadata.metadata("regex").get_payload()
-    found = re.search(r"supports Unicode (\d+\.\d+\.\d+)", str(description))
+    description = str(importlib.metadata.metadata("regex").json["description"])
+    found = re.search(r"supports Unicode (\d+\.\d+\.\d+)", description)
     if found is None:
         raise SystemExit(f"regex {regex.__version__} does not state its Unicode version; look it up and pass it on.")
     return found[1]
@@ -93,6 +93,10 @@ const std::uint16_t kClassRow[{len(index)}] = {{
 
 alignas(64) const std::uint8_t kClasses[{len(rows)}][{ROW}] = {{
 {chr(10).join("    {" + ", ".join(map(str, row)) + "}," for row in rows)}
+}};
+
+alignas(64) const std::uint8_t kAsciiClasses[128] = {{
+{render_array(classes[:128], 32)}
 }};
 
 const std::uint8_t kLetterLeads[16] = {{{", ".join(map(str, letter_leads(classes)))}}};

@@ -20,7 +20,7 @@ def run(job: TrainJob) -> gristmill.Tokenizer:
     """Train on the file, or on its lines when that is what a rival does."""
     if job.feed == "lines":
         with Path(job.path).open("rb") as lines:
-            return _train(lines, [], job)
+            return _train((line for line in lines), [], job)  # an open file itself is refused
     return _train(job.path, [SPECIAL], job)
 
 

@@ -29,6 +29,7 @@ from gristmill.errors import (
 )
 from gristmill.patterns import pattern_names
 from gristmill.profile import Profile
+from gristmill.progress import Progress
 from gristmill.tokenizer import Tokenizer
 from gristmill.training import extend_tokenizer, train_tokenizer
 from gristmill.words import Words
@@ -47,6 +48,7 @@ __all__ = [
     "PatternError",
     "PieceTimeoutError",
     "Profile",
+    "Progress",
     "SlowPatternWarning",
     "SpecialTokenError",
     "TextError",

@@ -21,7 +21,7 @@ from gristmill.corpus.documents import BATCH_BYTES
 from gristmill.errors import EmptyCorpusError, PatternError, SpecialTokenError
 from gristmill.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, tell_that_it_is_slow
 from gristmill.profile import Stage
-from gristmill.progress import OnProgress, open_progress
+from gristmill.progress import OnProgress, ProgressOption, open_progress
 from gristmill.words import Words
 
 __all__ = ["count_words"]
@@ -80,7 +80,7 @@ def count_words(
     min_frequency: int = 1,
     memory_limit: int | None = None,
     num_threads: int | None = None,
-    progress: Any = "auto",
+    progress: ProgressOption = "auto",
 ) -> Words:
     """Return the distinct pieces of `corpus` with their counts.
 
@@ -147,6 +147,7 @@ def _count_source(
 def _count_natively(
     source: Files | Documents, options: CountOptions, on_progress: OnProgress | None
 ) -> tuple[WordTable, dict[str, Any]]:
+    meter = _BatchMeter(on_progress) if isinstance(source, Documents) and on_progress is not None else None
     with _spill_folder(options.memory_limit) as folder:
         counter = Counter(
             pattern=str(options.pattern),
@@ -155,7 +156,7 @@ def _count_natively(
             memory_limit=options.memory_limit or 0,
             spill_folder=folder,
             min_frequency=options.min_frequency,
-            on_progress=on_progress,
+            on_progress=meter or on_progress,
         )
         if isinstance(source, Files):
             counter.add_files(list(source.paths))
@@ -163,7 +164,22 @@ def _count_natively(
             batch_bytes = min(BATCH_BYTES, (options.memory_limit or BATCH_BYTES * 8) // 8)
             for batch in source.batches(batch_bytes):
                 counter.add_texts(batch)
+                if meter is not None:
+                    meter.counted += sum(map(len, batch))
         return counter.finish()
+
+
+class _BatchMeter:
+    """Progress over documents: the core counts each batch from 0, and nobody knows how many are still to come."""
+
+    def __init__(self, on_progress: OnProgress) -> None:
+        self.counted = 0
+        self._on_progress = on_progress
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage == "count":
+            done, total = self.counted + done, 0
+        self._on_progress(stage, done, total)
 
 
 @contextlib.contextmanager

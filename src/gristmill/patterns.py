@@ -6,7 +6,7 @@ works as well, through worker processes.
 
 What a pattern means, for every pattern:
 
-* a piece is one match; text between two matches is a piece too, so no byte is ever lost; empty matches are skipped;
+* a piece is one match; text between two matches is a piece too, so no byte is ever lost; an empty match cuts nothing;
 * text is UTF-8, and every byte that is not part of a valid sequence is a character of its own of no class (neither
   letter, number nor white space), as in `data.decode("utf-8", "surrogateescape")`.
 

@@ -30,10 +30,11 @@ def cut_into_pieces(document: bytes, regex: str, *, name: str = "the text") -> I
     try:
         for match in compile_regex(regex).finditer(text, timeout=timeout):
             start, end = match.span()
-            if start > end_of_last:
+            if start == end:
+                continue
+            if end_of_last < start:
                 yield text[end_of_last:start]
-            if end > start:
-                yield text[start:end]
+            yield text[start:end]
             end_of_last = end
     except TimeoutError:
         raise PieceTimeoutError(

@@ -31,10 +31,10 @@ ProgressOption: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Progres
 # Most runs on small corpora end sooner; a bar that only flashes up is noise, and importing tqdm takes 60 ms.
 AUTO_DELAY_SECONDS = 0.5
 
-# Setting up takes as long as it takes, whatever the number of merges: no count and no rate.
+# The core says only that it is setting up, not how far it is.
 _SETUP_BAR = "{l_bar}{bar}| [{elapsed}{postfix}]"
 
-_UNITS = {"count": "bytes", "spill": "bytes", "join": "bytes", "setup": "merges", "merge": "merges"}
+_UNITS = {"count": "bytes", "spill": "bytes", "join": "bytes", "setup": "symbols", "merge": "merges"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Progress:
     stage: str  # "count" | "spill" | "join" | "setup" | "merge"
     done: int
     total: int  # 0 where it is not known
-    unit: str  # "bytes" | "merges"
+    unit: str  # "bytes" | "symbols" | "merges"
     seconds: float  # since the stage began
     rate: float  # units a second since the stage began
     resident_bytes: int | None  # None where the system does not tell
@@ -151,17 +151,19 @@ class _Bars:
         if bar is None:
             if time.perf_counter() < self._visible_from:
                 return
-            self._close_finished()
+            self._close_others()
             bar = self._bars[report.stage] = _new_bar(report)
         bar.total = report.total or None
         memory = f", {report.resident_bytes / 1e6:,.0f} MB" if report.resident_bytes is not None else ""
         bar.set_postfix_str(f"CPU {report.cpu_percent:.0f}%{memory}", refresh=False)
         bar.update(report.done - bar.n)
 
-    def _close_finished(self) -> None:
-        # A stage that is only interrupted (counting, to spill) goes on in its own line afterwards.
+    def _close_others(self) -> None:
+        # A stage that has got somewhere but not to its end is only interrupted, and goes on in its own line afterwards.
+        # One that never said how far it was has ended, because another has begun.
         for stage, bar in list(self._bars.items()):
-            if bar.total is not None and bar.n >= bar.total:
+            if not 0 < bar.n < (bar.total or 0):
+                bar.n = bar.total or bar.n
                 self._bars.pop(stage).close()
 
     def close(self) -> None:

@@ -89,10 +89,11 @@ def pretokenize(document: bytes, pattern: str = "gpt2") -> Iterator[bytes]:
     text = document.decode("utf-8", "surrogateescape")
     end_of_last = 0
     for match in regex.finditer(resolve_pattern(pattern).regex, text):
-        for piece in (text[end_of_last : match.start()], match.group()):
-            if piece:
-                yield piece.encode("utf-8", "surrogateescape")
-        end_of_last = match.end()
+        if match.group():  # an empty match cuts nothing
+            for piece in (text[end_of_last : match.start()], match.group()):
+                if piece:
+                    yield piece.encode("utf-8", "surrogateescape")
+            end_of_last = match.end()
     if end_of_last < len(text):
         yield text[end_of_last:].encode("utf-8", "surrogateescape")
 

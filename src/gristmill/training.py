@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from gristmill.corpus import Corpus
 from gristmill.count import CountOptions, count
 from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
 from gristmill.profile import Profile, Stage, peak_memory_bytes
-from gristmill.progress import open_progress
+from gristmill.progress import ProgressOption, open_progress
 from gristmill.tokenizer import Tokenizer
 
 __all__ = ["extend_tokenizer", "train_tokenizer"]
@@ -31,7 +30,7 @@ def train_tokenizer(
     max_token_bytes: int | None = None,
     memory_limit: int | None = None,
     num_threads: int | None = None,
-    progress: Any = "auto",
+    progress: ProgressOption = "auto",
 ) -> Tokenizer:
     """Return the byte-level BPE tokenizer of `corpus` with `vocab_size` tokens.
 
@@ -51,7 +50,7 @@ def train_tokenizer(
     max_token_bytes: no token becomes longer.
     memory_limit: bytes that counting may use; beyond them it works through the temporary folder ($TMPDIR).
     num_threads: default: every core this process may use.
-    progress: "auto" (a bar on a terminal), None (silence) or a callable (stage, done, total).
+    progress: "auto" (bars on a terminal), "bar", "jsonl", None (silence), or a callable that gets a `Progress`.
 
     >>> tok = train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
     >>> tok.merges
@@ -84,7 +83,7 @@ def extend_tokenizer(
     max_token_bytes: int | None = None,
     memory_limit: int | None = None,
     num_threads: int | None = None,
-    progress: Any = "auto",
+    progress: ProgressOption = "auto",
 ) -> Tokenizer:
     """Return a tokenizer of `vocab_size` that starts with the merges of `tokenizer` and goes on learning from `corpus`.
 
@@ -120,7 +119,7 @@ def _learn(
     options: CountOptions,
     vocab_size: int,
     max_token_bytes: int | None,
-    progress: Any,
+    progress: ProgressOption,
     start: float,
 ) -> Tokenizer:
     """Count the corpus, learn the merges that `tokenizer` lacks, and return the tokenizer that has them."""

@@ -87,7 +87,8 @@ class Words:
             if word in words:
                 raise CorpusError(f"{word!r} is counted twice, as str and as bytes. Add the two counts up.")
             words[word] = int(count)
-        table = build_table(words, num_bytes=sum(len(word) * count for word, count in words.items()))
+        num_bytes = min(sum(len(word) * count for word, count in words.items()), MAX_COUNT)
+        table = build_table(words, num_bytes=num_bytes)
         return cls(table, pattern=resolve_pattern(pattern), special_tokens=check_special_tokens(special_tokens))
 
     @property
@@ -259,7 +260,7 @@ def build_table(words: Mapping[bytes, int], *, num_bytes: int, firsts: NDArray[n
 
     Without `firsts`, each word is taken to follow the one before it, as in a corpus that starts with the list of them.
     """
-    if num_bytes > MAX_COUNT or sum(words.values()) > MAX_COUNT:
+    if sum(words.values()) > MAX_COUNT:
         raise OverflowError("the counts of all words together pass 2^63 - 1")
     lengths = np.fromiter((len(word) for word in words), np.uint64, len(words))
     offsets = np.zeros(len(words) + 1, np.uint64)

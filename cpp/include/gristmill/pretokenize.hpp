@@ -60,11 +60,12 @@ class BoundaryScanner {
     std::size_t size_ = 0;
 };
 
-// A kernel that has no code of its own for `pattern` falls back to the scalar specification.
+// `kernel` must be supported. One that has no code of its own for `pattern` falls back to the scalar specification.
+// Scanners share nothing: each thread takes its own.
 std::unique_ptr<BoundaryScanner> make_scanner(Pattern pattern, Kernel kernel);
 
 inline constexpr std::size_t kNoCut = static_cast<std::size_t>(-1);
-// The first position p in [from, size) where a text may be cut in two: text[0, p) and text[p, size) have, as complete
+// The first position p > 0 in [from, size) where a text may be cut in two: text[0, p) and text[p, size) have, as complete
 // texts of their own, the same pieces as the whole, whatever stands before `from` or behind `size`. kNoCut if there is
 // none. Looks back at most 4 bytes before p, so a caller that starts in mid-text passes at least that much context
 // before `from`.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "merge/memory.hpp"
@@ -20,8 +21,8 @@ struct PostingList {
     std::uint32_t num = 0;
 };
 
-// Lists are made once, whole, and never grow; a dead list's block is handed to the next list of its size class. Without
-// recycling a run writes four times as much fresh memory (and cache) as it ever has live.
+// Lists are made once, whole, and never grow. The block of a dead small list serves the next list of its size class; that
+// of a dead large one is cut up again, because the lists of byte pairs are the largest there ever are and die first.
 class PostingPool {
   public:
     Position* allocate(std::uint32_t num) {
@@ -30,12 +31,14 @@ class PostingPool {
             std::memcpy(&free_[size_class], block, sizeof(Position*));
             return block;
         }
-        return fresh(capacity_of(size_class));
+        return cut(capacity_of(size_class));
     }
 
     // `num` is what was asked of allocate().
     void recycle(Position* block, std::uint32_t num) {
         const unsigned size_class = class_of(num);
+        const std::size_t capacity = capacity_of(size_class);
+        if (capacity >= kLarge) return regions_.push_back({block, block + capacity});
         std::memcpy(block, &free_[size_class], sizeof(Position*));
         free_[size_class] = block;
     }
@@ -43,40 +46,65 @@ class PostingPool {
     // Forgets every list at once.
     void clear() {
         free_.fill(nullptr);
+        regions_.clear();
         chunks_.clear();
-        next_ = end_ = nullptr;
+        current_ = {};
     }
 
   private:
-    // Four classes an octave: 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, … postings, at most a quarter of a block unused.
-    static constexpr std::size_t kChunkPostings = std::size_t{1} << 20;
+    struct Region {
+        Position* begin = nullptr;
+        Position* end = nullptr;
+        std::size_t size() const { return static_cast<std::size_t>(end - begin); }
+    };
 
+    static constexpr std::size_t kLarge = 256;
+    static constexpr std::size_t kChunkPostings = std::size_t{1} << 19;
+    static constexpr std::size_t kRegionsTried = 8;
+
+    // Four classes an octave: 4, 6, 6, 8, 8, 10, 12, 14, 16, 20, … postings; even, since a free block holds a pointer.
     static unsigned class_of(std::uint32_t num) {
         if (num <= 4) return 0;
         const std::uint64_t last = num - 1;
         const unsigned shift = std::bit_width(last) - 3;
-        return shift * 4 + static_cast<unsigned>(last >> shift) - 4 + 1;
+        return shift * 4 + static_cast<unsigned>(last >> shift) - 3;
     }
     static std::size_t capacity_of(unsigned size_class) {
-        return (std::size_t{4} + size_class % 4) << (size_class / 4);
+        const std::size_t capacity = (std::size_t{4} + size_class % 4) << (size_class / 4);
+        return capacity + capacity % 2;
     }
 
-    Position* fresh(std::size_t capacity) {
-        capacity = (capacity + 1) & ~std::size_t{1};  // a free block holds a pointer
-        if (static_cast<std::size_t>(end_ - next_) < capacity) {
-            chunks_.emplace_back(std::max(capacity, kChunkPostings));
-            next_ = chunks_.back().data();
-            end_ = next_ + chunks_.back().size();
-        }
-        Position* block = next_;
-        next_ += capacity;
+    Position* cut(std::size_t capacity) {
+        if (current_.size() >= capacity) return take(current_, capacity);
+        Region region = find_region(capacity);
+        Position* block = take(region, capacity);
+        if (region.size() > current_.size()) std::swap(region, current_);
+        if (region.size() >= kLarge) regions_.push_back(region);
         return block;
     }
 
+    static Position* take(Region& region, std::size_t capacity) {
+        Position* block = region.begin;
+        region.begin += capacity;
+        return block;
+    }
+
+    Region find_region(std::size_t capacity) {
+        for (std::size_t i = regions_.size(), tried = 0; i-- > 0 && tried < kRegionsTried; ++tried) {
+            if (regions_[i].size() < capacity) continue;
+            std::swap(regions_[i], regions_.back());
+            const Region region = regions_.back();
+            regions_.pop_back();
+            return region;
+        }
+        chunks_.emplace_back(std::max(capacity, kChunkPostings));
+        return {chunks_.back().data(), chunks_.back().data() + chunks_.back().size()};
+    }
+
     std::array<Position*, 128> free_{};
+    Region current_;
+    std::vector<Region> regions_;
     std::vector<ZeroedArray<Position>> chunks_;
-    Position* next_ = nullptr;
-    Position* end_ = nullptr;
 };
 
 // First a tally of a pair's occurrences; then, once the pair's fate is decided, the place where its next posting goes.

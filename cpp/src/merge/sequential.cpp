@@ -53,6 +53,8 @@ class SequentialLoop {
     // For each distinct neighbour: what the old pair loses and the new pair gets.
     void settle_neighbours(Id a, Id b, Id c) {
         const Id sentinel = t_.array.sentinel;
+        for (const Id x : step_.left().touched()) table_.prefetch(x, a);
+        for (const Id y : step_.right().touched()) table_.prefetch(b, y == c ? a : y);
         for (const Id x : step_.left().touched()) {
             Tally& tally = step_.left()[x];
             if (x == sentinel) {

@@ -18,7 +18,6 @@ template <class Symbol>
 struct Occurrence {
     Position position;
     Symbol left, right;
-    std::uint64_t weight;
 };
 
 // The neighbours on one side, tallied densely by id: the pair table is touched once per distinct neighbour and not once
@@ -103,7 +102,7 @@ class MergeStep {
             cells[p + length_a] = hole;
             cells[p] = static_cast<Symbol>(c);
             cells[p + length - 1] = static_cast<Symbol>(c);
-            *out = {p, cells[p - 1], cells[p + length], array_.weight(p)};
+            *out = {p, cells[p - 1], cells[p + length]};
             ++out;
         }
         num_ = out - occurrences_.data();
@@ -116,9 +115,10 @@ class MergeStep {
         occurrences_[num_].left = array_.sentinel;
         for (std::size_t i = 0; i < num_; ++i) {
             Occurrence<Symbol>& o = occurrences_[i];
+            const std::uint64_t weight = array_.weight(o.position);
             if (occurrences_[i + 1].left == c) o.right = c;
-            if (o.left != c) left_.add(o.left, o.weight);
-            right_.add(o.right, o.weight);
+            if (o.left != c) left_.add(o.left, weight);
+            right_.add(o.right, weight);
         }
     }
 

@@ -23,7 +23,8 @@ class BlockScanner final : public BoundaryScanner {
   private:
     const BlockKernel& kernel_;
     BlockScan scan_{};
-    alignas(64) std::uint16_t buffer_[kBatchBytes + 64] = {};
+    // One end a byte, the end of the text, and 64 more that may be read.
+    alignas(64) std::uint16_t buffer_[kBatchBytes + 128] = {};
 };
 
 }  // namespace

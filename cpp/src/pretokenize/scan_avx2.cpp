@@ -34,6 +34,9 @@ struct Avx2 {
     static Mask high(Bytes bytes) {
         return mask(bytes, [](__m256i v) { return v; });
     }
+    static Mask continuation(Bytes bytes) {
+        return mask(bytes, [](__m256i v) { return _mm256_cmpgt_epi8(splat(0xC0), v); });
+    }
     static Mask below(Bytes bytes, std::uint8_t n) {
         const __m256i most = splat(n - 1);
         return mask(bytes, [=](__m256i v) { return _mm256_cmpeq_epi8(_mm256_min_epu8(v, most), v); });
@@ -42,7 +45,7 @@ struct Avx2 {
         return mask(bytes, [=](__m256i v) { return _mm256_cmpeq_epi8(v, splat(n)); });
     }
 
-    static AsciiMasks ascii(Bytes bytes) {
+    static ClassMasks ascii(Bytes bytes) {
         const Mask blank = equal(bytes, ' ');
         return {.letter = mask(bytes, [](__m256i v) { return between(_mm256_or_si256(v, splat(0x20)), 'a', 'z'); }),
                 .number = mask(bytes, [](__m256i v) { return between(v, '0', '9'); }),
@@ -52,30 +55,12 @@ struct Avx2 {
                 .apostrophe = equal(bytes, '\'')};
     }
 
-    static Mask letter_leads(Bytes bytes) {
-        const __m256i rows =
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kLetterLeads)));
-        const __m256i row_bit =
-            _mm256_broadcastsi128_si256(_mm_set_epi8(8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
-        return ~mask(bytes, [=](__m256i v) {
-            const __m256i low = _mm256_and_si256(v, splat(0x0F));
-            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(v, 4), splat(0x0F));
-            const __m256i both = _mm256_and_si256(_mm256_shuffle_epi8(rows, low), _mm256_shuffle_epi8(row_bit, high));
-            return _mm256_cmpeq_epi8(both, _mm256_setzero_si256());
-        });
-    }
-
-    static WideMasks wide_masks(const std::uint8_t* text, Mask leads) {
-        WideMasks masks{};
-        for (; leads != 0; leads &= leads - 1) {
-            const unsigned i = __builtin_ctzll(leads);
-            const std::uint8_t classes = classes_of(decode(text + i));
-            masks.letter |= static_cast<Mask>(classes & kLetter) << i;
-            if (classes & (kNumber | kSpace)) [[unlikely]] {
-                (classes & kNumber ? masks.number : masks.space) |= Mask{1} << i;
-            }
-        }
-        return masks;
+    static ClassMasks wide(const std::uint8_t* text, Bytes bytes, Mask /*high*/, Mask leads) {
+        ClassMasks found = ascii(bytes);  // comparisons, so bytes >= 0x80 give 0 bits
+        const Mask letter_leads = leads & letters(bytes);
+        found.letter |= letter_leads;
+        add_one_by_one(text, leads & ~letter_leads, found);
+        return found;
     }
 
     static std::uint16_t* write(Mask mask, std::uint16_t offset, std::uint16_t* out) {
@@ -97,6 +82,20 @@ struct Avx2 {
         return _mm256_cmpgt_epi8(splat(most - least + 1 - 128), _mm256_sub_epi8(v, splat(least + 128)));
     }
 
+    // Bytes every valid sequence of which is a letter; bytes < 0xC0 give undefined bits.
+    static Mask letters(Bytes bytes) {
+        const __m256i rows =
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kLetterLeads)));
+        const __m256i row_bit =
+            _mm256_broadcastsi128_si256(_mm_set_epi8(8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+        return ~mask(bytes, [=](__m256i v) {
+            const __m256i low = _mm256_and_si256(v, splat(0x0F));
+            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(v, 4), splat(0x0F));
+            const __m256i both = _mm256_and_si256(_mm256_shuffle_epi8(rows, low), _mm256_shuffle_epi8(row_bit, high));
+            return _mm256_cmpeq_epi8(both, _mm256_setzero_si256());
+        });
+    }
+
     // The sign bits of test(v) for the 64 bytes.
     template <class Test>
     static Mask mask(Bytes bytes, Test test) {
@@ -108,10 +107,10 @@ struct Avx2 {
 
 }  // namespace
 
-const BlockKernel kGpt2Avx2 = block_kernel<Avx2, Gpt2Rules>();
-const BlockKernel kCl100kAvx2 = block_kernel<Avx2, Cl100kRules<3, true>>();
-const BlockKernel kLlama3Avx2 = block_kernel<Avx2, Cl100kRules<3, false>>();
-const BlockKernel kQwen2Avx2 = block_kernel<Avx2, Cl100kRules<1, false>>();
-const BlockKernel kWhitespaceAvx2 = block_kernel<Avx2, WhitespaceRules>();
+constinit const BlockKernel kGpt2Avx2 = block_kernel<Avx2, Gpt2Rules>();
+constinit const BlockKernel kCl100kAvx2 = block_kernel<Avx2, Cl100kRules<3, true>>();
+constinit const BlockKernel kLlama3Avx2 = block_kernel<Avx2, Cl100kRules<3, false>>();
+constinit const BlockKernel kQwen2Avx2 = block_kernel<Avx2, Cl100kRules<1, false>>();
+constinit const BlockKernel kWhitespaceAvx2 = block_kernel<Avx2, WhitespaceRules>();
 
 }  // namespace gristmill

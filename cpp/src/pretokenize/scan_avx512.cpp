@@ -17,50 +17,39 @@ struct Avx512 {
     static Bytes load(const void* p) { return _mm512_loadu_si512(p); }
     static bool any_high(Bytes bytes) { return high(bytes) != 0; }
     static Mask high(Bytes bytes) { return _mm512_movepi8_mask(bytes); }
+    static Mask continuation(Bytes bytes) { return _mm512_cmplt_epi8_mask(bytes, splat(0xC0)); }
     static Mask below(Bytes bytes, std::uint8_t n) { return _mm512_cmplt_epu8_mask(bytes, splat(n)); }
     static Mask equal(Bytes bytes, std::uint8_t n) { return _mm512_cmpeq_epi8_mask(bytes, splat(n)); }
 
-    // One permutation of the 128 ASCII classes.
-    static AsciiMasks ascii(Bytes bytes) {
-        const Bytes classes =
-            _mm512_permutex2var_epi8(load(kClasses[kClassRow[0]]), bytes, load(kClasses[kClassRow[1]]));
-        return {.letter = with_class<kLetter>(classes),
-                .number = with_class<kNumber>(classes),
-                .space = with_class<kSpace>(classes),
-                .blank = with_class<kBlank>(classes),
-                .newline = with_class<kNewline>(classes),
-                .apostrophe = equal(bytes, '\'')};
-    }
+    static ClassMasks ascii(Bytes bytes) { return masks(bytes, ascii_classes(bytes)); }
 
-    static Mask letter_leads(Bytes bytes) {
-        const Bytes rows = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kLetterLeads)));
-        const Bytes row_bit = _mm512_broadcast_i32x4(_mm_set_epi8(8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
-        const Bytes low = _mm512_and_si512(bytes, splat(0x0F));
-        const Bytes high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), splat(0x0F));
-        return _mm512_test_epi8_mask(_mm512_shuffle_epi8(rows, low), _mm512_shuffle_epi8(row_bit, high));
-    }
-
-    // Row by row of 64 code points: the characters of a block come from few, and one permutation by their last byte
-    // classifies all that share the bytes before it.
-    static WideMasks wide_masks(const std::uint8_t* text, Mask leads) {
-        const Bytes first = load(text), second = load(text + 1), third = load(text + 2);
-        Bytes classes = _mm512_setzero_si512();
-        while (leads != 0) {
-            const std::uint8_t* p = text + __builtin_ctzll(leads);
-            Mask row = _mm512_mask_cmpeq_epi8_mask(leads, first, splat(p[0]));
-            Bytes last = second;
-            if (p[0] >= 0xE0) {
-                row = _mm512_mask_cmpeq_epi8_mask(row, second, splat(p[1]));
-                last = third;
-            }
-            if (p[0] >= 0xF0) {
-                row = _mm512_mask_cmpeq_epi8_mask(row, third, splat(p[2]));
-                last = load(text + 3);
-            }
-            classes = _mm512_mask_permutexvar_epi8(classes, row, last, load(kClasses[kClassRow[decode(p) >> 6]]));
-            leads &= ~row;
+    // Page by page of 256 code points: the characters of a block come from one or two, and a permutation by the low
+    // byte of the code point classifies all of a page at once.
+    static ClassMasks wide(const std::uint8_t* text, Bytes bytes, Mask high, Mask leads) {
+        Bytes classes = _mm512_maskz_mov_epi8(~high, ascii_classes(bytes));
+        const Mask letter_leads = leads & letters(bytes);
+        const Mask three = leads & ~below(bytes, 0xE0), four = leads & ~below(bytes, 0xF0);
+        Mask rest = leads & ~(letter_leads | four);
+        if (rest != 0) {
+            const Bytes second = load(text + 1), third = load(text + 2);
+            const Bytes before_last = _mm512_mask_blend_epi8(three, bytes, second);
+            const Bytes last = _mm512_mask_blend_epi8(three, second, third);
+            const Bytes low = joined(_mm512_slli_epi16(before_last, 6), last, 0x3F);
+            const Bytes page_low = _mm512_srli_epi16(before_last, 2);
+            const Bytes page_of_two = _mm512_and_si512(page_low, splat(0x07));
+            const Bytes pages =
+                _mm512_mask_blend_epi8(three, page_of_two, joined(_mm512_slli_epi16(bytes, 4), page_low, 0x0F));
+            do {
+                const std::uint32_t page = decode(text + __builtin_ctzll(rest)) >> 8;
+                const Mask same = _mm512_mask_cmpeq_epi8_mask(rest, pages, splat(static_cast<std::uint8_t>(page)));
+                classes = _mm512_mask_mov_epi8(classes, same, page_classes(page, low));
+                rest &= ~same;
+            } while (rest != 0);
         }
-        return {with_class<kLetter>(classes), with_class<kNumber>(classes), with_class<kSpace>(classes)};
+        ClassMasks found = masks(bytes, classes);
+        found.letter |= letter_leads;
+        if (four != 0) add_one_by_one(text, four, found);
+        return found;
     }
 
     static std::uint16_t* write(Mask mask, std::uint16_t offset, std::uint16_t* out) {
@@ -77,11 +66,42 @@ struct Avx512 {
     }
 
   private:
+    static Bytes splat(std::uint8_t n) { return _mm512_set1_epi8(static_cast<char>(n)); }
+
+    static Bytes ascii_classes(Bytes bytes) {
+        return _mm512_permutex2var_epi8(load(kAsciiClasses), bytes, load(kAsciiClasses + 64));
+    }
+    static ClassMasks masks(Bytes bytes, Bytes classes) {
+        return {.letter = with_class<kLetter>(classes),
+                .number = with_class<kNumber>(classes),
+                .space = with_class<kSpace>(classes),
+                .blank = with_class<kBlank>(classes),
+                .newline = with_class<kNewline>(classes),
+                .apostrophe = equal(bytes, '\'')};
+    }
+    // The classes of the code points page * 256 + low.
+    static Bytes page_classes(std::uint32_t page, Bytes low) {
+        const std::uint16_t* rows = kClassRow + 4 * page;
+        const Bytes lower = _mm512_permutex2var_epi8(load(kClasses[rows[0]]), low, load(kClasses[rows[1]]));
+        const Bytes upper = _mm512_permutex2var_epi8(load(kClasses[rows[2]]), low, load(kClasses[rows[3]]));
+        return _mm512_mask_blend_epi8(high(low), lower, upper);
+    }
+    // Bytes every valid sequence of which is a letter; bytes < 0xC0 give undefined bits.
+    static Mask letters(Bytes bytes) {
+        const Bytes rows = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kLetterLeads)));
+        const Bytes row_bit = _mm512_broadcast_i32x4(_mm_set_epi8(8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+        const Bytes low = _mm512_and_si512(bytes, splat(0x0F));
+        const Bytes high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), splat(0x0F));
+        return _mm512_test_epi8_mask(_mm512_shuffle_epi8(rows, low), _mm512_shuffle_epi8(row_bit, high));
+    }
+    // The bits of `low_bits` that low_mask names, the others from `high_bits`.
+    static Bytes joined(Bytes high_bits, Bytes low_bits, std::uint8_t low_mask) {
+        return _mm512_ternarylogic_epi64(splat(low_mask), low_bits, high_bits, 0xCA);
+    }
     template <std::uint8_t kFlag>
     static Mask with_class(Bytes classes) {
         return _mm512_test_epi8_mask(classes, splat(kFlag));
     }
-    static Bytes splat(std::uint8_t n) { return _mm512_set1_epi8(static_cast<char>(n)); }
     static Bytes iota() {
         return _mm512_set_epi8(63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42,
                                41, 40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20,
@@ -91,10 +111,10 @@ struct Avx512 {
 
 }  // namespace
 
-const BlockKernel kGpt2Avx512 = block_kernel<Avx512, Gpt2Rules>();
-const BlockKernel kCl100kAvx512 = block_kernel<Avx512, Cl100kRules<3, true>>();
-const BlockKernel kLlama3Avx512 = block_kernel<Avx512, Cl100kRules<3, false>>();
-const BlockKernel kQwen2Avx512 = block_kernel<Avx512, Cl100kRules<1, false>>();
-const BlockKernel kWhitespaceAvx512 = block_kernel<Avx512, WhitespaceRules>();
+constinit const BlockKernel kGpt2Avx512 = block_kernel<Avx512, Gpt2Rules>();
+constinit const BlockKernel kCl100kAvx512 = block_kernel<Avx512, Cl100kRules<3, true>>();
+constinit const BlockKernel kLlama3Avx512 = block_kernel<Avx512, Cl100kRules<3, false>>();
+constinit const BlockKernel kQwen2Avx512 = block_kernel<Avx512, Cl100kRules<1, false>>();
+constinit const BlockKernel kWhitespaceAvx512 = block_kernel<Avx512, WhitespaceRules>();
 
 }  // namespace gristmill

@@ -23,6 +23,8 @@ extern const char kUnicodeVersion[];
 // The classes of code point c are kClasses[kClassRow[c >> 6]][c & 63].
 extern const std::uint16_t kClassRow[];
 extern const std::uint8_t kClasses[][64];
+// The first rows once more, for the sake of speed: most characters are ASCII.
+extern const std::uint8_t kAsciiClasses[128];
 // Bit r of entry i: every valid sequence that begins with byte 0xC0 + 16 r + i is a letter.
 extern const std::uint8_t kLetterLeads[16];
 
@@ -60,6 +62,7 @@ inline std::uint32_t code_point_of(const std::uint8_t* p, std::uint8_t size) {
 
 // The character that begins at p. A byte that begins no valid sequence is a character of class "other" by itself.
 inline Character character_at(const std::uint8_t* p, std::size_t available) {
+    if (p[0] < 0x80) return {kAsciiClasses[p[0]], 1};
     const std::uint8_t size = sequence_size(p, available);
     if (size == 0) return {0, 1};
     return {classes_of(code_point_of(p, size)), size};

@@ -28,14 +28,20 @@ DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = os.environ.get("GRISTMILL_DEBUG", "") not in ("", "0")
+    if "--debug" in arguments:
+        arguments.remove("--debug")
+        debug = True
     try:
-        return _dispatch(arguments)
+        return _dispatch(arguments, debug)
     except KeyboardInterrupt:
+        if debug:
+            raise
         print("gristmill: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str], debug: bool) -> int:
     first = arguments[0] if arguments else "--help"
     if first in ("-h", "--help", "help"):
         print(_overview())
@@ -49,7 +55,7 @@ def _dispatch(arguments: list[str]) -> int:
     if name not in COMMANDS:
         return _refuse(first)
     command = _parse(name, arguments[1:])
-    return command if isinstance(command, int) else _run(command)
+    return command if isinstance(command, int) else _run(command, debug)
 
 
 def _overview() -> str:
@@ -65,6 +71,7 @@ commands:
 
   gristmill COMMAND --help   the options of a command
   gristmill --version        the version
+  --debug                    with any command: show the traceback of an error
 
 example:
   gristmill sample-corpus -o stories.txt --size 50MB
@@ -91,6 +98,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
         return tyro.cli(
             module.Command,
             prog=f"gristmill {name}",
+            description=_description(module.Command),
             args=arguments,
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff),
         )
@@ -98,10 +106,19 @@ def _parse(name: str, arguments: list[str]) -> Any:
         return error.code if isinstance(error.code, int) else WRONG_USAGE
 
 
-def _run(command: Any) -> int:
+def _description(command: type) -> str:
+    """The docstring in lines that fit. Indented, because tyro joins others into one, however narrow the terminal is."""
+    import inspect
+    import textwrap
+
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n".join(textwrap.indent(textwrap.fill(paragraph, 76), "  ") for paragraph in paragraphs)
+
+
+def _run(command: Any, debug: bool) -> int:
+    from gristmill.cli.options import UsageError
     from gristmill.errors import GristmillError
 
-    debug = command.debug or os.environ.get("GRISTMILL_DEBUG", "") not in ("", "0")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
@@ -113,6 +130,9 @@ def _run(command: Any) -> int:
         # Whoever read our output, `head` for one, has gone. Python would complain once more when it flushes stdout.
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
         return FAILED
+    except UsageError as error:
+        print(f"gristmill: error: {error}", file=sys.stderr)
+        return WRONG_USAGE
     except (GristmillError, OSError, MemoryError) as error:
         if debug:
             raise

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gristmill.cli.options import format_size
+from gristmill.cli.options import UsageError, format_size
 from gristmill.cli.table import bar, pairs, show_token
-from gristmill.errors import OptionError
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
 
-NUM_SHOWN = 10
+NUM_SHOWN = 6
+NUM_TOKENS_SHOWN = 80
 TEXT_BYTES = 10_000_000
 WIDTH = 78
 
@@ -30,20 +30,17 @@ class Command:
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
     """A tokenizer file."""
 
-    text: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Measure bytes per token on this file (its first 10 MB) instead of a built-in story."""
 
-    string: Annotated[str | None, tyro.conf.arg(metavar="TEXT")] = None
+    string: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
     """Show how this text is cut, and measure on it."""
-
-    debug: bool = False
-    """Show the whole traceback of an error."""
 
     def run(self) -> int:
         import gristmill
 
         if self.text is not None and self.string is not None:
-            raise OptionError("--text and --string cannot both be given. Pass one of them.")
+            raise UsageError("--text and --string cannot both be given. Pass one of them.")
         tokenizer = gristmill.Tokenizer.load(self.tokenizer)
         sections = [
             self._sizes(tokenizer),
@@ -73,11 +70,12 @@ class Command:
         name, data = self._read_text()
         ids = tokenizer.encode(data, allowed_special="all")
         ratio = len(data) / len(ids) if ids else 0.0
-        lines = [f"Text: {name}", pairs([("bytes", f"{len(data):,}"), ("tokens", f"{len(ids):,}")])]
-        lines.append(pairs([("bytes per token", f"{ratio:.3f}")]))
+        figures = [("bytes", f"{len(data):,}"), ("tokens", f"{len(ids):,}"), ("bytes per token", f"{ratio:.3f}")]
+        lines = [f"Text: {name}", pairs(figures)]
         if self.text is None and ids:
             vocab = tokenizer.vocab
-            lines.append(_wrapped(f"[{show_token(vocab[id])}]" for id in ids[:200]))
+            shown = [f"[{show_token(vocab[id])}]" for id in ids[:NUM_TOKENS_SHOWN]]
+            lines.append(_wrapped(shown + ["…"] * (len(ids) > NUM_TOKENS_SHOWN)))
         return "\n".join(lines)
 
     def _read_text(self) -> tuple[str, bytes]:
@@ -137,9 +135,9 @@ def _shortened(text: str, width: int = 60) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _wrapped(words: object, width: int = WIDTH) -> str:
+def _wrapped(words: list[str], width: int = WIDTH) -> str:
     lines, line = [], "  "
-    for word in words:  # type: ignore[attr-defined]
+    for word in words:
         if len(line) + len(word) > width and line.strip():
             lines.append(line)
             line = "  "

@@ -12,6 +12,11 @@ from typing import Annotated, TypeAlias
 
 import tyro
 
+
+class UsageError(Exception):
+    """Options that do not go together; exit code 2."""
+
+
 _SIZE = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -54,6 +59,7 @@ Size: TypeAlias = Annotated[
 ]
 
 Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
+Flag: TypeAlias = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # that it is off by default goes without saying
 
 
 def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:

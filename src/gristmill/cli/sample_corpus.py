@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from gristmill.cli.options import Output, Size, check_output
+import tyro
+
+from gristmill.cli.options import Flag, Output, Size, check_output
 from gristmill.cli.table import pairs
 
 
@@ -19,17 +22,14 @@ class Command:
     output: Output
     """The file to write."""
 
-    size: Size = 50_000_000
+    size: Annotated[Size, tyro.conf.arg(metavar="N")] = 50_000_000
     """At most this many bytes, such as 50MB; only whole stories are written."""
 
-    seed: int = 0
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Another seed, other stories."""
 
-    overwrite: bool = False
+    overwrite: Flag = False
     """Replace the output if it is already there."""
-
-    debug: bool = False
-    """Show the whole traceback of an error."""
 
     def run(self) -> int:
         from gristmill.sample_corpus import write_sample_corpus

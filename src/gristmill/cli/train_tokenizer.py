@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gristmill.cli.options import Output, Size, check_output, format_size
+from gristmill.cli.options import Flag, Output, Size, UsageError, check_output, format_size
 from gristmill.cli.table import columns, pairs
 
 if TYPE_CHECKING:
@@ -23,15 +23,12 @@ SAMPLE_BYTES = 1_000_000
 class Command:
     """Train a byte-level BPE tokenizer on text files and save it.
 
-    The corpus is read as it is, byte by byte. Special tokens are boundaries in it:
+    The corpus is read as it is, byte for byte. Special tokens are boundaries in it:
     no token crosses one, and each gets an id of its own after all others.
-
-    A list of special tokens ends where the next option begins, so name the corpus
-    first:  gristmill train-tokenizer a.txt b.txt --vocab-size 8000 -o tok.json
     """
 
-    corpus: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS")]
-    """Files, or globs such as 'data/**/*.txt'."""
+    corpus: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS…", help_behavior_hint="")]
+    """Files, or globs such as 'data/**/*.txt'. Name them before --special-tokens."""
 
     vocab_size: Annotated[int, tyro.conf.arg(metavar="N")]
     """Tokens in all: 256 bytes, the merges and the special tokens."""
@@ -39,13 +36,13 @@ class Command:
     output: Output
     """The tokenizer file to write."""
 
-    overwrite: bool = False
+    overwrite: Flag = False
     """Replace the output if it is already there."""
 
     pattern: Annotated[str, tyro.conf.arg(metavar="NAME|REGEX")] = "gpt2"
     """What cuts the text into pieces: gpt2, cl100k, o200k, llama3, qwen2, whitespace, or a regular expression."""
 
-    special_tokens: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TOKEN")] = ("<|endoftext|>",)
+    special_tokens: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]")] = ("<|endoftext|>",)
     """Special tokens, in the order of their ids. The bare option, without any, means none."""
 
     tie_break: Literal["greatest-bytes", "smallest-ids", "huggingface", "first-seen"] = "greatest-bytes"
@@ -54,25 +51,24 @@ class Command:
     min_frequency: Annotated[int, tyro.conf.arg(metavar="N")] = 1
     """Leave out words that occur fewer times."""
 
-    max_token_bytes: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    max_token_bytes: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
     """The longest token allowed."""
 
-    threads: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Default: every core this process may use."""
+    threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
+    """How many threads to use."""
 
-    memory_limit: Size | None = None
+    memory_limit: Annotated[Size | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None
     """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
 
     progress: Literal["auto", "bar", "jsonl", "none"] = "auto"
     """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
 
-    profile: bool = False
+    profile: Flag = False
     """Show what each stage took."""
 
-    debug: bool = False
-    """Show the whole traceback of an error."""
-
     def run(self) -> int:
+        if not self.corpus:
+            raise UsageError("no corpus given. Name at least one text file, before --special-tokens.")
         import gristmill
 
         check_output(self.output, overwrite=self.overwrite, inputs=_expand(self.corpus))

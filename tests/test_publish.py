@@ -1,0 +1,153 @@
+"""Publish: an existing file is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import gristmill as gm
+from gristmill import Tokenizer
+from gristmill.publish import publish
+
+SMALL, LARGE = Tokenizer([]), Tokenizer([(b"a", b"b")])
+
+
+def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "tok.json"
+    SMALL.save(path)
+    before = path.read_bytes()
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            def fail(*_):
+                raise OSError(5, "Input/output error")
+
+            patch.setattr(os if name == "fsync" else Path, name, fail)
+            with pytest.raises(OSError, match="Input/output error"):
+                LARGE.save(path)
+        assert path.read_bytes() == before
+        assert os.listdir(tmp_path) == ["tok.json"]
+
+
+def test_ctrl_c_in_the_middle_of_a_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), publish(path) as file:
+        file.write(b"new")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_readers_see_the_old_or_the_new_file_and_never_a_part(tmp_path):
+    path = tmp_path / "tok.json"
+    SMALL.save(path)
+    done = threading.Event()
+
+    def save_in_turn():
+        for _ in range(50):
+            LARGE.save(path)
+            SMALL.save(path)
+        done.set()
+
+    writer = threading.Thread(target=save_in_turn)
+    writer.start()
+    while not done.is_set():
+        assert Tokenizer.load(path) in (SMALL, LARGE)
+    writer.join()
+
+
+def test_two_threads_that_save_to_one_path_do_not_disturb_each_other(tmp_path):
+    threads = [
+        threading.Thread(target=lambda tok=tok: [tok.save(tmp_path / "tok.json") for _ in range(30)])
+        for tok in (SMALL, LARGE)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Tokenizer.load(tmp_path / "tok.json") in (SMALL, LARGE)
+    assert os.listdir(tmp_path) == ["tok.json"]
+
+
+def test_a_symbolic_link_is_replaced_and_its_target_is_not_touched(tmp_path):
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "tok.json").symlink_to(tmp_path / "precious")
+    SMALL.save(tmp_path / "tok.json")
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert not (tmp_path / "tok.json").is_symlink()
+    assert Tokenizer.load(tmp_path / "tok.json") == SMALL
+
+
+def test_overwrite_false_refuses_files_and_links_even_broken_ones(tmp_path):
+    SMALL.save(tmp_path / "new.json", overwrite=False)
+    (tmp_path / "link.json").symlink_to(tmp_path / "nowhere")
+    for name in ("new.json", "link.json"):
+        with pytest.raises(FileExistsError, match=name):
+            LARGE.save(tmp_path / name, overwrite=False)
+    assert Tokenizer.load(tmp_path / "new.json") == SMALL
+    assert sorted(os.listdir(tmp_path)) == ["link.json", "new.json"]
+
+
+def test_a_folder_a_missing_folder_and_a_device_are_refused(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        SMALL.save(tmp_path)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        SMALL.save(tmp_path / "missing" / "tok.json")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="device or pipe"):
+        SMALL.save(tmp_path / "pipe")
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_the_mode_of_the_old_file_is_kept(tmp_path):
+    SMALL.save(tmp_path / "tok.json")
+    (tmp_path / "tok.json").chmod(0o600)
+    LARGE.save(tmp_path / "tok.json")
+    assert (tmp_path / "tok.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_name_of_255_bytes_can_be_saved(tmp_path):
+    for name in ("x" * 255, "é" * 127):
+        SMALL.save(tmp_path / name)
+        assert Tokenizer.load(tmp_path / name) == SMALL
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_os_error(tmp_path, monkeypatch):
+    path = tmp_path / "words.gmw"
+    words = gm.Words.from_counts({"a": 1})
+    words.save(path)
+    before = path.read_bytes()
+    real_open = os.open
+
+    def open_on_full_disk(name, flags, mode=0o777):
+        return real_open("/dev/full" if ".tmp." in str(name) else name, flags & ~os.O_CREAT & ~os.O_EXCL, mode)
+
+    monkeypatch.setattr(os, "open", open_on_full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        words.save(path)
+    assert path.read_bytes() == before
+
+
+def test_a_process_killed_at_random_times_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "tok.json"
+    SMALL.save(path)
+    code = (
+        "import sys, gristmill as gm; a, b = gm.Tokenizer([]), gm.Tokenizer([(b'a', b'b')])\n"
+        "print('go', flush=True)\n"
+        "while True: a.save(sys.argv[1]); b.save(sys.argv[1])"
+    )
+    for delay in (0.001, 0.01, 0.05):
+        process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+        process.stdout.readline()
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert Tokenizer.load(path) in (SMALL, LARGE)
