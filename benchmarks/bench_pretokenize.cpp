@@ -1,11 +1,12 @@
 // Boundary scan alone, one thread, text in memory: bench_pretokenize FILE PASSES PATTERN...
 //
-// Prints one line of JSON per pattern and kernel: seconds of every pass, number of pieces, and a checksum of the piece
-// ends, by which bench_pretokenize.py makes sure that all kernels found the same ones.
+// Prints one line of JSON per pattern and kernel: wall and CPU seconds of every pass, number of pieces, and a checksum
+// of the piece ends, by which bench_pretokenize.py makes sure that all kernels found the same ones.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <fstream>
 #include <memory>
@@ -60,12 +61,19 @@ Pieces check_pieces(BoundaryScanner& scanner, const std::uint8_t* text, std::siz
     return pieces;
 }
 
-double seconds_of_pass(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t size, std::uint64_t expected) {
+struct Pass {
+    double seconds;
+    double cpu_seconds;  // equal on a quiet machine, and the one to go by on a busy one
+};
+
+Pass time_pass(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t size, std::uint64_t expected) {
+    const std::clock_t cpu_start = std::clock();
     const auto start = std::chrono::steady_clock::now();
     const std::uint64_t count = count_pieces(scanner, text, size);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    const double cpu_seconds = static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
     if (count != expected) throw std::runtime_error("two passes found different numbers of pieces");
-    return elapsed.count();
+    return {elapsed.count(), cpu_seconds};
 }
 
 void bench(const std::string& pattern_name, Kernel kernel, const std::vector<std::uint8_t>& text, int num_passes) {
@@ -78,9 +86,11 @@ void bench(const std::string& pattern_name, Kernel kernel, const std::vector<std
     std::printf(R"({"pattern": "%s", "kernel": "%s", "num_bytes": %zu, "num_pieces": %llu, "checksum": "%016llx", )",
                 pattern_name.c_str(), kernel_name.c_str(), size, static_cast<unsigned long long>(pieces.count),
                 static_cast<unsigned long long>(pieces.checksum));
-    std::printf(R"("seconds": [)");
-    for (int pass = 0; pass < num_passes; ++pass)
-        std::printf("%s%.6f", pass ? ", " : "", seconds_of_pass(*scanner, text.data(), size, pieces.count));
+    std::printf(R"("passes": [)");
+    for (int i = 0; i < num_passes; ++i) {
+        const Pass pass = time_pass(*scanner, text.data(), size, pieces.count);
+        std::printf(R"(%s{"seconds": %.6f, "cpu_seconds": %.6f})", i ? ", " : "", pass.seconds, pass.cpu_seconds);
+    }
     std::printf("]}\n");
     std::fflush(stdout);
 }

@@ -183,7 +183,7 @@ def _report(
     print(f"written: {page.name} and {page.with_suffix('.json').name}", file=sys.stderr)
 
 
-HEADER = ["system", "runs", "median s", "min–max", "MB/s", "time / ours", "CPU/wall", "peak MB", "merges"]
+HEADER = ["system", "runs", "median s", "min–max", "MB/s", "time / ours", "CPU s", "CPU/wall", "peak MB", "merges"]
 
 
 def _row(entry: Entry, entries: Sequence[Entry], corpus: corpora.Corpus, options: argparse.Namespace) -> list[str]:
@@ -197,6 +197,7 @@ def _row(entry: Entry, entries: Sequence[Entry], corpus: corpora.Corpus, options
         spread,
         f"{corpus.megabytes / entry.seconds:.1f}",
         "–" if ours is None else f"{entry.seconds / ours:.2f}x",
+        f"{median(run.cpu_seconds for run in entry.runs):.3f}",
         f"{entry.cpu_per_wall:.2f}",
         f"{median(run.peak_rss_bytes for run in entry.runs) / 1e6:.0f}",
         f"{entry.runs[0].facts['num_merges']:,}",

@@ -89,7 +89,9 @@ def test_an_iterator_of_strings_is_never_looked_up(folder):
 
 
 def test_a_list_in_which_only_some_strings_name_files_is_refused_with_both_ways_out(folder):
-    with pytest.raises(gm.CorpusError, match=r"'a.txt' names a file, 'Once upon' does not.*Path objects.*iter\(texts\)"):
+    with pytest.raises(
+        gm.CorpusError, match=r"'a.txt' names a file, 'Once upon' does not.*Path objects.*iter\(texts\)"
+    ):
         open_corpus(["a.txt", "Once upon"])
 
 
@@ -154,7 +156,7 @@ def test_what_is_no_corpus_is_a_type_error_that_says_what_to_pass(corpus, hint):
 
 
 def test_an_open_file_is_refused_because_its_lines_are_not_its_text(folder):
-    with open("a.txt", encoding="utf-8") as file, pytest.raises(TypeError, match=r"Pass its path.*'a\.txt'"):
+    with Path("a.txt").open(encoding="utf-8") as file, pytest.raises(TypeError, match=r"Pass its path.*'a\.txt'"):
         open_corpus(file)
 
 

@@ -11,11 +11,11 @@ import warnings
 import numpy as np
 import pytest
 import regex
-from texts import CHARACTERS, CONTRACTIONS, INVALID, RUNS, STORY, random_text
 
 import gristmill as gm
 from gristmill import _core, patterns, reference
 from gristmill.patterns import ALIASES, NATIVE_PATTERNS, SPELLINGS, Pattern, resolve_pattern
+from texts import CHARACTERS, CONTRACTIONS, INVALID, RUNS, STORY, random_text
 
 KERNELS = _core.supported_kernels()
 
@@ -134,7 +134,9 @@ def test_pieces_of_ordinary_text_are_those_of_regex(pattern):
 
 @on_every_pattern
 def test_every_sequence_of_three_of_the_characters_that_matter(pattern):
-    parts = [part.encode() for part in [*"aAs1 \n\r'!/", "é", "É", "\xa0", "\u3000", "\u0301", "中", "½", "'ll"]] + [b"\xff"]
+    parts = [part.encode() for part in [*"aAs1 \n\r'!/", "é", "É", "\xa0", "\u3000", "\u0301", "中", "½", "'ll"]] + [
+        b"\xff"
+    ]
     text = b"".join(a + b + c + b"\n0!" for a in parts for b in parts for c in parts)
     assert_same_pieces(text, pattern)
     for a in parts:
@@ -186,7 +188,9 @@ def test_every_assigned_code_point_in_many_contexts(pattern):
 def test_every_pair_of_bytes_valid_or_not(pattern):
     data = b"".join(bytes([first, second]) + b" x" for first in range(256) for second in range(256))
     assert_same_pieces(data, pattern)
-    assert_same_pieces(b"".join(a + b + c for a in INVALID for b in INVALID for c in (b"a", b" ", b"\xc3\xa9")), pattern)
+    assert_same_pieces(
+        b"".join(a + b + c for a in INVALID for b in INVALID for c in (b"a", b" ", b"\xc3\xa9")), pattern
+    )
 
 
 @on_every_pattern
@@ -212,7 +216,11 @@ def test_the_kernel_can_be_forced_by_an_environment_variable():
     code = "from gristmill import _core; print(_core.default_kernel())"
     for kernel in KERNELS:
         run = subprocess.run(
-            [sys.executable, "-c", code], env=os.environ | {"GRISTMILL_KERNEL": kernel}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env=os.environ | {"GRISTMILL_KERNEL": kernel},
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert run.stdout.strip() == kernel
 

@@ -147,9 +147,11 @@ def test_what_a_callable_raises_cancels_the_training_and_comes_out():
         gristmill.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=stop)
 
 
-def test_training_reports_the_end_of_every_stage_that_counts_something():
+def test_training_reports_the_end_of_every_stage_that_counts_something(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("low low low lower lowest")
     reports = []
-    gristmill.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=reports.append)
+    gristmill.train_tokenizer(path, vocab_size=260, progress=reports.append)
     last = {report.stage: report for report in reports}
     for stage in ("count", "merge"):
         assert last[stage].done == last[stage].total > 0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import regex
-from texts import STORY, random_story
 
 from gristmill import reference
 from gristmill.patterns import NATIVE_PATTERNS
+from texts import STORY, random_story
 
 TIE_BREAKS = ["greatest-bytes", "smallest-ids", "huggingface", "first-seen"]
 

@@ -7,12 +7,12 @@ import struct
 
 import numpy as np
 import pytest
-from texts import STORY, random_story, random_text
 
 import gristmill as gm
 from gristmill import Words, reference
 from gristmill.patterns import NATIVE_PATTERNS
 from gristmill.words import MAGIC
+from texts import STORY, random_story, random_text
 
 
 @pytest.fixture
@@ -24,9 +24,7 @@ def words():
 def test_words_are_those_of_the_reference_in_the_order_of_first_occurrence(pattern):
     texts = [STORY, random_text(1, 3000), "", "<s><s>", random_story(2, 500), "a  <s>  b<s"]
     counted = gm.count_words(texts, pattern=pattern, special_tokens=["<s>"])
-    assert list(counted.items()) == list(
-        reference.count_words(texts, pattern=pattern, special_tokens=["<s>"]).items()
-    )
+    assert list(counted.items()) == list(reference.count_words(texts, pattern=pattern, special_tokens=["<s>"]).items())
 
 
 def test_a_special_token_is_never_counted_and_no_piece_crosses_it():
@@ -199,8 +197,12 @@ def test_a_memory_limit_spills_to_disk_and_changes_nothing(tmp_path, monkeypatch
     monkeypatch.setattr("tempfile.tempdir", str(spill))
     text = " ".join(f"word{i:07d}" for i in range(400_000))
     (tmp_path / "many.txt").write_text(text)
-    limited = gm.count_words(tmp_path / "many.txt", memory_limit=32 << 20)
-    assert limited == gm.count_words(tmp_path / "many.txt")
+    unlimited = gm.count_words(tmp_path / "many.txt")
+    assert gm.count_words(tmp_path / "many.txt", memory_limit=32 << 20) == unlimited
+    assert gm.count_words([text], memory_limit=32 << 20) == unlimited
+    tok = gm.train_tokenizer(tmp_path / "many.txt", vocab_size=300, memory_limit=32 << 20, progress=None)
+    assert tok == gm.train_tokenizer(unlimited, vocab_size=300)
+    assert tok.profile.stages[0].num_spilled_runs > 0
     assert list(spill.iterdir()) == []
 
 

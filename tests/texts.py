@@ -7,29 +7,42 @@ import random
 from hypothesis import strategies as st
 
 STORY = (
-    "Once upon a time there was a little mill by the river. \"I'll grind what you bring,\" said the miller, "
+    'Once upon a time there was a little mill by the river. "I\'ll grind what you bring," said the miller, '
     "\"but I won't grind it twice!\" He'd ground 1,024 sacks of rye and 37 of barley since 1989.\r\n\r\n"
-    "Les meules tournaient déjà; Łukasz's naïve cousin — 東京から来た — laughed:   'HE'S 100% SURE', and so we've 3½ loaves.\n"
+    "Les meules tournaient déjà; Łukasz's naïve cousin — 東京から来た — laughed:   "
+    "'HE'S 100% SURE', and so we've 3½ loaves.\n"
     "\tfor (int i = 0; i < 10; ++i) { total += sacks[i]; }  // don't ask   \n\n\n"
 )
 
 # One of everything that some pattern treats in its own way.
+# fmt: off
 CHARACTERS = [
     *"aszAZstTdDmMlLvVrReE",
     *"019",
     *" \t\n\r\v\f",
     *"'’\"!?.,/\\|<>-_^#",
-    "\0", "\x1c", "\x7f", "\x85", "\xa0",  # fmt: skip
+    "\0", "\x1c", "\x7f", "\x85", "\xa0",
     "é", "É", "ß", "ſ", "\u212a", "ǅ", "ʰ", "ª",  # letters of every case; ſ and the Kelvin sign fold to s and k
     "²", "½", "Ⅷ", "٣", "〇",  # numbers that are not digits, and digits that are not ASCII
     "\u0301", "\u0bbe", "\u20dd", "\ufe0f",  # marks of every kind
-    "\u1680", "\u2003", "\u2028", "\u202f", "\u3000", "\u180e", "\u200b", "\ufeff",  # white space, and what only looks so
-    "中", "文", "가", "あ", "ไ", "ع", "क", "א",  # fmt: skip
+    "\u1680", "\u2003", "\u2028", "\u202f", "\u3000",  # white space
+    "\u180e", "\u200b", "\ufeff",  # what only looks like it
+    "中", "文", "가", "あ", "ไ", "ع", "क", "א",
     "😀", "👩\u200d💻", "𝒜", "𐍈", "\U000e0041", "\uffff", "\U0010ffff",
-]  # fmt: skip
+]
+# fmt: on
 CONTRACTIONS = ["'s", "'S", "'ll", "'LL", "'Ve", "'re", "'t", "'ſ", "'d", "'m", "'lL", "'x", "''s", " 's"]
 RUNS = ["   ", "\n\n", " \n ", "\r\n\r\n", "aaaa", "AAAb", "123456", "!!!", "  a", " \u3000 ", "/\n/", "\t\t"]
-INVALID = [b"\xff", b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"\xc0\xaf", b"\x80", b"\xf8\x88\x80\x80\x80"]
+INVALID = [
+    b"\xff",
+    b"\xc3",
+    b"\xe2\x82",
+    b"\xf0\x9f\x98",
+    b"\xed\xa0\x80",
+    b"\xc0\xaf",
+    b"\x80",
+    b"\xf8\x88\x80\x80\x80",
+]
 
 characters = st.sampled_from(CHARACTERS + CONTRACTIONS + RUNS)
 texts = st.lists(characters, max_size=40).map("".join) | st.text(max_size=40)

@@ -23,12 +23,13 @@ ROW = 64  # code points a row: the last byte of a UTF-8 sequence is the index in
 NUM_CODE_POINTS = 0x110000
 
 # (expression, flag): the same bits as CharClass in cpp/src/pretokenize/unicode.hpp.
+LETTER, UPPER, LOWER = 1, 8, 16
 FLAGS = [
-    (r"\p{L}", 1),
+    (r"\p{L}", LETTER),
     (r"\p{N}", 2),
     (r"\s", 4),
-    (r"[\p{Lu}\p{Lt}]", 8),
-    (r"\p{Ll}", 16),
+    (r"[\p{Lu}\p{Lt}]", UPPER),
+    (r"\p{Ll}", LOWER),
     (r"\p{M}", 32),
     (r"[\r\n]", 64),
     (r" ", 128),
@@ -61,14 +62,14 @@ def split_rows(classes: bytes) -> tuple[list[int], list[bytes]]:
     return index, list(numbers)
 
 
-def letter_leads(classes: bytes) -> list[int]:
-    """Return 16 bytes; bit r of byte i: every valid UTF-8 sequence that begins with byte 0xC0 + 16 r + i is a letter."""
-    letters: dict[int, bool] = {}
+def uniform_leads(classes: bytes, mask: int) -> str:
+    """Return 16 bytes; bit r of byte i: `classes & mask` is a letter's for all sequences that begin with 0xC0 + 16 r + i."""
+    uniform: dict[int, bool] = {}
     for code_point, flags in enumerate(classes):
         if not 0xD800 <= code_point <= 0xDFFF:
             lead = chr(code_point).encode()[0]
-            letters[lead] = letters.get(lead, True) and bool(flags & 1)
-    return [sum(letters.get(0xC0 + 16 * r + i, False) << r for r in range(4)) for i in range(16)]
+            uniform[lead] = uniform.get(lead, True) and flags & mask == LETTER
+    return ", ".join(str(sum(uniform.get(0xC0 + 16 * r + i, False) << r for r in range(4))) for i in range(16))
 
 
 def render_array(values: list[int] | bytes, per_line: int) -> str:
@@ -99,7 +100,8 @@ alignas(64) const std::uint8_t kAsciiClasses[128] = {{
 {render_array(classes[:128], 32)}
 }};
 
-const std::uint8_t kLetterLeads[16] = {{{", ".join(map(str, letter_leads(classes)))}}};
+const std::uint8_t kLetterLeads[16] = {{{uniform_leads(classes, LETTER)}}};
+const std::uint8_t kCaselessLeads[16] = {{{uniform_leads(classes, LETTER | UPPER | LOWER)}}};
 
 }}  // namespace gristmill
 """

@@ -157,7 +157,7 @@ def tell_that_it_is_slow(pattern: Pattern) -> None:
         _told.add(pattern.regex)
         warn_user(
             f"pattern={pattern.regex!r} has no native matcher: it runs through the `regex` module in worker processes, "
-            f"some fifty times slower. Native patterns: {', '.join(NATIVE_PATTERNS)}.",
+            f"a hundred times slower. Native patterns: {', '.join(NATIVE_PATTERNS)}.",
             SlowPatternWarning,
         )
 

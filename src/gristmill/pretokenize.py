@@ -5,8 +5,6 @@ The native matchers are in `cpp/src/pretokenize`; both give the pieces that `gri
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gristmill.errors import PieceTimeoutError
 from gristmill.patterns import compile_regex
 
@@ -16,35 +14,49 @@ TIMEOUT_SECONDS = 60.0
 TIMEOUT_SECONDS_PER_MB = 10.0
 
 
-def cut_into_pieces(document: bytes, regex: str, *, name: str = "the text") -> Iterator[str]:
+def cut_into_pieces(document: bytes, regex: str, *, timeout: float | None = None) -> list[str]:
     r"""The pieces of `document` as characters: the matches of `regex`, and what is left between them.
 
-    Each invalid byte is one character, a lone surrogate; `to_bytes` makes it that byte again.
+    Each invalid byte is one character, a lone surrogate; `to_bytes` makes it that byte again. TimeoutError after
+    `timeout` seconds; watching the clock makes `regex` three times slower, so None where the caller has a better way.
 
-    >>> list(cut_into_pieces(b"ab-cd\xff", r"[a-z]+"))
+    >>> cut_into_pieces(b"ab-cd\xff", r"[a-z]+")
     ['ab', '-', 'cd', '\udcff']
     """
     text = document.decode("utf-8", "surrogateescape")
-    timeout = TIMEOUT_SECONDS + TIMEOUT_SECONDS_PER_MB * len(document) / 1e6
+    compiled = compile_regex(regex)
+    if compiled.groups == 0:
+        pieces: list[str] = list(filter(None, compiled.findall(text, timeout=timeout)))
+        if sum(map(len, pieces)) == len(text):  # nothing between the matches, as with every sane pattern
+            return pieces
+    pieces = []
     end_of_last = 0
-    try:
-        for match in compile_regex(regex).finditer(text, timeout=timeout):
-            start, end = match.span()
-            if start == end:
-                continue
-            if end_of_last < start:
-                yield text[end_of_last:start]
-            yield text[start:end]
-            end_of_last = end
-    except TimeoutError:
-        raise PieceTimeoutError(
-            f"pattern={regex!r} took more than {timeout:.3g} s on {name} ({len(document):,} bytes, of which "
-            f"{end_of_last:,} characters were done). Repetitions inside repetitions do that: make them possessive (++)."
-        ) from None
+    for match in compiled.finditer(text, timeout=timeout):
+        start, end = match.span()
+        if start == end:
+            continue
+        if end_of_last < start:
+            pieces.append(text[end_of_last:start])
+        pieces.append(text[start:end])
+        end_of_last = end
     if end_of_last < len(text):
-        yield text[end_of_last:]
+        pieces.append(text[end_of_last:])
+    return pieces
 
 
 def to_bytes(piece: str) -> bytes:
     """The bytes of a piece."""
     return piece.encode("utf-8", "surrogateescape")
+
+
+def time_limit(document: bytes) -> float:
+    """How many seconds the cutting of `document` may take."""
+    return TIMEOUT_SECONDS + TIMEOUT_SECONDS_PER_MB * len(document) / 1e6
+
+
+def too_slow(regex: str, document: bytes, name: str) -> PieceTimeoutError:
+    """What to raise when it took longer."""
+    return PieceTimeoutError(
+        f"pattern={regex!r} took more than {time_limit(document):.3g} s on {name} ({len(document):,} bytes). "
+        f"Repetitions inside repetitions do that: make them possessive (++)."
+    )

@@ -22,10 +22,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gristmill import pretokenize
-from gristmill.progress import OnProgress
 from gristmill._core import WordTable
 from gristmill.corpus import Documents, Files
 from gristmill.errors import MemoryLimitError, WorkerError
+from gristmill.progress import OnProgress
 from gristmill.regex_worker import Counts, Signature, Task, signature_of
 from gristmill.words import build_table
 

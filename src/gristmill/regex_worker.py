@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from gristmill import pretokenize
@@ -44,16 +47,36 @@ class Task:
 def count_words(task: Task, regex: str) -> Counts:
     """The words of the documents of a task."""
     data = _read(task) if task.data is None else task.data
-    entries: dict[str, list[int]] = {}  # piece -> count, position, bytes
+    counts: Counter[str] = Counter()
+    firsts: dict[str, int] = {}
     for i, (start, end) in enumerate(task.documents):
-        position = task.position + start
-        for piece in pretokenize.cut_into_pieces(data[start:end], regex, name=task.name_of(i)):
-            entry = entries.get(piece)
-            if entry is None:
-                entries[piece] = entry = [0, position, len(pretokenize.to_bytes(piece))]
-            entry[0] += 1
-            position += entry[2]
-    return {pretokenize.to_bytes(piece): (count, position) for piece, (count, position, _) in entries.items()}
+        document = data[start:end]
+        pieces = _cut(document, regex, task.name_of(i))
+        counts.update(pieces)
+        lengths = map(len, pieces if document.isascii() else map(pretokenize.to_bytes, pieces))
+        for piece, position in zip(pieces, accumulate(lengths, initial=task.position + start), strict=False):
+            if piece not in firsts:
+                firsts[piece] = position
+    return {pretokenize.to_bytes(piece): (count, firsts[piece]) for piece, count in counts.items()}
+
+
+def _cut(document: bytes, regex: str, name: str) -> list[str]:
+    """The pieces of `document`, within its time: `regex` heeds signals, and an alarm costs nothing until it rings."""
+    seconds = pretokenize.time_limit(document)
+    try:
+        if not hasattr(signal, "setitimer"):
+            return pretokenize.cut_into_pieces(document, regex, timeout=seconds)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            return pretokenize.cut_into_pieces(document, regex)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except TimeoutError:
+        raise pretokenize.too_slow(regex, document, name) from None
+
+
+def _ring(*_: object) -> None:
+    raise TimeoutError
 
 
 def signature_of(status: os.stat_result) -> Signature:
@@ -75,6 +98,8 @@ def main() -> None:
     tasks = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints must not end up among the answers
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, _ring)
     regex, pretokenize.TIMEOUT_SECONDS, pretokenize.TIMEOUT_SECONDS_PER_MB = pickle.load(tasks)
     while True:
         try:

@@ -17,7 +17,7 @@ from gristmill.errors import SpecialTokenError, TextError, UnknownTokenError, Vo
 from gristmill.formats import TokenizerParts, read_tokenizer, write_tokenizer
 from gristmill.merges import MergeIds, build_tokens, check_merges, find_ids
 from gristmill.patterns import resolve_pattern
-from gristmill.pretokenize import cut_into_pieces, to_bytes
+from gristmill.pretokenize import cut_into_pieces, time_limit, to_bytes, too_slow
 from gristmill.profile import Profile
 
 __all__ = ["Tokenizer"]
@@ -305,7 +305,11 @@ class Tokenizer:
         ids_of: dict[str, list[int]] = {}
 
         def encode_document(document: bytes) -> None:
-            for piece in cut_into_pieces(document, self._pattern.regex):
+            try:
+                pieces = cut_into_pieces(document, self._pattern.regex, timeout=time_limit(document))
+            except TimeoutError:
+                raise too_slow(self._pattern.regex, document, "the text") from None
+            for piece in pieces:
                 if piece not in ids_of:
                     ids_of[piece] = self._encoder.encode_piece(to_bytes(piece)).tolist()
                 ids.extend(ids_of[piece])

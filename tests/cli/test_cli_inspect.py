@@ -8,8 +8,9 @@ import gristmill as package
 from gristmill.cli.table import show_token
 
 
-def test_sizes_pattern_specials_lengths_and_merges_are_shown(gristmill, tokenizer_path):
-    code, out, err = gristmill("inspect", tokenizer_path)
+def test_sizes_pattern_specials_lengths_and_merges_are_shown(gristmill, tokenizer_path, monkeypatch):
+    monkeypatch.chdir(tokenizer_path.parent)
+    code, out, err = gristmill("inspect", tokenizer_path.name)
     assert (code, err) == (0, "")
     for part in ("1,000", "743", "<|endoftext|> = 999", "gpt2", "greatest-bytes", "First merges", "Last merges"):
         assert part in out, part

@@ -27,7 +27,13 @@ def test_file_holds_what_the_function_returns(gristmill, stories_path, output):
     expected = package.train_tokenizer(stories_path, vocab_size=600, special_tokens=["<|endoftext|>"], progress=None)
     assert package.Tokenizer.load(output) == expected
     assert names_in(output.parent) == ["tok.json"]
-    for part in ("300,", "600  (256 bytes, 343 merges, 1 special)", "bytes per token", str(output), "MB/s"):
+    for part in (
+        f"{stories_path.stat().st_size:,} bytes",
+        "600  (256 bytes, 343 merges, 1 special)",
+        "bytes per token",
+        str(output),
+        "MB/s",
+    ):
         assert part in out, part
 
 
@@ -207,10 +213,11 @@ def test_result_does_not_depend_on_progress_or_threads(gristmill, stories_path, 
 
 @pytest.fixture(scope="session")
 def long_work(tmp_path_factory):
-    """A corpus that takes a while: two million different words."""
+    """A corpus that takes a while: two million different words, in documents of a thousand."""
     path = tmp_path_factory.mktemp("long") / "random.txt"
     data = random.Random(0).randbytes(2_000_000 * 9).hex().encode()
-    path.write_bytes(b" ".join(data[i : i + 18] for i in range(0, len(data), 18)))
+    words = [data[i : i + 18] for i in range(0, len(data), 18)]
+    path.write_bytes(b"<|endoftext|>".join(b" ".join(words[i : i + 1000]) for i in range(0, len(words), 1000)))
     return path
 
 
@@ -234,7 +241,7 @@ def test_ctrl_c_says_one_line_exits_130_and_leaves_nothing_behind(gristmill_proc
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGINT for another process")
 def test_ctrl_c_while_worker_processes_run_a_pattern_leaves_nothing_behind(gristmill_process, long_work, output):
-    options = ["--vocab-size", 300, "-o", output, "--progress", "jsonl", "--pattern", r"\w|\W"]
+    options = ["--vocab-size", 300, "-o", output, "--progress", "jsonl", "--pattern", r"\w+|\W+"]
     process = gristmill_process("train-tokenizer", long_work, *options)
     for line in process.stderr:
         if line.startswith(b"{"):

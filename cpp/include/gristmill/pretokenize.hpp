@@ -65,10 +65,10 @@ class BoundaryScanner {
 std::unique_ptr<BoundaryScanner> make_scanner(Pattern pattern, Kernel kernel);
 
 inline constexpr std::size_t kNoCut = static_cast<std::size_t>(-1);
-// The first position p > 0 in [from, size) where a text may be cut in two: text[0, p) and text[p, size) have, as complete
-// texts of their own, the same pieces as the whole, whatever stands before `from` or behind `size`. kNoCut if there is
-// none. Looks back at most 4 bytes before p, so a caller that starts in mid-text passes at least that much context
-// before `from`.
+// The first position p > 0 in [from, size) where a text may be cut in two: text[0, p) and text[p, size) have, as
+// complete texts of their own, the same pieces as the whole, whatever stands before `from` or behind `size`. kNoCut if
+// there is none. Looks back at most 4 bytes before p, so a caller that starts in mid-text passes at least that much
+// context before `from`.
 std::size_t find_cut(Pattern pattern, const std::uint8_t* text, std::size_t size, std::size_t from);
 
 }  // namespace gristmill

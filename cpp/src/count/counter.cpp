@@ -173,6 +173,7 @@ WordTable Counter::finish(CountStats& stats) {
         for (Impl::Worker& worker : impl.workers) {
             if (worker.table->size()) impl.spill.write_run(*worker.table);
         }
+        impl.workers.clear();
         stats.num_spilled_runs = impl.spill.num_runs();
         result = impl.spill.merge(impl.options.min_frequency, stats.num_words, impl.monitor);
     } else {

@@ -1,6 +1,9 @@
 #include "count/spill.hpp"
 
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -20,6 +23,13 @@ constexpr std::size_t kReadBuffer = 64 << 10;
 
 bool by_word(const CountedWord& a, const CountedWord& b) { return a.compare(b) < 0; }
 bool by_first(const CountedWord& a, const CountedWord& b) { return a.first < b.first; }
+
+// The allocator keeps freed memory for later; under a limit the next phase must not stand on top of it.
+void return_free_memory() {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
+}
 
 // Calls visit(word) for the words of all runs in order.
 template <class Less, class Visit>
@@ -66,9 +76,17 @@ class Summing {
     std::vector<std::uint8_t> bytes_;
 };
 
-// Words gathered up to a size, to be sorted and written as a run.
+// Words gathered up to a size, to be sorted and written as a run. The size is reserved at once: a vector that grows holds its
+// contents twice meanwhile.
 class RunBuilder {
   public:
+    explicit RunBuilder(std::uint64_t memory_bytes) {
+        words_.reserve(memory_bytes / 2 / sizeof(CountedWord) + 1);
+        bytes_.reserve(memory_bytes / 2);
+    }
+    bool has_room(const CountedWord& word) const {
+        return words_.size() < words_.capacity() && (!word.is_long() || bytes_.size() + word.size() <= bytes_.capacity());
+    }
     void add(const CountedWord& word) {
         words_.push_back(word);
         if (!word.is_long()) return;
@@ -76,7 +94,6 @@ class RunBuilder {
         bytes_.insert(bytes_.end(), word.long_bytes(), word.long_bytes() + word.size());
     }
     bool empty() const { return words_.empty(); }
-    std::uint64_t memory_bytes() const { return words_.size() * sizeof(CountedWord) + bytes_.size(); }
     void write_sorted_by_first(const std::string& path) {
         for (CountedWord& word : words_) {
             if (word.is_long()) word.set_long_bytes(bytes_.data() + word.low);
@@ -131,6 +148,7 @@ void Spill::write_run(PieceTable& table) {
 }
 
 WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
+    return_free_memory();
     std::vector<std::string> runs = std::exchange(runs_, {});
     struct Remover {
         std::vector<std::string>& paths;
@@ -154,20 +172,20 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
     // The words to keep go into runs sorted by first occurrence, each as large as the memory allows.
     std::uint64_t kept_words = 0, kept_bytes = 0;
     num_words = 0;
-    RunBuilder builder;
+    auto builder = std::make_unique<RunBuilder>(memory_limit_ / 2);
     const auto keep = [&](const CountedWord& word) {
         ++num_words;
         if (word.count < min_frequency) return;
         ++kept_words;
         kept_bytes += word.size();
-        builder.add(word);
-        if (2 * builder.memory_bytes() > memory_limit_ / 2) builder.write_sorted_by_first(new_path());
+        if (!builder->has_room(word) && !builder->empty()) builder->write_sorted_by_first(new_path());
+        builder->add(word);
     };
     Summing summing;
     merge_runs(runs, by_word, monitor, [&](const CountedWord& word) { summing.add(word, keep); });
     summing.flush(keep);
-    if (!builder.empty()) builder.write_sorted_by_first(new_path());
-    builder = {};
+    if (!builder->empty()) builder->write_sorted_by_first(new_path());
+    builder.reset();
     remove_runs(runs);
 
     const std::uint64_t result_bytes = kept_bytes + kept_words * 3 * sizeof(std::uint64_t);
@@ -177,6 +195,7 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
                                   " bytes, more than memory_limit=" + std::to_string(memory_limit_) +
                                   ". Pass a larger memory_limit, or a larger min_frequency to keep fewer words.");
     }
+    return_free_memory();
     WordTable result;
     result.bytes.reserve(kept_bytes);
     result.offsets.reserve(kept_words + 1);

@@ -48,10 +48,11 @@ class Replay {
     void apply(std::uint32_t pair) {
         const auto& [a, b, rank, next] = ranks_[pair];
         const Id c = static_cast<Id>(256 + rank);
-        step_.merge(store_.lists[pair], a, b, c, monitor_);
+        step_.forget();
+        const OccurrenceRange occurrences = step_.merge(store_.lists[pair], a, b, c, monitor_);
         for (const Id x : step_.left().touched()) settle(step_.left()[x], x, c);
         for (const Id y : step_.right().touched()) settle(step_.right()[y], c, y);
-        step_.post(c);
+        step_.post(occurrences, c);
         store_.drop(pair);
     }
 

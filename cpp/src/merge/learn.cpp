@@ -8,6 +8,11 @@ namespace gristmill {
 namespace merge {
 namespace {
 
+bool rounds_pay(const MergeOptions& options, std::uint64_t num_symbols) {
+    if (options.loop != MergeLoop::automatic) return options.loop == MergeLoop::rounds;
+    return options.num_threads >= 4 && num_symbols >= 10'000'000;
+}
+
 template <class Symbol>
 MergeRun learn_with(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
                     const Tuning& tuning, Id max_ids, Monitor& monitor) {
@@ -20,7 +25,10 @@ MergeRun learn_with(const WordTable& words, const std::vector<Merge>& given, con
     training.run.num_symbols = training.array.num_symbols;
     training.threshold = std::max<std::uint64_t>(tuning.initial_threshold ? tuning.initial_threshold : layout.count_at_rank, 1);
     apply_given(given, training.tokens, training.array, crew, monitor);
-    learn_sequentially(training);
+    if (rounds_pay(options, training.array.num_symbols))
+        learn_in_rounds(training);
+    else
+        learn_sequentially(training);
     training.end_loop();
     return std::move(training.run);
 }

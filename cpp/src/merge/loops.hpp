@@ -60,4 +60,8 @@ void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Sy
 template <class Symbol>
 void learn_sequentially(Training<Symbol>& training);
 
+// Exact batched rounds; everything on all threads.
+template <class Symbol>
+void learn_in_rounds(Training<Symbol>& training);
+
 }  // namespace gristmill::merge

@@ -13,6 +13,8 @@ std::uint64_t add_counts(std::uint64_t a, std::uint64_t b) {
     return a > kMaxCount || b > kMaxCount - a ? kMaxCount + 1 : a + b;
 }
 
+// Both kinds of tallies: at() makes a pair's tally where there is none; for_each() visits all, or one of several parts.
+
 // Before the first merge the ids are bytes, and a pair is its own index: 65,536 tallies, of which a text touches a few
 // thousand.
 class DenseTallies {
@@ -20,13 +22,15 @@ class DenseTallies {
     Tally& at(Id left, Id right) { return tallies_[left << 8 | right]; }
 
     template <class Visit>
-    void for_each(Visit visit) {
-        for (Id pair = 0; pair < tallies_.size(); ++pair)
+    void for_each(Visit visit, unsigned part = 0, unsigned num_parts = 1) {
+        const Id end = (part + 1) * kNumPairs / num_parts;
+        for (Id pair = part * kNumPairs / num_parts; pair < end; ++pair)
             if (tallies_[pair].num) visit(pair >> 8, pair & 255, tallies_[pair]);
     }
 
   private:
-    ZeroedArray<Tally> tallies_{65536};
+    static constexpr Id kNumPairs = 65536;
+    ZeroedArray<Tally> tallies_{kNumPairs};
 };
 
 class HashedTallies {
@@ -47,9 +51,10 @@ class HashedTallies {
     }
 
     template <class Visit>
-    void for_each(Visit visit) {
+    void for_each(Visit visit, unsigned part = 0, unsigned num_parts = 1) {
         for (Slot& slot : slots_)
-            if (slot.left != kEmpty) visit(slot.left, slot.right, slot.tally);
+            if (slot.left != kEmpty && pair_hash(slot.left, slot.right) % num_parts == part)
+                visit(slot.left, slot.right, slot.tally);
     }
 
   private:
@@ -82,19 +87,20 @@ struct Kept {
     std::uint64_t count;
 };
 
-// The admitted pairs, each found by exactly one member: the one its hash names.
+// The admitted pairs; each member adds up its part of them.
 template <class Tallies>
 std::vector<Kept> combine(std::vector<Tallies>& strips, const Tokens& tokens, const Admission& admission, Crew& crew) {
     std::vector<std::vector<Kept>> parts(crew.size());
     crew.run([&](unsigned member) {
         Tallies sums;
         for (Tallies& strip : strips)
-            strip.for_each([&](Id left, Id right, const Tally& tally) {
-                if (pair_hash(left, right) % crew.size() != member) return;
-                Tally& sum = sums.at(left, right);
-                sum.weight = add_counts(sum.weight, tally.weight);
-                sum.num = 1;
-            });
+            strip.for_each(
+                [&](Id left, Id right, const Tally& tally) {
+                    Tally& sum = sums.at(left, right);
+                    sum.weight = add_counts(sum.weight, tally.weight);
+                    sum.num = 1;
+                },
+                member, crew.size());
         sums.for_each([&](Id left, Id right, const Tally& sum) {
             if (sum.weight > kMaxCount)
                 throw std::overflow_error("the pair (" + std::to_string(left) + ", " + std::to_string(right) +
@@ -160,7 +166,8 @@ void scan_with(const SymbolArray<Symbol>& array, const Tokens& tokens, const Adm
 template <class Symbol>
 void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, PairTable& table,
                 std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
-    if (tokens.size() == 256)
+    // Clearing a megabyte for every member is worth it from about as many symbols as there are tallies.
+    if (tokens.size() == 256 && array.num_symbols >= 65536)
         scan_with<DenseTallies>(array, tokens, admission, table, stores, crew, monitor);
     else
         scan_with<HashedTallies>(array, tokens, admission, table, stores, crew, monitor);

@@ -1,6 +1,7 @@
 // Counting all pairs of the symbol array at once, and making the posting lists of those worth keeping.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -64,6 +65,17 @@ struct PostingStore {
         lists.clear();
     }
 };
+
+// Where a pair occurs first, of the postings in one list; UINT64_MAX: nowhere.
+template <class Symbol>
+std::uint64_t first_occurrence(const SymbolArray<Symbol>& array, const Tokens& tokens, const PairTable::Pair& pair,
+                               const PostingList& list) {
+    const std::uint32_t length = tokens.length(pair.left);
+    std::uint64_t first = UINT64_MAX;
+    for (const Position p : std::span(list.data, list.num))
+        if (array.cells[p] == pair.left && array.cells[p + length] == pair.right) first = std::min(first, array.origin(p));
+    return first;
+}
 
 // What makes a pair worth a place in the table.
 struct Admission {

@@ -33,14 +33,13 @@ class PairQueue {
         current_ = kNumBuckets;
     }
 
-    // Needs: no greater count than that of the last pair popped.
     void push(std::uint32_t pair) {
         const std::size_t bucket = bucket_of(table_[pair].count);
-        if (bucket != current_) return link(pair, bucket);
-        heap_.push_back(candidate(pair));
-        std::push_heap(heap_.begin(), heap_.end(), worse());
+        if (bucket < current_) return link(pair, bucket);
+        push(candidate(pair));
     }
 
+    // Puts a popped one back.
     void push(const Candidate& popped) {
         heap_.push_back(popped);
         std::push_heap(heap_.begin(), heap_.end(), worse());

@@ -39,11 +39,12 @@ class SequentialLoop {
         const Id a = table_[best.pair].left, b = table_[best.pair].right;
         const Id c = t_.tokens.add(a, b);
         table_[best.pair].count = 0;
-        step_.merge(store_.lists[best.pair], a, b, c, t_.monitor);
+        step_.forget();
+        const OccurrenceRange occurrences = step_.merge(store_.lists[best.pair], a, b, c, t_.monitor);
         store_.drop(best.pair);
         const std::uint32_t first_new = table_.size();
         settle_neighbours(a, b, c);
-        step_.post(c);
+        step_.post(occurrences, c);
         for (std::uint32_t pair = first_new; pair < table_.size(); ++pair) queue_.push(pair);
         t_.run.merges.emplace_back(a, b);
         t_.run.counts.push_back(best.count);
@@ -108,14 +109,7 @@ class SequentialLoop {
     }
 
     std::uint64_t first_occurrence(std::uint32_t pair) const {
-        const auto& p = table_[pair];
-        const std::uint32_t length = t_.tokens.length(p.left);
-        std::uint64_t first = UINT64_MAX;
-        const PostingList& list = store_.lists[pair];
-        for (const Position position : std::span(list.data, list.num))
-            if (t_.array.cells[position] == p.left && t_.array.cells[position + length] == p.right)
-                first = std::min(first, t_.array.origin(position));
-        return first;
+        return merge::first_occurrence(t_.array, t_.tokens, table_[pair], store_.lists[pair]);
     }
 
     Training<Symbol>& t_;

@@ -36,7 +36,12 @@ class Neighbours {
     Tally& operator[](Id id) { return tallies_[id]; }
     std::span<const Id> touched() const { return {touched_.data(), num_touched_}; }
 
-    // For occurrences still to be added: a neighbour is touched at most once each.
+    // A neighbour tallied before and cleared since.
+    Tally& touch(Id id) {
+        touched_[num_touched_++] = id;
+        return tallies_[id];
+    }
+    // Makes room for `num` calls of add() or touch().
     void reserve(std::size_t num) {
         if (touched_.size() < num + 1) touched_.resize(num + 1);
     }
@@ -51,6 +56,12 @@ class Neighbours {
     std::size_t num_touched_ = 0;
 };
 
+// The occurrences of one merge, in the order of its postings.
+struct OccurrenceRange {
+    std::size_t begin = 0, end = 0;
+};
+
+// Occurrences are kept until forget(), so that several merges can be made before the first is posted or undone.
 template <class Symbol>
 class MergeStep {
   public:
@@ -60,23 +71,26 @@ class MergeStep {
     Neighbours& left() { return left_; }
     Neighbours& right() { return right_; }
     Position* nowhere() { return &nowhere_; }
+    void forget() { num_ = 0; }
 
     // Merges (a, b) into c wherever a posting still holds, and tallies the neighbours. A neighbour that is itself a new c
     // is tallied once, as the right neighbour of the occurrence before it. Word ends are tallied as the sentinel.
-    void merge(const PostingList& postings, Id a, Id b, Id c, Monitor& monitor) {
-        occurrences_.resize(std::max(occurrences_.size(), std::size_t{postings.num} + 1));
-        num_ = 0;
-        for (std::uint32_t begin = 0; begin < postings.num; begin += kCheckEvery) {
+    OccurrenceRange merge(const PostingList& postings, Id a, Id b, Id c, Monitor& monitor) {
+        const std::size_t begin = num_;
+        if (occurrences_.size() < begin + postings.num + 1) occurrences_.resize(2 * begin + postings.num + 1);
+        for (std::uint32_t i = 0; i < postings.num; i += kCheckEvery) {
             monitor.check();
-            visit(postings, begin, std::min(postings.num, begin + kCheckEvery), a, b, c);
+            visit(postings, i, std::min(postings.num, i + kCheckEvery), a, b, c);
         }
-        tally(static_cast<Symbol>(c));
+        tally({begin, num_}, static_cast<Symbol>(c));
+        return {begin, num_};
     }
 
-    // Writes the postings of the new pairs. Needs: keep() or drop() on every touched tally.
-    void post(Id c) {
+    // Writes the postings of the pairs that the merge into c made, and clears the tallies. Needs: keep() or drop() on the
+    // tally of every neighbour.
+    void post(OccurrenceRange range, Id c) {
         left_[c].drop(&nowhere_);
-        for (const Occurrence<Symbol>& o : std::span(occurrences_.data(), num_)) {
+        for (const Occurrence<Symbol>& o : occurrences(range)) {
             Tally& left = left_[o.left];
             left.place(o.position - left.length);
             right_[o.right].place(o.position);
@@ -84,6 +98,16 @@ class MergeStep {
         left_.clear();
         left_[c].weight = 0;
         right_.clear();
+    }
+
+    // Takes the merge of (a, b) back. The last merge first: an occurrence may lie inside that of a later merge.
+    void undo(OccurrenceRange range, Id a, Id b) {
+        const std::uint32_t length_a = tokens_.length(a), length = length_a + tokens_.length(b);
+        for (const Occurrence<Symbol>& o : occurrences(range)) {
+            Symbol* cells = &array_.cells[o.position];
+            cells[0] = cells[length_a - 1] = static_cast<Symbol>(a);
+            cells[length_a] = cells[length - 1] = static_cast<Symbol>(b);
+        }
     }
 
   private:
@@ -109,17 +133,21 @@ class MergeStep {
     }
 
     // Subtle: in "abab" the second occurrence's left neighbour is the first one's c, which saw an `a` on its right.
-    void tally(Symbol c) {
-        left_.reserve(num_);
-        right_.reserve(num_);
-        occurrences_[num_].left = array_.sentinel;
-        for (std::size_t i = 0; i < num_; ++i) {
+    void tally(OccurrenceRange range, Symbol c) {
+        left_.reserve(range.end - range.begin);
+        right_.reserve(range.end - range.begin);
+        occurrences_[range.end].left = array_.sentinel;
+        for (std::size_t i = range.begin; i < range.end; ++i) {
             Occurrence<Symbol>& o = occurrences_[i];
             const std::uint64_t weight = array_.weight(o.position);
             if (occurrences_[i + 1].left == c) o.right = c;
             if (o.left != c) left_.add(o.left, weight);
             right_.add(o.right, weight);
         }
+    }
+
+    std::span<const Occurrence<Symbol>> occurrences(OccurrenceRange range) const {
+        return {occurrences_.data() + range.begin, range.end - range.begin};
     }
 
     SymbolArray<Symbol>& array_;

@@ -45,6 +45,14 @@ class Tokens {
         return size() - 1;
     }
 
+    // Takes the youngest tokens back.
+    void truncate(Id size) {
+        arena_.resize(offsets_[size - 1] + lengths_[size - 1]);
+        offsets_.resize(size);
+        lengths_.resize(size);
+        prefixes_.resize(size);
+    }
+
   private:
     void push(std::string_view text) {
         offsets_.push_back(arena_.size());

@@ -5,7 +5,7 @@
 //   continuation(bytes)    mask of those in 0x80..0xBF
 //   below(bytes, n), equal(bytes, n)            masks, unsigned
 //   ascii(bytes)           class masks; bytes >= 0x80 give undefined bits
-//   wide(text, bytes, high, leads)              class masks of ASCII bytes and of the valid sequences with these leads
+//   wide<kCases>(text, bytes, high, leads)      class masks of ASCII bytes and of the valid sequences with these leads
 //   write(mask, offset, out)                    writes offset + i for each bit i and up to 64 values of no meaning
 #pragma once
 
@@ -16,6 +16,7 @@ namespace {
 
 struct ClassMasks {
     Mask letter, number, space, blank, newline, apostrophe;
+    Mask upper, lower, mark, slash;
 };
 
 // Valid multi-byte sequences. They may reach into the next block.
@@ -62,51 +63,89 @@ inline std::uint32_t decode(const std::uint8_t* p) {
 }
 
 // Character by character. Most are letters or "other".
-inline void add_one_by_one(const std::uint8_t* text, Mask leads, ClassMasks& masks) {
+template <bool kCases>
+[[gnu::always_inline]] inline void add_one_by_one(const std::uint8_t* text, Mask leads, ClassMasks& masks) {
+    const auto bit = [](std::uint8_t classes, CharClass flag) { return static_cast<Mask>(classes / flag & 1); };
     for (; leads != 0; leads &= leads - 1) {
         const unsigned i = __builtin_ctzll(leads);
         const std::uint8_t classes = classes_of(decode(text + i));
-        masks.letter |= static_cast<Mask>(classes & kLetter) << i;
+        masks.letter |= bit(classes, kLetter) << i;
+        if (kCases) {
+            masks.upper |= bit(classes, kUpper) << i;
+            masks.lower |= bit(classes, kLower) << i;
+            masks.mark |= bit(classes, kMark) << i;
+        }
         if (classes & (kNumber | kSpace)) [[unlikely]] {
-            (classes & kNumber ? masks.number : masks.space) |= Mask{1} << i;
+            masks.number |= bit(classes, kNumber) << i;
+            masks.space |= bit(classes, kSpace) << i;
         }
     }
 }
 
+template <class BlockType>
+constexpr bool kHasCases = false;
+template <>
+constexpr bool kHasCases<CasedBlock> = true;
+
+template <class BlockType>
+inline BlockType ascii_block(const ClassMasks& masks) {
+    BlockType block;
+    block.starts = ~Mask{0};
+    block.apostrophes = masks.apostrophe;
+    block.letter = masks.letter;
+    block.number = masks.number;
+    block.space = masks.space;
+    block.blank = masks.blank;
+    block.newline = masks.newline;
+    block.num_chars = 64;
+    if constexpr (kHasCases<BlockType>) {
+        block.upper = masks.upper;
+        block.lower = masks.lower;
+        block.mark = 0;
+        block.slash = masks.slash;
+    }
+    return block;
+}
+
+// From a bit a byte to a bit a character.
+template <class BlockType>
+inline BlockType wide_block(const ClassMasks& masks, Mask starts) {
+    BlockType block;
+    block.starts = starts;
+    block.apostrophes = masks.apostrophe;
+    block.letter = _pext_u64(masks.letter, starts);
+    block.number = _pext_u64(masks.number, starts);
+    block.space = _pext_u64(masks.space, starts);
+    block.blank = _pext_u64(masks.blank, starts);
+    block.newline = _pext_u64(masks.newline, starts);
+    block.num_chars = static_cast<unsigned>(__builtin_popcountll(starts));
+    if constexpr (kHasCases<BlockType>) {
+        block.upper = _pext_u64(masks.upper, starts);
+        block.lower = _pext_u64(masks.lower, starts);
+        block.mark = _pext_u64(masks.mark, starts);
+        block.slash = _pext_u64(masks.slash, starts);
+    }
+    return block;
+}
+
 // `covered`: bytes at the begin of this block that belong to a character of the block before; then those of the next.
-template <class Simd>
-[[gnu::noinline]] Block classify_wide(const std::uint8_t* text, std::uint64_t& covered) {
+template <class Simd, class BlockType>
+[[gnu::noinline]] BlockType classify_wide(const std::uint8_t* text, std::uint64_t& covered) {
     const auto bytes = Simd::load(text);
     const Mask high = Simd::high(bytes);
     const Sequences sequences = find_sequences<Simd>(text, bytes, high, covered);
     covered = sequences.covered_in_next;
-
-    const ClassMasks masks = Simd::wide(text, bytes, high, sequences.leads);
-    const Mask starts = ~sequences.covered;
-    return {.starts = starts,
-            .apostrophes = masks.apostrophe,
-            .letter = _pext_u64(masks.letter, starts),
-            .number = _pext_u64(masks.number, starts),
-            .space = _pext_u64(masks.space, starts),
-            .blank = _pext_u64(masks.blank, starts),
-            .newline = _pext_u64(masks.newline, starts),
-            .num_chars = static_cast<unsigned>(__builtin_popcountll(starts))};
+    const ClassMasks masks = Simd::template wide<kHasCases<BlockType>>(text, bytes, high, sequences.leads);
+    return wide_block<BlockType>(masks, ~sequences.covered);
 }
 
-template <class Simd>
-inline Block classify(const std::uint8_t* text, std::uint64_t& covered) {
+template <class Simd, class BlockType>
+inline BlockType classify(const std::uint8_t* text, std::uint64_t& covered) {
     const auto bytes = Simd::load(text);
-    if (Simd::any_high(bytes) || covered != 0) [[unlikely]]
-        return classify_wide<Simd>(text, covered);
-    const ClassMasks ascii = Simd::ascii(bytes);
-    return {.starts = ~Mask{0},
-            .apostrophes = ascii.apostrophe,
-            .letter = ascii.letter,
-            .number = ascii.number,
-            .space = ascii.space,
-            .blank = ascii.blank,
-            .newline = ascii.newline,
-            .num_chars = 64};
+    if (Simd::any_high(bytes) || covered != 0) [[unlikely]] {
+        return classify_wide<Simd, BlockType>(text, covered);
+    }
+    return ascii_block<BlockType>(Simd::ascii(bytes));
 }
 
 }  // namespace

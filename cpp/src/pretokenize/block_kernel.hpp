@@ -6,19 +6,6 @@
 namespace gristmill {
 namespace {
 
-// The size in bytes of the contraction at p, or 0; three bytes behind p are readable.
-template <bool kIgnoreCase>
-inline unsigned contraction_at(const std::uint8_t* p) {
-    constexpr std::uint32_t kSingle = 1u << ('s' - 'a') | 1u << ('d' - 'a') | 1u << ('m' - 'a') | 1u << ('t' - 'a');
-    const unsigned exact = p[1] | p[2] << 8;
-    const unsigned pair = kIgnoreCase ? exact | 0x2020 : exact;  // only capitals become small letters by this
-    const unsigned letter = (pair & 0xFF) - 'a';
-    const unsigned single = letter < 26 ? kSingle >> letter & 1 : 0;
-    const bool twin = pair == ('l' | 'l' << 8) || pair == ('v' | 'e' << 8) || pair == ('r' | 'e' << 8) ||
-                      (kIgnoreCase && exact == 0xBFC5);  // U+017F, long s
-    return single ? 2 : twin ? 3 : 0;
-}
-
 // Joins each apostrophe that begins a piece with the contraction behind it. A contraction always ends a piece.
 template <class Rules>
 inline Mask join_contractions(const std::uint8_t* text, Mask apostrophes, Mask begins, Carry& carry) {
@@ -36,10 +23,6 @@ inline Mask join_contractions(const std::uint8_t* text, Mask apostrophes, Mask b
     return begins;
 }
 
-inline const std::uint8_t* block_bytes(const BlockScan& scan, std::size_t position) {
-    return position < scan.tail_begin ? scan.text + position : scan.tail + (position - scan.tail_begin);
-}
-
 template <class Simd, class Rules>
 void start_scan(BlockScan& scan, const std::uint8_t* text, std::size_t size) {
     scan.text = text;
@@ -52,15 +35,16 @@ void start_scan(BlockScan& scan, const std::uint8_t* text, std::size_t size) {
     scan.covered = 0;
     scan.carry = {};
     scan.carry.keep_bits = ~Mask{0};
-    scan.block = classify<Simd>(block_bytes(scan, 0), scan.covered);
+    static_cast<typename Rules::BlockType&>(scan.block) =
+        classify<Simd, typename Rules::BlockType>(block_bytes(scan, 0), scan.covered);
 }
 
 // The bytes of the block that begin a piece.
-template <class Rules>
-inline Mask piece_begins(const BlockScan& scan, const Block& block, const Block& next, Carry& carry) {
+template <class Rules, class BlockType = typename Rules::BlockType>
+inline Mask piece_begins(const BlockScan& scan, const BlockType& block, const BlockType& next, Carry& carry) {
     Mask begins;
     if (block.starts == ~Mask{0}) {
-        Block ascii = block;
+        BlockType ascii = block;
         ascii.num_chars = 64;  // a constant simplifies half of the shifts
         begins = Rules::begins(scan, ascii, next, carry);
     } else {
@@ -73,11 +57,13 @@ template <class Simd, class Rules>
 std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends) {
     const std::size_t base = scan.position;
     std::uint16_t* out = ends;
-    Block block = scan.block;
+    using BlockType = typename Rules::BlockType;
+    BlockType block = scan.block;
     Carry carry = scan.carry;
     std::uint64_t covered = scan.covered;
     while (scan.position < scan.size && scan.position - base < kBatchBytes) {
-        const Block next = classify<Simd>(block_bytes(scan, scan.position + kBlockBytes), covered);
+        const BlockType next =
+            classify<Simd, typename Rules::BlockType>(block_bytes(scan, scan.position + kBlockBytes), covered);
         Mask begins = piece_begins<Rules>(scan, block, next, carry);
         if (scan.position == 0) begins &= ~Mask{1};  // the first piece ends no other
         const std::size_t left = scan.size - scan.position;
@@ -86,7 +72,7 @@ std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends) {
         scan.position += kBlockBytes;
         block = next;
     }
-    scan.block = block;
+    static_cast<BlockType&>(scan.block) = block;
     scan.carry = carry;
     scan.covered = covered;
     if (scan.position >= scan.size) *out++ = static_cast<std::uint16_t>(scan.size - base);

@@ -1,6 +1,7 @@
 // Which characters of a block begin a piece, for 64 characters at once. One struct a pattern:
 //   kFiller        what stands behind the end of the text, chosen so that the end needs no rule of its own;
-//   kContractions  which of them are pieces: 's, 'll and the like;
+//   BlockType      the class masks it needs: Block or CasedBlock;
+//   kContractions  which of 's, 'll and the like are pieces of their own;
 //   begins()       the mask of characters that begin a piece, contractions aside, and the carry to the next block.
 // specification.hpp says what they must compute. Bits behind the last character are undefined in every mask here.
 #pragma once
@@ -18,9 +19,27 @@ enum class Contractions { none, exact_case, any_case };
 // Bit i: the mask holds for the character before i. (A sum, not an or: one instruction.)
 inline Mask after(Mask mask, Mask carry) { return mask + mask + carry; }
 inline Mask last_bit(Mask mask, const Block& block) { return mask >> (block.num_chars - 1) & 1; }
-// Bit i: the mask holds for the character behind i, be it in the next block.
+// Bit i: the mask holds for the character behind i, be it in the next block. No bit of it may stand behind the last
+// character.
 inline Mask before(Mask mask, Mask next_mask, const Block& block) {
     return mask >> 1 | (next_mask & 1) << (block.num_chars - 1);
+}
+
+inline const std::uint8_t* block_bytes(const BlockScan& scan, std::size_t position) {
+    return position < scan.tail_begin ? scan.text + position : scan.tail + (position - scan.tail_begin);
+}
+
+// The size in bytes of the contraction at p, or 0; three bytes behind p are readable.
+template <bool kIgnoreCase>
+inline unsigned contraction_at(const std::uint8_t* p) {
+    constexpr std::uint32_t kSingle = 1u << ('s' - 'a') | 1u << ('d' - 'a') | 1u << ('m' - 'a') | 1u << ('t' - 'a');
+    const unsigned exact = p[1] | p[2] << 8;
+    const unsigned pair = kIgnoreCase ? exact | 0x2020 : exact;  // only capitals become small letters by this
+    const unsigned letter = (pair & 0xFF) - 'a';
+    const unsigned single = letter < 26 ? kSingle >> letter & 1 : 0;
+    const bool twin = pair == ('l' | 'l' << 8) || pair == ('v' | 'e' << 8) || pair == ('r' | 'e' << 8) ||
+                      (kIgnoreCase && exact == 0xBFC5);  // U+017F, long s
+    return single ? 2 : twin ? 3 : 0;
 }
 
 // \s+(?!\S)|\s: a run of white space begins a piece, and so does its last character; filler white space behind the end
@@ -33,6 +52,7 @@ inline Mask space_begins(const Block& block, const Block& next, Carry& carry) {
 
 struct Gpt2Rules {
     static constexpr std::uint8_t kFiller = ' ';
+    using BlockType = Block;
     static constexpr Contractions kContractions = Contractions::exact_case;
 
     [[gnu::always_inline]] static Mask begins(const BlockScan&, const Block& block, const Block& next, Carry& carry) {
@@ -50,6 +70,7 @@ struct Gpt2Rules {
 
 struct WhitespaceRules {
     static constexpr std::uint8_t kFiller = ' ';
+    using BlockType = Block;
     static constexpr Contractions kContractions = Contractions::none;
 
     [[gnu::always_inline]] static Mask begins(const BlockScan&, const Block& block, const Block& next, Carry& carry) {
@@ -80,8 +101,12 @@ struct WhitespaceRules {
     return begins;
 }
 
-// Whether the plain white space at `p` is followed by a newline, or by the end of text where that counts as one.
-inline bool meets_newline(const BlockScan& scan, std::size_t p, bool at_end) {
+// Whether a newline follows the plain white space that goes on from the block into `next`, or the end of text where
+// that counts as one. It is asked once for each stretch, where that begins, so the look-ahead stays linear.
+inline bool stretch_meets_newline(const BlockScan& scan, const Block& next, Mask next_plain, bool at_end) {
+    const unsigned length = ~next_plain != 0 ? __builtin_ctzll(~next_plain) : 64;
+    if (length < next.num_chars) return next.newline >> length & 1;
+    std::size_t p = scan.position + kBlockBytes + 63 - __builtin_clzll(next.starts);
     while (p < scan.size) {
         const Character c = character_at(scan.text + p, scan.size - p);
         if (!(c.classes & kSpace)) return false;
@@ -91,11 +116,47 @@ inline bool meets_newline(const BlockScan& scan, std::size_t p, bool at_end) {
     return at_end;
 }
 
+// Drops from `begins` (plain white space behind a newline) those after which the same run has one more newline.
+[[gnu::always_inline]] inline Mask behind_last_newline(const BlockScan& scan, const Block& block, const Block& next,
+                                                  Mask plain, Mask begins, bool at_end) {
+    // Last characters of stretches of plain white space that a newline follows.
+    Mask ends = plain & before(block.newline, next.newline, block);
+    const Mask next_plain = next.space & ~next.newline;
+    if (last_bit(plain, block) && (next_plain & 1)) {
+        ends |= Mask{stretch_meets_newline(scan, next, next_plain, at_end)} << (block.num_chars - 1);
+    }
+    for (; ends != 0; ends &= ends - 1) {
+        const Mask gap = ~plain & ((ends & -ends) - 1);  // what is not plain white space before the stretch's end
+        const unsigned begin = gap != 0 ? 64 - __builtin_clzll(gap) : 0;
+        begins &= ~(Mask{1} << begin);
+    }
+    return begins;
+}
+
+// \s++$|\s*[\r\n]+|\s+(?!\S)|\s+ (the first only with kSpaceToEnd) for white space that no punctuation has `taken`: cut
+// behind the last newline of a run, and before its last character if that is no newline.
+template <bool kSpaceToEnd>
+[[gnu::always_inline]] inline Mask free_space_begins(const BlockScan& scan, const Block& block, const Block& next,
+                                                     Mask taken, Mask plain, Carry& carry) {
+    const Mask free = block.space & ~taken;
+    const Mask run_begins = free & ~after(free, carry.free_space);
+    const Mask last = plain & ~before(block.space, next.space, block);
+    const Mask free_newline = block.newline & ~taken;
+    Mask behind_newline = plain & after(free_newline, carry.free_newline);
+    if (behind_newline != 0) {
+        behind_newline = behind_last_newline(scan, block, next, plain, behind_newline, kSpaceToEnd);
+    }
+    carry.free_space = last_bit(free, block);
+    carry.free_newline = last_bit(free_newline, block);
+    return run_begins | last | behind_newline;
+}
+
 // cl100k, llama3 and qwen2: see cl100k_end in specification.hpp.
 template <int kMaxDigits, bool kSpaceToEnd>
 struct Cl100kRules {
     // With `\s++$` the end of text acts on the white space before it as a newline does: it takes all of it.
     static constexpr std::uint8_t kFiller = kSpaceToEnd ? '\n' : ' ';
+    using BlockType = Block;
     static constexpr Contractions kContractions = Contractions::any_case;
 
     [[gnu::always_inline]] static Mask begins(const BlockScan& scan, const Block& block, const Block& next,
@@ -113,52 +174,11 @@ struct Cl100kRules {
         carry.blank = last_bit(block.blank, block);
         carry.plain_space = last_bit(plain, block);
         carry.other_begins = last_bit(other_begins, block);
-        return letter_begins | number_begins | other_begins | spaces_begin(scan, block, next, other, plain, carry);
-    }
-
-  private:
-    // `[\r\n]*+` of a piece of others takes newlines along; what is left of a run of white space is cut behind its last
-    // newline and before its last character, if that is no newline.
-    [[gnu::always_inline]] static Mask spaces_begin(const BlockScan& scan, const Block& block, const Block& next,
-                                                    Mask other, Mask plain, Carry& carry) {
-        // The sum carries through each run of newlines that stands behind an "other" and clears it.
+        // `[\r\n]*+` of a piece of others: the sum carries through each run of newlines behind one and clears it.
         const Mask taken = block.newline & ~(block.newline + (block.newline & after(other, carry.takes_newlines)));
-        const Mask free = block.space & ~taken;
-        const Mask run_begins = free & ~after(free, carry.free_space);
-        const Mask last = plain & ~before(block.space, next.space, block);
-        const Mask free_newline = block.newline & ~taken;
-        Mask behind_newline = plain & after(free_newline, carry.free_newline);
-        if (behind_newline != 0) behind_newline = behind_last_newline(scan, block, next, plain, behind_newline);
         carry.takes_newlines = last_bit(other | taken, block);
-        carry.free_space = last_bit(free, block);
-        carry.free_newline = last_bit(free_newline, block);
-        return run_begins | last | behind_newline;
-    }
-
-    // Drops from `begins` (plain white space behind a newline) those after which the same run has one more newline.
-    [[gnu::noinline]] static Mask behind_last_newline(const BlockScan& scan, const Block& block, const Block& next,
-                                                      Mask plain, Mask begins) {
-        // Last characters of stretches of plain white space that a newline follows.
-        Mask ends = plain & before(block.newline, next.newline, block);
-        const Mask next_plain = next.space & ~next.newline;
-        if (last_bit(plain, block) && (next_plain & 1)) {
-            ends |= Mask{stretch_meets_newline(scan, next, next_plain)} << (block.num_chars - 1);
-        }
-        for (; ends != 0; ends &= ends - 1) {
-            const Mask gap = ~plain & ((ends & -ends) - 1);  // what is not plain white space before the stretch's end
-            const unsigned begin = gap != 0 ? 64 - __builtin_clzll(gap) : 0;
-            begins &= ~(Mask{1} << begin);
-        }
-        return begins;
-    }
-
-    // Whether a newline follows the plain white space that goes on from the block into `next`. It asks once for each
-    // stretch, where that begins, so the look-ahead stays linear.
-    static bool stretch_meets_newline(const BlockScan& scan, const Block& next, Mask next_plain) {
-        const unsigned length = ~next_plain != 0 ? __builtin_ctzll(~next_plain) : 64;
-        if (length < next.num_chars) return next.newline >> length & 1;
-        const std::size_t last = scan.position + kBlockBytes + 63 - __builtin_clzll(next.starts);
-        return meets_newline(scan, last, kSpaceToEnd);
+        return letter_begins | number_begins | other_begins |
+               free_space_begins<kSpaceToEnd>(scan, block, next, taken, plain, carry);
     }
 };
 

@@ -28,7 +28,7 @@ struct PatternEntry {
 constexpr PatternEntry kPatterns[] = {
     {"gpt2", Pattern::gpt2, GRISTMILL_X86_KERNELS(Gpt2)},
     {"cl100k", Pattern::cl100k, GRISTMILL_X86_KERNELS(Cl100k)},
-    {"o200k", Pattern::o200k, nullptr, nullptr},
+    {"o200k", Pattern::o200k, GRISTMILL_X86_KERNELS(O200k)},
     {"llama3", Pattern::llama3, GRISTMILL_X86_KERNELS(Llama3)},
     {"qwen2", Pattern::qwen2, GRISTMILL_X86_KERNELS(Qwen2)},
     {"whitespace", Pattern::whitespace, GRISTMILL_X86_KERNELS(Whitespace)},

@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include "pretokenize/block_kernel.hpp"
+#include "pretokenize/block_rules_o200k.hpp"
 
 namespace gristmill {
 namespace {
@@ -52,14 +53,19 @@ struct Avx2 {
                 .space = blank | mask(bytes, [](__m256i v) { return between(v, '\t', '\r'); }),
                 .blank = blank,
                 .newline = equal(bytes, '\n') | equal(bytes, '\r'),
-                .apostrophe = equal(bytes, '\'')};
+                .apostrophe = equal(bytes, '\''),
+                .upper = mask(bytes, [](__m256i v) { return between(v, 'A', 'Z'); }),
+                .lower = mask(bytes, [](__m256i v) { return between(v, 'a', 'z'); }),
+                .mark = 0,
+                .slash = equal(bytes, '/')};
     }
 
+    template <bool kCases>
     static ClassMasks wide(const std::uint8_t* text, Bytes bytes, Mask /*high*/, Mask leads) {
         ClassMasks found = ascii(bytes);  // comparisons, so bytes >= 0x80 give 0 bits
-        const Mask letter_leads = leads & letters(bytes);
+        const Mask letter_leads = leads & letters(bytes, kCases ? kCaselessLeads : kLetterLeads);
         found.letter |= letter_leads;
-        add_one_by_one(text, leads & ~letter_leads, found);
+        add_one_by_one<kCases>(text, leads & ~letter_leads, found);
         return found;
     }
 
@@ -82,10 +88,9 @@ struct Avx2 {
         return _mm256_cmpgt_epi8(splat(most - least + 1 - 128), _mm256_sub_epi8(v, splat(least + 128)));
     }
 
-    // Bytes every valid sequence of which is a letter; bytes < 0xC0 give undefined bits.
-    static Mask letters(Bytes bytes) {
-        const __m256i rows =
-            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kLetterLeads)));
+    // Bytes in a table like kLetterLeads; bytes < 0xC0 give undefined bits.
+    static Mask letters(Bytes bytes, const std::uint8_t* leads) {
+        const __m256i rows = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(leads)));
         const __m256i row_bit =
             _mm256_broadcastsi128_si256(_mm_set_epi8(8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
         return ~mask(bytes, [=](__m256i v) {
@@ -109,6 +114,7 @@ struct Avx2 {
 
 constinit const BlockKernel kGpt2Avx2 = block_kernel<Avx2, Gpt2Rules>();
 constinit const BlockKernel kCl100kAvx2 = block_kernel<Avx2, Cl100kRules<3, true>>();
+constinit const BlockKernel kO200kAvx2 = block_kernel<Avx2, O200kRules>();
 constinit const BlockKernel kLlama3Avx2 = block_kernel<Avx2, Cl100kRules<3, false>>();
 constinit const BlockKernel kQwen2Avx2 = block_kernel<Avx2, Cl100kRules<1, false>>();
 constinit const BlockKernel kWhitespaceAvx2 = block_kernel<Avx2, WhitespaceRules>();

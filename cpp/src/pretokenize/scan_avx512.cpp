@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "pretokenize/block_kernel.hpp"
+#include "pretokenize/block_rules_o200k.hpp"
 
 namespace gristmill {
 namespace {
@@ -25,9 +26,10 @@ struct Avx512 {
 
     // Page by page of 256 code points: the characters of a block come from one or two, and a permutation by the low
     // byte of the code point classifies all of a page at once.
+    template <bool kCases>
     static ClassMasks wide(const std::uint8_t* text, Bytes bytes, Mask high, Mask leads) {
         Bytes classes = _mm512_maskz_mov_epi8(~high, ascii_classes(bytes));
-        const Mask letter_leads = leads & letters(bytes);
+        const Mask letter_leads = leads & letters(bytes, kCases ? kCaselessLeads : kLetterLeads);
         const Mask three = leads & ~below(bytes, 0xE0), four = leads & ~below(bytes, 0xF0);
         Mask rest = leads & ~(letter_leads | four);
         if (rest != 0) {
@@ -48,7 +50,7 @@ struct Avx512 {
         }
         ClassMasks found = masks(bytes, classes);
         found.letter |= letter_leads;
-        if (four != 0) add_one_by_one(text, four, found);
+        if (four != 0) add_one_by_one<kCases>(text, four, found);
         return found;
     }
 
@@ -77,7 +79,11 @@ struct Avx512 {
                 .space = with_class<kSpace>(classes),
                 .blank = with_class<kBlank>(classes),
                 .newline = with_class<kNewline>(classes),
-                .apostrophe = equal(bytes, '\'')};
+                .apostrophe = equal(bytes, '\''),
+                .upper = with_class<kUpper>(classes),
+                .lower = with_class<kLower>(classes),
+                .mark = with_class<kMark>(classes),
+                .slash = equal(bytes, '/')};
     }
     // The classes of the code points page * 256 + low.
     static Bytes page_classes(std::uint32_t page, Bytes low) {
@@ -86,9 +92,9 @@ struct Avx512 {
         const Bytes upper = _mm512_permutex2var_epi8(load(kClasses[rows[2]]), low, load(kClasses[rows[3]]));
         return _mm512_mask_blend_epi8(high(low), lower, upper);
     }
-    // Bytes every valid sequence of which is a letter; bytes < 0xC0 give undefined bits.
-    static Mask letters(Bytes bytes) {
-        const Bytes rows = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kLetterLeads)));
+    // Bytes in a table like kLetterLeads; bytes < 0xC0 give undefined bits.
+    static Mask letters(Bytes bytes, const std::uint8_t* leads) {
+        const Bytes rows = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(leads)));
         const Bytes row_bit = _mm512_broadcast_i32x4(_mm_set_epi8(8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
         const Bytes low = _mm512_and_si512(bytes, splat(0x0F));
         const Bytes high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), splat(0x0F));
@@ -113,6 +119,7 @@ struct Avx512 {
 
 constinit const BlockKernel kGpt2Avx512 = block_kernel<Avx512, Gpt2Rules>();
 constinit const BlockKernel kCl100kAvx512 = block_kernel<Avx512, Cl100kRules<3, true>>();
+constinit const BlockKernel kO200kAvx512 = block_kernel<Avx512, O200kRules>();
 constinit const BlockKernel kLlama3Avx512 = block_kernel<Avx512, Cl100kRules<3, false>>();
 constinit const BlockKernel kQwen2Avx512 = block_kernel<Avx512, Cl100kRules<1, false>>();
 constinit const BlockKernel kWhitespaceAvx512 = block_kernel<Avx512, WhitespaceRules>();

@@ -27,6 +27,8 @@ extern const std::uint8_t kClasses[][64];
 extern const std::uint8_t kAsciiClasses[128];
 // Bit r of entry i: every valid sequence that begins with byte 0xC0 + 16 r + i is a letter.
 extern const std::uint8_t kLetterLeads[16];
+// The same for letters without case (neither kUpper nor kLower).
+extern const std::uint8_t kCaselessLeads[16];
 
 namespace {
 

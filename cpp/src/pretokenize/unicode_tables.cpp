@@ -943,5 +943,6 @@ alignas(64) const std::uint8_t kAsciiClasses[128] = {
 };
 
 const std::uint8_t kLetterLeads[16] = {2, 2, 0, 2, 1, 5, 5, 5, 5, 5, 3, 4, 4, 0, 0, 0};
+const std::uint8_t kCaselessLeads[16] = {0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 2, 4, 4, 0, 0, 0};
 
 }  // namespace gristmill

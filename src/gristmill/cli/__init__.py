@@ -8,6 +8,7 @@ line in `COMMANDS` makes it known. Results go to stdout, progress and messages t
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -28,6 +29,8 @@ DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows only ASCII is no reason to fail
     debug = os.environ.get("GRISTMILL_DEBUG", "") not in ("", "0")
     if "--debug" in arguments:
         arguments.remove("--debug")

@@ -17,7 +17,7 @@ class UsageError(Exception):
     """Options that do not go together; exit code 2."""
 
 
-_SIZE = re.compile(r"(\d+(?:_\d+)*(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", re.IGNORECASE | re.ASCII)
 _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -39,7 +39,7 @@ def format_size(num_bytes: float) -> str:
     """Return a size for people.
 
     >>> format_size(999), format_size(50_000_000), format_size(1_234_567_890)
-    ('999 B', '50.0 MB', '1.23 GB')
+    ('999 B', '50 MB', '1.23 GB')
     """
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if num_bytes >= scale:
@@ -54,7 +54,7 @@ Size: TypeAlias = Annotated[
         metavar="SIZE",
         instance_from_str=lambda texts: parse_size(texts[0]),
         is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [format_size(value).replace(" ", "").replace(".0", "")],
+        str_from_instance=lambda value: [format_size(value).replace(" ", "")],
     ),
 ]
 

@@ -52,8 +52,9 @@ def parse(data: bytes) -> TokenizerParts:
     content = json.loads(data.decode(), object_pairs_hook=_without_repeated_keys)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise TokenizerFormatError(f'not a Gristmill tokenizer: it has no "format": "{FORMAT}".')
-    if content.get("version") != VERSION:
-        raise TokenizerFormatError(f"has version {content.get('version')!r}; this Gristmill reads version {VERSION}.")
+    version = content.get("version")
+    if type(version) is not int or version != VERSION:
+        raise TokenizerFormatError(f"has version {version!r}; this Gristmill reads version {VERSION}.")
     if sorted(content) != sorted(KEYS):
         raise TokenizerFormatError(f"has the keys {sorted(content)} instead of {sorted(KEYS)}.")
     merges = _read_merges(content["merges"])
