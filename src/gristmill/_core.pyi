@@ -100,6 +100,12 @@ def learn_merges(
     on_progress: OnProgress | None = None,
 ) -> MergeRun: ...
 
+def build_tokens(merges: NDArray[np.uint32]) -> list[bytes]:
+    """The bytes of every id: the 256 single bytes, then what the merges make."""
+
+def build_pairs(merges: NDArray[np.uint32], tokens: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """The merges as pairs of `tokens`."""
+
 class Encoder:
     """Ids of text under a list of merges; immutable and safe to share between threads."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _core
 from gristmill.arguments import MAX_VOCAB_SIZE, NUM_BYTE_TOKENS
 from gristmill.errors import TokenizerFormatError
 
@@ -76,10 +77,7 @@ def build_tokens(merges: MergeIds) -> list[bytes]:
     >>> build_tokens(np.array([[97, 98], [256, 99]]))[256:]
     [b'ab', b'abc']
     """
-    tokens = [bytes([byte]) for byte in range(NUM_BYTE_TOKENS)]
-    for left, right in merges.tolist():
-        tokens.append(tokens[left] + tokens[right])
-    return tokens
+    return _core.build_tokens(np.ascontiguousarray(merges, np.uint32))
 
 
 def find_ids(pairs: Iterable[Sequence[bytes]]) -> MergeIds:

@@ -89,7 +89,7 @@ class Tokenizer:
     @property
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The merges as bytes, in order."""
-        return [(self._tokens[left], self._tokens[right]) for left, right in self._merge_ids.tolist()]
+        return _core.build_pairs(self._merge_ids, self._tokens)
 
     @property
     def special_tokens(self) -> dict[str, int]:

@@ -28,7 +28,8 @@ struct Sequences {
 
 // Strict UTF-8 by mask algebra: the same rule as sequence_size() in unicode.hpp. Reads 3 bytes behind the block.
 template <class Simd>
-Sequences find_sequences(const std::uint8_t* text, typename Simd::Bytes bytes, Mask high, Mask covered) {
+[[gnu::always_inline]] inline Sequences find_sequences(const std::uint8_t* text, typename Simd::Bytes bytes, Mask high,
+                                                       Mask covered) {
     const Mask below_e0 = Simd::below(bytes, 0xE0), below_f0 = Simd::below(bytes, 0xF0);
     const Mask two = below_e0 & ~Simd::below(bytes, 0xC2);
     Mask three = below_f0 & ~below_e0;

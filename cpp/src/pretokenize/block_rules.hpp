@@ -118,7 +118,7 @@ inline bool stretch_meets_newline(const BlockScan& scan, const Block& next, Mask
 
 // Drops from `begins` (plain white space behind a newline) those after which the same run has one more newline.
 [[gnu::always_inline]] inline Mask behind_last_newline(const BlockScan& scan, const Block& block, const Block& next,
-                                                  Mask plain, Mask begins, bool at_end) {
+                                                       Mask plain, Mask begins, bool at_end) {
     // Last characters of stretches of plain white space that a newline follows.
     Mask ends = plain & before(block.newline, next.newline, block);
     const Mask next_plain = next.space & ~next.newline;

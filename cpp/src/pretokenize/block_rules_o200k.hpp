@@ -74,7 +74,7 @@ struct O200kRules {
 
     // The characters of contractions behind words, with those that began in the block before (`contracted`).
     [[gnu::always_inline]] static Mask find_contractions(const std::uint8_t* text, const CasedBlock& block, Mask word,
-                                                    Mask contracted, Carry& carry) {
+                                                         Mask contracted, Carry& carry) {
         for (Mask rest = block.apostrophes; rest != 0; rest &= rest - 1) {
             const unsigned i = __builtin_ctzll(rest);
             const unsigned size = contraction_at<true>(text + i);
@@ -113,7 +113,7 @@ struct O200kRules {
 
     // Those of `begins` whose run of capitals no small or caseless letter follows.
     [[gnu::always_inline]] static Mask without_small_behind(const BlockScan& scan, const CasedBlock& block,
-                                                       const CasedBlock& next, Mask upper, Mask begins) {
+                                                            const CasedBlock& next, Mask upper, Mask begins) {
         Mask kept = 0;
         for (Mask rest = begins; rest != 0; rest &= rest - 1) {
             const Mask begin = rest & -rest;

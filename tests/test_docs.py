@@ -1,0 +1,72 @@
+"""What the documentation shows is what happens: README, pages, examples and docstrings are run."""
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import gristmill
+from gristmill.sample_corpus import write_sample_corpus
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+MODULES = sorted(
+    info.name
+    for info in pkgutil.walk_packages(gristmill.__path__, "gristmill.")
+    if not info.name.endswith(("_core", "__main__"))
+)
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.fixture
+def corpus_folder(tmp_path, monkeypatch):
+    """The files that the pages speak of, in a folder that becomes the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    for name, seed in (("corpus.txt", 0), ("more.txt", 1), ("corpus/a.txt", 2)):
+        write_sample_corpus(tmp_path / name, size=2_000_000, seed=seed)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_of_the_page_runs_from_top_to_bottom(page, corpus_folder):
+    names = {"__name__": page.stem}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", gristmill.EarlyStopWarning)
+        for block in blocks(page, "python"):
+            exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_gristmill_commands_of_the_page_run(page, tmp_path):
+    commands = [line for block in blocks(page, "bash") for line in block.splitlines() if line.startswith("gristmill ")]
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for command in commands:
+        subprocess.run(shlex.split(command, comments=True), cwd=tmp_path, env=environment, check=True, timeout=120)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.name)
+def test_links_of_the_page_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda example: example.stem)
+def test_example_runs(example):
+    subprocess.run([sys.executable, example], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings_hold(module):
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
