@@ -2,7 +2,7 @@
 #
 #   make quickstart   sample corpus -> tokenizer -> summary, in a virtual environment of its own
 #   make test         C++ tests, then Python tests
-#   make check        ruff, mypy, clang-format, stubs; C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make check        ruff, mypy, clang-format; C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench        the training benchmark against the rivals that pip can install
 #   make format       put Python and C++ sources into house style
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
@@ -42,7 +42,6 @@ check: $(VENV)/.installed-test $(VENV)/.installed-check check-sanitized
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest gristmill._core --allowlist tools/stubtest_allowlist.txt
 	$(BIN)/clang-format --dry-run --Werror $(cpp_sources)
 
 check-sanitized: $(VENV)/.tools

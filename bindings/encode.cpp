@@ -19,8 +19,8 @@ nb::bytes decode_bytes(const Encoder& encoder, const InputArray<std::uint32_t>& 
     return to_bytes(bytes);
 }
 
-// The bytes of every id: the 256 single bytes, then what the merges make. In C++ because a training run of a tenth of a second
-// would feel the loop in Python.
+// The bytes of every id: the 256 single bytes, then what the merges make. In C++ because a training run of a tenth of a
+// second would feel the loop in Python.
 nb::list build_tokens(const InputMerges& merges) {
     nb::list tokens;
     for (unsigned byte = 0; byte < 256; ++byte) {
@@ -28,7 +28,8 @@ nb::list build_tokens(const InputMerges& merges) {
         tokens.append(nb::bytes(&single, 1));
     }
     for (std::size_t i = 0; i < merges.shape(0); ++i) {
-        if (merges(i, 0) >= tokens.size() || merges(i, 1) >= tokens.size()) throw nb::index_error("a merge of ids that are not made");
+        if (merges(i, 0) >= tokens.size() || merges(i, 1) >= tokens.size())
+            throw nb::index_error("a merge of ids that are not made");
         const std::string_view left = view(nb::borrow<nb::bytes>(tokens[merges(i, 0)]));
         const std::string_view right = view(nb::borrow<nb::bytes>(tokens[merges(i, 1)]));
         PyObject* joined = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(left.size() + right.size()));
@@ -44,7 +45,8 @@ nb::list build_tokens(const InputMerges& merges) {
 nb::list build_pairs(const InputMerges& merges, const nb::list& tokens) {
     nb::list pairs;
     for (std::size_t i = 0; i < merges.shape(0); ++i) {
-        if (merges(i, 0) >= tokens.size() || merges(i, 1) >= tokens.size()) throw nb::index_error("a merge of ids without a token");
+        if (merges(i, 0) >= tokens.size() || merges(i, 1) >= tokens.size())
+            throw nb::index_error("a merge of ids without a token");
         pairs.append(nb::make_tuple(tokens[merges(i, 0)], tokens[merges(i, 1)]));
     }
     return pairs;

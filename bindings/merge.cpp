@@ -72,7 +72,8 @@ void register_merge(nb::module_& m) {
         nb::make_tuple(kTieBreaks[0].first, kTieBreaks[1].first, kTieBreaks[2].first, kTieBreaks[3].first);
     nb::class_<MergeRun>(m, "MergeRun")
         .def_prop_ro("merges", &merges_of, nb::rv_policy::automatic)
-        .def_prop_ro("counts", [](const MergeRun& run) { return to_array(run.counts); }, nb::rv_policy::automatic)
+        .def_prop_ro(
+            "counts", [](const MergeRun& run) { return to_array(run.counts); }, nb::rv_policy::automatic)
         .def_prop_ro("stats", &stats_of);
     m.def("learn_merges", &learn, "words"_a, nb::kw_only(), "num_merges"_a, "tie_break"_a = "greatest-bytes",
           "max_token_bytes"_a = 0, "given"_a = nb::none(), "num_threads"_a = 0, "loop"_a = "automatic",

@@ -33,10 +33,14 @@ void register_words(nb::module_& m) {
         .def("__len__", &WordTable::size)
         .def_prop_ro("total", &WordTable::total)
         .def_ro("source_bytes", &WordTable::source_bytes)
-        .def_prop_ro("data", [](nb::handle self) { return view_of(self, table_of(self).bytes); }, nb::rv_policy::automatic)
-        .def_prop_ro("offsets", [](nb::handle self) { return view_of(self, table_of(self).offsets); }, nb::rv_policy::automatic)
-        .def_prop_ro("counts", [](nb::handle self) { return view_of(self, table_of(self).counts); }, nb::rv_policy::automatic)
-        .def_prop_ro("firsts", [](nb::handle self) { return view_of(self, table_of(self).firsts); }, nb::rv_policy::automatic)
+        .def_prop_ro(
+            "data", [](nb::handle self) { return view_of(self, table_of(self).bytes); }, nb::rv_policy::automatic)
+        .def_prop_ro(
+            "offsets", [](nb::handle self) { return view_of(self, table_of(self).offsets); }, nb::rv_policy::automatic)
+        .def_prop_ro(
+            "counts", [](nb::handle self) { return view_of(self, table_of(self).counts); }, nb::rv_policy::automatic)
+        .def_prop_ro(
+            "firsts", [](nb::handle self) { return view_of(self, table_of(self).firsts); }, nb::rv_policy::automatic)
         .def("joined", &join_word_tables, "other"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("at_least", &words_at_least, "min_frequency"_a, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -127,6 +127,12 @@ def test_an_unreadable_file_is_a_permission_error_before_anything_is_counted(fol
         open_corpus(["b.txt", "a.txt"])
 
 
+def test_a_file_name_that_is_not_utf8_is_refused_with_a_way_out(folder):
+    Path(os.fsdecode(b"\xff.txt")).write_bytes(b"x")
+    with pytest.raises(gm.CorpusError, match=r"'\\udcff\.txt': the name of the file is not UTF-8"):
+        open_corpus("*.txt")
+
+
 def test_a_pipe_is_refused(folder):
     os.mkfifo("pipe")
     with pytest.raises(gm.CorpusError, match="not a regular file"):

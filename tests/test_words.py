@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 
 import numpy as np
@@ -121,6 +122,12 @@ def test_from_counts_refuses_keys_that_are_not_words():
         Words.from_counts({7: 1})
 
 
+def test_tables_can_be_pickled_so_that_processes_can_count_and_one_can_add(words):
+    twin = pickle.loads(pickle.dumps(words))
+    assert twin == words
+    assert twin + words == words + words
+
+
 # The file
 
 
@@ -204,6 +211,13 @@ def test_a_memory_limit_spills_to_disk_and_changes_nothing(tmp_path, monkeypatch
     assert tok == gm.train_tokenizer(unlimited, vocab_size=300)
     assert tok.profile.stages[0].num_spilled_runs > 0
     assert list(spill.iterdir()) == []
+
+
+def test_a_limit_that_can_not_hold_even_the_result_is_an_error_that_says_so(tmp_path):
+    (tmp_path / "many.txt").write_text(" ".join(f"{i:07d}" for i in range(1_500_000)))
+    with pytest.raises(gm.MemoryLimitError, match=r"memory_limit=33554432.*min_frequency") as caught:
+        gm.count_words(tmp_path / "many.txt", memory_limit=32 << 20)
+    assert isinstance(caught.value, MemoryError)
 
 
 def test_the_spill_folder_is_removed_when_the_corpus_raises(tmp_path, monkeypatch):

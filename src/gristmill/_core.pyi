@@ -75,7 +75,7 @@ class Counter:
     def add_files(self, paths: Sequence[str]) -> None: ...
     def add_texts(self, texts: Sequence[bytes]) -> None: ...
     def finish(self) -> tuple[WordTable, dict[str, Any]]:
-        """The table, and figures: source_bytes, num_pieces, num_words, num_spilled_runs, count_seconds, join_seconds."""
+        """The table and figures: source_bytes, num_pieces, num_words, num_spilled_runs, count_seconds, join_seconds."""
 
 class MergeRun:
     @property
@@ -99,7 +99,6 @@ def learn_merges(
     loop: str = "automatic",
     on_progress: OnProgress | None = None,
 ) -> MergeRun: ...
-
 def build_tokens(merges: NDArray[np.uint32]) -> list[bytes]:
     """The bytes of every id: the 256 single bytes, then what the merges make."""
 

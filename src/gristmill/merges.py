@@ -18,7 +18,7 @@ from gristmill.errors import TokenizerFormatError
 MergeIds = NDArray[np.uint32]
 
 # A file of forty merges can spell a token of a terabyte: (0,0), (256,256), (257,257), …
-MAX_VOCAB_BYTES = 1 << 30
+MAX_VOCAB_BYTES = 256 << 20
 
 
 def check_merges(merges: Any) -> MergeIds:

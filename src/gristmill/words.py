@@ -187,6 +187,11 @@ class Words:
 
     __hash__ = None  # type: ignore[assignment]  # as a dict: too large to be a key
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        table = self._table
+        arrays = (table.data, table.offsets, table.counts, table.firsts)
+        return _restore, (*arrays, table.source_bytes, self._pattern, self._special_tokens)
+
     def __repr__(self) -> str:
         return f"<Words: {len(self):,} distinct, {self.total:,} pieces, pattern {self.pattern!r}>"
 
@@ -272,6 +277,11 @@ def build_table(words: Mapping[bytes, int], *, num_bytes: int, firsts: NDArray[n
         offsets[:-1].copy() if firsts is None else firsts,
         num_bytes,
     )
+
+
+def _restore(*parts: Any) -> Words:
+    *table, pattern, special_tokens = parts
+    return Words(WordTable.from_arrays(*table), pattern=pattern, special_tokens=special_tokens)
 
 
 def _as_word(word: str | bytes) -> bytes:

@@ -38,7 +38,7 @@ struct MergeOptions {
 struct MergeRun {
     std::vector<Merge> merges;          // the new ones only; fewer than asked for when no pair is left
     std::vector<std::uint64_t> counts;  // the count each merged pair had when it was chosen
-    std::uint64_t num_symbols = 0;      // cells of the symbol array at the start
+    std::uint64_t num_symbols = 0;      // bytes of the words that hold a pair: what the loop starts from
     std::uint64_t num_pairs = 0;        // pairs that ever had a posting list
     std::uint64_t num_rounds = 0;       // rounds of the batched loop, or merges of the sequential one
     std::uint64_t num_rebuilds = 0;
@@ -47,7 +47,8 @@ struct MergeRun {
 };
 
 // `given` are merges applied to the words first (to go on from an existing tokenizer); they are not in the result.
-// Throws Cancelled, std::bad_alloc, or std::overflow_error when a pair's count would pass 2^63 - 1.
+// Throws Cancelled, std::bad_alloc, std::overflow_error when a pair's count would pass 2^63 - 1, std::length_error when
+// the words have 2^32 bytes or more, or std::invalid_argument for a given merge of ids that no earlier one made.
 MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
                       Monitor& monitor);
 

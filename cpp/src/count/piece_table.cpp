@@ -56,7 +56,8 @@ void PieceTable::count_batch(const std::uint8_t* begin, const std::uint8_t* base
     }
 }
 
-// Pieces [from, to): piece i runs from ends[i - 1] to ends[i]. Three passes: keys of short pieces, keys of the others, probes.
+// Pieces [from, to): piece i runs from ends[i - 1] to ends[i]. Three passes: keys of short pieces, keys of the others,
+// probes.
 void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t from, std::size_t to,
                              std::uint64_t position) {
     reserve_group(to - from);
@@ -64,9 +65,11 @@ void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends
     std::uint16_t others[kGroup];
     std::size_t num_shorts = 0, num_others = 0;
     for (std::size_t i = from; i < to; ++i) {
-        // No branch on the length, which nobody can predict: every piece is written to both lists, and only one advances.
+        // No branch on the length, which nobody can predict: every piece is written to both lists, and only one
+        // advances.
         const std::uint32_t start = ends[i - 1], size = ends[i] - start;
-        const std::uint32_t is_short = static_cast<std::uint32_t>(static_cast<std::int32_t>(size - kShortBytes - 1) >> 31);
+        const std::uint32_t is_short =
+            static_cast<std::uint32_t>(static_cast<std::int32_t>(size - kShortBytes - 1) >> 31);
         const std::uint64_t key = short_key(base + start, size);
         const auto slot = static_cast<std::uint32_t>(short_.slots.slot_of(key * seed_.a)) & is_short;
         short_.slots.prefetch(slot);
@@ -81,7 +84,8 @@ void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends
         probes[j] = size <= kMediumBytes ? probe_medium(base + start, size) : probe_long(base + start, size);
     }
     for (std::size_t j = 0; j < num_shorts; ++j) add_short(shorts[j].key, shorts[j].slot, position + shorts[j].start);
-    for (std::size_t j = 0; j < num_others; ++j) add_other(probes[j], position + static_cast<std::uint64_t>(probes[j].piece - base));
+    for (std::size_t j = 0; j < num_others; ++j)
+        add_other(probes[j], position + static_cast<std::uint64_t>(probes[j].piece - base));
 }
 
 void PieceTable::count_piece(const std::uint8_t* piece, std::size_t size, std::uint64_t position) {
@@ -119,14 +123,15 @@ inline void PieceTable::add_short(std::uint64_t key, std::size_t slot, std::uint
 }
 
 inline void PieceTable::add_other(const OtherProbe& probe, std::uint64_t first) {
-    probe.high & CountedWord::kLongTag ? add_long(probe, first) : add_medium(probe, first);
+    probe.high& CountedWord::kLongTag ? add_long(probe, first) : add_medium(probe, first);
 }
 
 inline void PieceTable::add_medium(const OtherProbe& probe, std::uint64_t first) {
     Slots<MediumEntry>& slots = medium_.slots;
     std::size_t slot = probe.slot;
     while (slots[slot].low != probe.low || slots[slot].high != probe.high) {
-        if (is_free(slots[slot])) return medium_.insert(slot, {probe.low, probe.high, 0, 0}, {probe.low, probe.high, first});
+        if (is_free(slots[slot]))
+            return medium_.insert(slot, {probe.low, probe.high, 0, 0}, {probe.low, probe.high, first});
         slot = slots.after(slot);
     }
     medium_.count_hit(slot);

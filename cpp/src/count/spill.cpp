@@ -76,8 +76,8 @@ class Summing {
     std::vector<std::uint8_t> bytes_;
 };
 
-// Words gathered up to a size, to be sorted and written as a run. The size is reserved at once: a vector that grows holds its
-// contents twice meanwhile.
+// Words gathered up to a size, to be sorted and written as a run. The size is reserved at once: a vector that grows
+// holds its contents twice meanwhile.
 class RunBuilder {
   public:
     explicit RunBuilder(std::uint64_t memory_bytes) {
@@ -85,7 +85,8 @@ class RunBuilder {
         bytes_.reserve(memory_bytes / 2);
     }
     bool has_room(const CountedWord& word) const {
-        return words_.size() < words_.capacity() && (!word.is_long() || bytes_.size() + word.size() <= bytes_.capacity());
+        return words_.size() < words_.capacity() &&
+               (!word.is_long() || bytes_.size() + word.size() <= bytes_.capacity());
     }
     void add(const CountedWord& word) {
         words_.push_back(word);

@@ -12,21 +12,24 @@
 
 namespace gristmill::merge {
 
-// The caller is member 0 and works too. A job is handed over and collected through two atomics: 1-3 us when the members
-// are awake, so a phase of a round may be as short as 20 us. Idle members spin briefly, then sleep.
+// The caller is member 0 and works too. A job is handed over and collected through two atomics, because the phases of a
+// round last some tens of microseconds: idle members spin for about as long, then sleep.
 class Crew {
   public:
-    explicit Crew(unsigned size) : size_(size ? size : 1) {
+    explicit Crew(unsigned size)
+        : size_(size ? size : 1), num_spins_(size_ <= std::thread::hardware_concurrency() ? kSpins : 0) {
         threads_.reserve(size_ - 1);
-        for (unsigned member = 1; member < size_; ++member) threads_.emplace_back([this, member] { serve(member); });
+        try {
+            for (unsigned member = 1; member < size_; ++member)
+                threads_.emplace_back([this, member] { serve(member); });
+        } catch (...) {
+            dismiss();
+            throw;
+        }
     }
     Crew(const Crew&) = delete;
     Crew& operator=(const Crew&) = delete;
-    ~Crew() {
-        call_ = nullptr;
-        start();
-        for (std::thread& thread : threads_) thread.join();
-    }
+    ~Crew() { dismiss(); }
 
     unsigned size() const { return size_; }
 
@@ -52,12 +55,18 @@ class Crew {
     }
 
     template <class Done>
-    static void await(std::atomic<std::uint32_t>& value, Done done) {
-        for (int spin = 0; spin < kSpins; ++spin) {
+    void await(std::atomic<std::uint32_t>& value, Done done) const {
+        for (int spin = 0; spin < num_spins_; ++spin) {
             if (done(value.load(std::memory_order_acquire))) return;
             pause();
         }
         for (std::uint32_t seen; !done(seen = value.load(std::memory_order_acquire));) value.wait(seen);
+    }
+
+    void dismiss() {
+        call_ = nullptr;
+        start();
+        for (std::thread& thread : threads_) thread.join();
     }
 
     void start() {
@@ -85,6 +94,7 @@ class Crew {
     }
 
     const unsigned size_;
+    const int num_spins_;  // none where members share a processor: they would wait for those they keep from working
     void (*call_)(void*, unsigned) = nullptr;
     void* context_ = nullptr;
     std::exception_ptr error_;

@@ -21,8 +21,8 @@ class Replay {
         store_.lists.resize(ranks.size());
     }
 
-    // Merges in order of rank are what BPE by rank does: a merge makes no pair of an earlier rank, because every pair it
-    // makes contains its new symbol.
+    // Merges in order of rank are what BPE by rank does: a merge makes no pair of an earlier rank, because every pair
+    // it makes contains its new symbol.
     void run(const SymbolArray<Symbol>& array, const typename SymbolArray<Symbol>::Strip& strip) {
         post_bytes(array, strip);
         for (std::uint32_t pair = 0; pair < ranks_.size(); ++pair) {
@@ -73,7 +73,8 @@ class Replay {
 }  // namespace
 
 template <class Symbol>
-void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew, Monitor& monitor) {
+void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
+                 Monitor& monitor) {
     if (given.empty()) return;
     for (const auto& [left, right] : given) tokens.add(left, right);
     const PairTable ranks = rank_pairs(given);

@@ -54,7 +54,8 @@ struct Training {
 // Applies merges to the words as laid out, in order, and adds their tokens. Throws std::invalid_argument for a merge of
 // ids that do not exist yet.
 template <class Symbol>
-void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew, Monitor& monitor);
+void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
+                 Monitor& monitor);
 
 // One merge at a time; set-up and rebuilds on all threads.
 template <class Symbol>

@@ -47,10 +47,11 @@ class ZeroedArray {
 
     void allocate(std::size_t num_bytes) {
 #if defined(__linux__)
-        // Huge before the first touch: faulting in 4 KB pages is a quarter of the set-up otherwise.
+        // Before the first touch, or the kernel has already handed out small pages.
         if (num_bytes >= kHugePageBytes / 4) {
             mapping_bytes_ = num_bytes + kHugePageBytes;
-            mapping_ = mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            mapping_ = mmap(nullptr, mapping_bytes_, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
             if (mapping_ == MAP_FAILED) {
                 mapping_ = nullptr;
                 throw std::bad_alloc();

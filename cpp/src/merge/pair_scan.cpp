@@ -103,8 +103,9 @@ std::vector<Kept> combine(std::vector<Tallies>& strips, const Tokens& tokens, co
                 member, crew.size());
         sums.for_each([&](Id left, Id right, const Tally& sum) {
             if (sum.weight > kMaxCount)
-                throw std::overflow_error("the pair (" + std::to_string(left) + ", " + std::to_string(right) +
-                                          ") occurs more than 2^63 - 1 times: divide the word counts by a common factor");
+                throw std::overflow_error(
+                    "the pair (" + std::to_string(left) + ", " + std::to_string(right) +
+                    ") occurs more than 2^63 - 1 times: divide the word counts by a common factor");
             if (admission.admits(sum.weight, tokens.length(left) + std::uint64_t{tokens.length(right)}))
                 parts[member].push_back({left, right, sum.weight});
         });
@@ -119,11 +120,12 @@ void scan_with(const SymbolArray<Symbol>& array, const Tokens& tokens, const Adm
                std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
     std::vector<Tallies> strips(array.strips.size());
     crew.run([&](unsigned t) {
-        for_each_adjacent(array, array.strips[t], tokens, monitor, [&](Id left, Id right, Position, std::uint64_t weight) {
-            Tally& tally = strips[t].at(left, right);
-            tally.weight = add_counts(tally.weight, weight);
-            ++tally.num;
-        });
+        for_each_adjacent(array, array.strips[t], tokens, monitor,
+                          [&](Id left, Id right, Position, std::uint64_t weight) {
+                              Tally& tally = strips[t].at(left, right);
+                              tally.weight = add_counts(tally.weight, weight);
+                              ++tally.num;
+                          });
     });
     for (const Kept& pair : combine(strips, tokens, admission, crew)) table.insert(pair.left, pair.right, pair.count);
 
@@ -136,7 +138,8 @@ void scan_with(const SymbolArray<Symbol>& array, const Tokens& tokens, const Adm
         store.lists.resize(table.size());
         for (Tallies& tallies : of_store)
             tallies.for_each([&](Id left, Id right, Tally& tally) {
-                if (const std::uint32_t pair = table.find(left, right); pair != kNoPair) store.lists[pair].num += tally.num;
+                if (const std::uint32_t pair = table.find(left, right); pair != kNoPair)
+                    store.lists[pair].num += tally.num;
             });
         for (PostingList& list : store.lists)
             if (list.num) list.data = store.pool.allocate(list.num);

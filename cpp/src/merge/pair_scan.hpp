@@ -73,7 +73,8 @@ std::uint64_t first_occurrence(const SymbolArray<Symbol>& array, const Tokens& t
     const std::uint32_t length = tokens.length(pair.left);
     std::uint64_t first = UINT64_MAX;
     for (const Position p : std::span(list.data, list.num))
-        if (array.cells[p] == pair.left && array.cells[p + length] == pair.right) first = std::min(first, array.origin(p));
+        if (array.cells[p] == pair.left && array.cells[p + length] == pair.right)
+            first = std::min(first, array.origin(p));
     return first;
 }
 
@@ -87,9 +88,9 @@ struct Admission {
     }
 };
 
-// Fills the empty `table` with every admitted pair and the empty stores with their postings, ascending in each word. Either one
-// store takes the postings of all strips, or there is one a strip. Throws std::overflow_error when the count of a pair passes
-// 2^63 - 1.
+// Fills the empty `table` with every admitted pair and the empty stores with their postings, ascending in each word.
+// Either one store takes the postings of all strips, or there is one a strip. Throws std::overflow_error when the count
+// of a pair passes 2^63 - 1.
 template <class Symbol>
 void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, PairTable& table,
                 std::span<PostingStore> stores, Crew& crew, Monitor& monitor);

@@ -16,8 +16,9 @@ inline std::uint64_t pair_hash(Id left, Id right) {
 }
 
 // Invariant: `count` is the exact weighted number of occurrences of the pair in the symbol array, for every pair in the
-// table. A pair comes into being whole, in the merge that makes its younger symbol, and its count only falls afterwards;
-// so a pair born below the threshold is not entered at all, and a missing pair means: below the threshold, for good.
+// table. A pair comes into being whole, in the merge that makes its younger symbol, and its count only falls
+// afterwards; so a pair born below the threshold is not entered at all, and a missing pair means: below the threshold,
+// for good.
 class PairTable {
   public:
     struct Pair {

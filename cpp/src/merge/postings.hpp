@@ -14,15 +14,17 @@
 
 namespace gristmill::merge {
 
-using Position = std::uint32_t;  // of a cell; four bytes, because posting traffic is what bounds the loop on large tables
+using Position =
+    std::uint32_t;  // of a cell; four bytes, because posting traffic is what bounds the loop on large tables
 
 struct PostingList {
     Position* data = nullptr;
     std::uint32_t num = 0;
 };
 
-// Lists are made once, whole, and never grow. The block of a dead small list serves the next list of its size class; that
-// of a dead large one is cut up again, because the lists of byte pairs are the largest there ever are and die first.
+// Lists are made once, whole, and never grow. The block of a dead small list serves the next list of its size class;
+// that of a dead large one is cut up again, because the lists of byte pairs are the largest there ever are and die
+// first.
 class PostingPool {
   public:
     Position* allocate(std::uint32_t num) {

@@ -73,8 +73,8 @@ class MergeStep {
     Position* nowhere() { return &nowhere_; }
     void forget() { num_ = 0; }
 
-    // Merges (a, b) into c wherever a posting still holds, and tallies the neighbours. A neighbour that is itself a new c
-    // is tallied once, as the right neighbour of the occurrence before it. Word ends are tallied as the sentinel.
+    // Merges (a, b) into c wherever a posting still holds, and tallies the neighbours. A neighbour that is itself a new
+    // c is tallied once, as the right neighbour of the occurrence before it. Word ends are tallied as the sentinel.
     OccurrenceRange merge(const PostingList& postings, Id a, Id b, Id c, Monitor& monitor) {
         const std::size_t begin = num_;
         if (occurrences_.size() < begin + postings.num + 1) occurrences_.resize(2 * begin + postings.num + 1);
@@ -86,8 +86,8 @@ class MergeStep {
         return {begin, num_};
     }
 
-    // Writes the postings of the pairs that the merge into c made, and clears the tallies. Needs: keep() or drop() on the
-    // tally of every neighbour.
+    // Writes the postings of the pairs that the merge into c made, and clears the tallies. Needs: keep() or drop() on
+    // the tally of every neighbour.
     void post(OccurrenceRange range, Id c) {
         left_[c].drop(&nowhere_);
         for (const Occurrence<Symbol>& o : occurrences(range)) {

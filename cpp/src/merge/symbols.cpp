@@ -54,8 +54,7 @@ StripPlan plan_strip(const WordTable& words, unsigned strip, unsigned num_strips
         ends[b] += ends[b - 1];
     }
     plan.words.resize(num_words);
-    for_each_dealt_word(words, strip, num_strips, monitor,
-                        [&](std::uint32_t i) { plan.words[ends[bucket(i)]++] = i; });
+    for_each_dealt_word(words, strip, num_strips, monitor, [&](std::uint32_t i) { plan.words[ends[bucket(i)]++] = i; });
     std::stable_sort(plan.words.begin(), plan.words.begin() + ends[0],
                      [&](std::uint32_t i, std::uint32_t j) { return words.counts[i] > words.counts[j]; });
     plan.max_cells = plan.num_symbols + num_words + (num_counts + 2) * kBlockCells;
@@ -74,16 +73,17 @@ class StripWriter {
 
     void write(const StripPlan& plan, bool with_origins, Monitor& monitor) {
         for (std::size_t i = 0; i < plan.words.size();) {
-            monitor.check();
             const std::uint64_t count = words_.counts[plan.words[i]];
             const std::uint64_t begin = cell_;
             for (; i < plan.words.size() && words_.counts[plan.words[i]] == count; ++i) {
+                if (i % kCheckEvery == 0) monitor.check();
                 if (with_origins) note_origin(plan.words[i]);
                 write_word(plan.words[i]);
             }
             for (std::uint64_t block = begin >> kShift; block <= (cell_ - 1) >> kShift; ++block)
                 array_.block_weights[block] = count;
             pad_to_block();
+            monitor.advance(cell_ - begin);
         }
         if (with_origins) array_.word_starts[word_] = UINT32_MAX;
     }
@@ -92,6 +92,7 @@ class StripWriter {
 
   private:
     static constexpr unsigned kShift = SymbolArray<Symbol>::kBlockShift;
+    static constexpr std::size_t kCheckEvery = 8192;
 
     void write_word(std::uint32_t word) {
         const std::uint64_t offset = words_.offsets[word];

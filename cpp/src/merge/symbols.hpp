@@ -13,13 +13,13 @@
 namespace gristmill::merge {
 
 // Words lie one after another, one cell a byte, at least one sentinel before and after each. A token that covers the
-// cells p .. p + length - 1 has its id in its first and its last cell ("boundary tags"), so the left neighbour is read at
-// p - 1 and the right one at p + length, without links. Cells between the two are stale, except that the first cell of
-// a right part is made a hole: no old posting can take it for a token.
+// cells p .. p + length - 1 has its id in its first and its last cell ("boundary tags"), so the left neighbour is read
+// at p - 1 and the right one at p + length, without links. Cells between the two are stale, except that the first cell
+// of a right part is made a hole: no old posting can take it for a token.
 //
-// Words with equal counts lie together and no block of 32 cells holds two counts: the weight of a posting is that of its
-// block, a posting is four bytes, and counts are 64-bit everywhere at no cost. The padding is at most 31 cells for each
-// distinct count.
+// Words with equal counts lie together and no block of 32 cells holds two counts: the weight of a posting is that of
+// its block, a posting is four bytes, and counts are 64-bit everywhere at no cost. The padding is at most 31 cells for
+// each distinct count.
 //
 // The array is cut into strips, one a thread: whatever a thread does to its own strip needs no lock.
 template <class Symbol>
@@ -64,7 +64,8 @@ struct Layout {
     std::uint64_t count_at_rank = 0;  // about the count of the rank-th most frequent word; 0 when there are fewer
 };
 
-// Lays the words out in crew.size() strips, one symbol a byte. Words of one byte or count 0 hold no pair and are left out.
+// Lays the words out in crew.size() strips, one symbol a byte. Words of one byte or count 0 hold no pair and are left
+// out.
 template <class Symbol>
 Layout<Symbol> lay_out(const WordTable& words, const LayoutOptions& options, Crew& crew, Monitor& monitor);
 

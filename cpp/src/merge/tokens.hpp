@@ -14,10 +14,11 @@
 
 namespace gristmill::merge {
 
-// Training never makes the same byte string twice: where two spans with equal bytes have had no merge across their ends,
-// each is segmented as the span standing alone would be, hence alike; so when a merge makes t from (a, b), every span that
-// can still become t is at that moment (a, b) and becomes t with it. Ids and byte strings are therefore interchangeable. Foreign
-// `given` merges may make one string twice: ids, which every rule here falls back on, stay well defined.
+// Training never makes the same byte string twice, so ids and byte strings are interchangeable. For let t be made from
+// (a, b) in step i, and again from a span S, now (a', b'), in a later step. No merge has crossed the ends of S, or they
+// would be gone; so S has always been segmented as it would be standing alone, just as any span that became t in step
+// i. Their bytes are equal, so before step i S was (a, b), and step i made it t. (Foreign `given` merges may make a
+// string twice; every rule here then falls back on ids, and stays well defined.)
 class Tokens {
   public:
     Tokens() {
@@ -58,7 +59,8 @@ class Tokens {
         offsets_.push_back(arena_.size());
         lengths_.push_back(static_cast<std::uint32_t>(text.size()));
         std::uint64_t prefix = 0;
-        for (std::size_t i = 0; i < 8; ++i) prefix = prefix << 8 | (i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0);
+        for (std::size_t i = 0; i < 8; ++i)
+            prefix = prefix << 8 | (i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0);
         prefixes_.push_back(prefix);
         arena_.insert(arena_.end(), text.begin(), text.end());
     }
@@ -91,15 +93,19 @@ struct Candidate {
 // The tie-break as a number, so that the queue compares numbers; only greatest_bytes ever has to look further.
 class Ranking {
   public:
-    Ranking(TieBreak tie_break, const Tokens& tokens) : tie_break_(tie_break), tokens_(tokens), ranks_(huggingface_ranks()) {}
+    Ranking(TieBreak tie_break, const Tokens& tokens)
+        : tie_break_(tie_break), tokens_(tokens), ranks_(huggingface_ranks()) {}
 
     bool by_first_occurrence() const { return tie_break_ == TieBreak::first_seen; }
 
     std::uint64_t key(Id left, Id right) const {
         switch (tie_break_) {
-            case TieBreak::greatest_bytes: return tokens_.prefix(left);
-            case TieBreak::huggingface: return ~(std::uint64_t{rank(left)} << 32 | rank(right));
-            default: return ~(std::uint64_t{left} << 32 | right);
+            case TieBreak::greatest_bytes:
+                return tokens_.prefix(left);
+            case TieBreak::huggingface:
+                return ~(std::uint64_t{rank(left)} << 32 | rank(right));
+            default:
+                return ~(std::uint64_t{left} << 32 | right);
         }
     }
 

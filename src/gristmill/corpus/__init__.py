@@ -15,7 +15,8 @@ that are not there: neither is guessed. `Path` objects and `iter(...)` say it wi
 strings of a list are looked at, so that a long list of documents costs nothing.
 
 A file is one text: its bytes as they are, nothing decoded, stripped or normalised (CRLF, NUL, a BOM and invalid UTF-8
-stay). It is cut into documents at the special tokens only. A file named twice is counted twice.
+stay). It is cut into documents at the special tokens only; the JSON of a `.jsonl` file is text like any other. A file
+named twice is counted twice.
 
 Adding an input format is one new module here, one line in `open_corpus` and one test parameter.
 """

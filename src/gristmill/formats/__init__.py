@@ -19,7 +19,7 @@ __all__ = ["FORMATS", "TokenizerParts", "read_tokenizer", "write_tokenizer"]
 
 FORMATS: dict[str, ModuleType] = {"gristmill": gristmill_json}
 
-MAX_FILE_BYTES = 256 << 20  # room for some ten million merges
+MAX_FILE_BYTES = 64 << 20  # room for some three million merges
 
 
 def read_tokenizer(path: str | os.PathLike[str], format: str = "auto") -> TokenizerParts:
@@ -43,6 +43,11 @@ def write_tokenizer(
 ) -> None:
     """Write `parts` to `path`, whole or not at all."""
     data = FORMATS[_checked(format)].dump(parts)
+    if len(data) > MAX_FILE_BYTES:
+        raise TokenizerFormatError(
+            f"{os.fspath(path)}: {len(parts.merges):,} merges need {len(data):,} bytes, and a tokenizer file has at most "
+            f"{MAX_FILE_BYTES:,}. Save tokenizer.truncated(...)."
+        )
     with publish(path, overwrite=overwrite) as file:
         file.write(data)
 
