@@ -63,7 +63,10 @@ def split_rows(classes: bytes) -> tuple[list[int], list[bytes]]:
 
 
 def uniform_leads(classes: bytes, mask: int) -> str:
-    """Return 16 bytes; bit r of byte i: `classes & mask` is a letter's for all sequences that begin with 0xC0 + 16 r + i."""
+    """Return 16 bytes; bit r of byte i: all valid sequences that begin with 0xC0 + 16 r + i are letters.
+
+    `mask` says which flags count: with LETTER | UPPER | LOWER only letters without case do.
+    """
     uniform: dict[int, bool] = {}
     for code_point, flags in enumerate(classes):
         if not 0xD800 <= code_point <= 0xDFFF:

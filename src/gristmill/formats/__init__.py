@@ -45,8 +45,8 @@ def write_tokenizer(
     data = FORMATS[_checked(format)].dump(parts)
     if len(data) > MAX_FILE_BYTES:
         raise TokenizerFormatError(
-            f"{os.fspath(path)}: {len(parts.merges):,} merges need {len(data):,} bytes, and a tokenizer file has at most "
-            f"{MAX_FILE_BYTES:,}. Save tokenizer.truncated(...)."
+            f"{os.fspath(path)}: {len(parts.merges):,} merges need {len(data):,} bytes, and a tokenizer file has at "
+            f"most {MAX_FILE_BYTES:,}. Save tokenizer.truncated(...)."
         )
     with publish(path, overwrite=overwrite) as file:
         file.write(data)
