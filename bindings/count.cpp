@@ -7,13 +7,22 @@
 namespace gristmill::bindings {
 namespace {
 
+// A path as the operating system has it: file names are bytes, and not all of them UTF-8.
+std::string file_system_path(nb::handle name) {
+    PyObject* encoded = nullptr;
+    if (!PyUnicode_FSConverter(name.ptr(), &encoded)) throw nb::python_error();
+    return std::string(view(nb::steal<nb::bytes>(encoded)));
+}
+
 // The native counter with what it needs from Python kept beside it.
 class PyCounter {
   public:
     PyCounter(const CountOptions& options, nb::object on_progress)
         : watch_(std::move(on_progress)), counter_(std::make_unique<Counter>(options, watch_.monitor())) {}
 
-    void add_files(const std::vector<std::string>& paths) {
+    void add_files(const nb::sequence& names) {
+        std::vector<std::string> paths;
+        for (nb::handle name : names) paths.push_back(file_system_path(name));
         watch_.run([&, &counter = open()] { counter.add_files(paths); });
     }
     void add_texts(const nb::sequence& texts) {
@@ -69,7 +78,7 @@ void register_count(nb::module_& m) {
             nb::kw_only(), "pattern"_a, "special_tokens"_a = nb::make_tuple(), "num_threads"_a = 0,
             "kernel"_a = nb::none(), "block_bytes"_a = 0, "memory_limit"_a = 0, "spill_folder"_a = "",
             "min_frequency"_a = 1, "on_progress"_a = nb::none())
-        .def("add_files", &PyCounter::add_files, "paths"_a)
+        .def("add_files", &PyCounter::add_files, "names"_a)
         .def("add_texts", &PyCounter::add_texts, "texts"_a)
         .def("finish", &PyCounter::finish);
 }

@@ -10,7 +10,8 @@ namespace {
 
 void raise_ours(const char* name, const char* message) {
     const nb::object type = nb::module_::import_("gristmill.errors").attr(name);
-    PyErr_SetString(type.ptr(), message);
+    const nb::object text = nb::steal(PyUnicode_DecodeFSDefault(message));  // it may hold a path that is not UTF-8
+    PyErr_SetObject(type.ptr(), text.ptr());
 }
 
 void translate(const std::exception_ptr& pointer, void*) {

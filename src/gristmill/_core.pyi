@@ -1,6 +1,7 @@
 """The native core: corpus bytes -> words -> merges -> ids. Users call the functions of `gristmill`, not these."""
 
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class Counter:
         min_frequency: int = 1,
         on_progress: OnProgress | None = None,
     ) -> None: ...
-    def add_files(self, paths: Sequence[str]) -> None: ...
+    def add_files(self, names: Sequence[str | bytes | PathLike[str]]) -> None: ...
     def add_texts(self, texts: Sequence[bytes]) -> None: ...
     def finish(self) -> tuple[WordTable, dict[str, Any]]:
         """The table and figures: source_bytes, num_pieces, num_words, num_spilled_runs, count_seconds, join_seconds."""

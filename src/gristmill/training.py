@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gristmill import _core
-from gristmill.arguments import check_max_token_bytes, check_tie_break, check_vocab_size
+from gristmill.arguments import check_max_token_bytes, check_vocab_size
 from gristmill.corpus import Corpus
 from gristmill.count import CountOptions, count
 from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
@@ -58,7 +58,6 @@ def train_tokenizer(
     >>> tok.decode(tok.encode("lowest"))
     'lowest'
     """
-    start = time.perf_counter()
     options = CountOptions.checked(
         corpus,
         pattern=pattern,
@@ -67,11 +66,15 @@ def train_tokenizer(
         memory_limit=memory_limit,
         num_threads=num_threads,
     )
-    vocab_size = check_vocab_size(vocab_size, len(options.special_tokens))
-    nothing = Tokenizer(
-        (), pattern=str(options.pattern), special_tokens=options.special_tokens, tie_break=check_tie_break(tie_break)
+    empty = Tokenizer((), pattern=str(options.pattern), special_tokens=options.special_tokens, tie_break=tie_break)
+    return _go_on(
+        empty,
+        corpus,
+        options,
+        vocab_size=check_vocab_size(vocab_size, len(options.special_tokens)),
+        max_token_bytes=check_max_token_bytes(max_token_bytes),
+        progress=progress,
     )
-    return _learn(nothing, corpus, options, vocab_size, check_max_token_bytes(max_token_bytes), progress, start)
 
 
 def extend_tokenizer(
@@ -95,7 +98,6 @@ def extend_tokenizer(
     >>> large == train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
     True
     """
-    start = time.perf_counter()
     options = CountOptions.checked(
         corpus,
         pattern=tokenizer.pattern,
@@ -110,19 +112,27 @@ def extend_tokenizer(
             f"vocab_size={vocab_size} is smaller than that of the tokenizer, {tokenizer.vocab_size}. "
             f"Pass a larger one, or call tokenizer.truncated({vocab_size})."
         )
-    return _learn(tokenizer, corpus, options, vocab_size, check_max_token_bytes(max_token_bytes), progress, start)
+    return _go_on(
+        tokenizer,
+        corpus,
+        options,
+        vocab_size=vocab_size,
+        max_token_bytes=check_max_token_bytes(max_token_bytes),
+        progress=progress,
+    )
 
 
-def _learn(
+def _go_on(
     tokenizer: Tokenizer,
     corpus: Corpus,
     options: CountOptions,
+    *,
     vocab_size: int,
     max_token_bytes: int | None,
     progress: ProgressOption,
-    start: float,
 ) -> Tokenizer:
     """Count the corpus, learn the merges that `tokenizer` lacks, and return the tokenizer that has them."""
+    start = time.perf_counter()
     num_merges = vocab_size - tokenizer.vocab_size
     with open_progress(progress) as on_progress:
         words, stages = count(corpus, options, on_progress)

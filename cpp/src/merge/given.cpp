@@ -33,13 +33,14 @@ class Replay {
 
   private:
     void post_bytes(const SymbolArray<Symbol>& array, const typename SymbolArray<Symbol>::Strip& strip) {
+        const auto one_byte = [](Id) { return 1u; };
         std::vector<Position> cursors(ranks_.size());
-        for_each_adjacent(array, strip, tokens_, monitor_, [&](Id left, Id right, Position, std::uint64_t) {
+        for_each_adjacent(array, strip, one_byte, monitor_, [&](Id left, Id right, Position, std::uint64_t) {
             if (const std::uint32_t pair = ranks_.find(left, right); pair != kNoPair) ++store_.lists[pair].num;
         });
         for (std::uint32_t pair = 0; pair < ranks_.size(); ++pair)
             if (store_.lists[pair].num) store_.make(pair, store_.lists[pair].num);
-        for_each_adjacent(array, strip, tokens_, monitor_, [&](Id left, Id right, Position p, std::uint64_t) {
+        for_each_adjacent(array, strip, one_byte, monitor_, [&](Id left, Id right, Position p, std::uint64_t) {
             if (const std::uint32_t pair = ranks_.find(left, right); pair != kNoPair)
                 store_.lists[pair].data[cursors[pair]++] = p;
         });

@@ -115,12 +115,12 @@ std::vector<Kept> combine(std::vector<Tallies>& strips, const Tokens& tokens, co
     return kept;
 }
 
-template <class Tallies, class Symbol>
-void scan_with(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, PairTable& table,
-               std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
+template <class Tallies, class Symbol, class LengthOf>
+void scan_with(LengthOf length_of, const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission,
+               PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
     std::vector<Tallies> strips(array.strips.size());
     crew.run([&](unsigned t) {
-        for_each_adjacent(array, array.strips[t], tokens, monitor,
+        for_each_adjacent(array, array.strips[t], length_of, monitor,
                           [&](Id left, Id right, Position, std::uint64_t weight) {
                               Tally& tally = strips[t].at(left, right);
                               tally.weight = add_counts(tally.weight, weight);
@@ -159,7 +159,7 @@ void scan_with(const SymbolArray<Symbol>& array, const Tokens& tokens, const Adm
     else
         crew.run([&](unsigned t) { reserve(stores[t], t, {&strips[t], 1}); });
     crew.run([&](unsigned t) {
-        for_each_adjacent(array, array.strips[t], tokens, monitor,
+        for_each_adjacent(array, array.strips[t], length_of, monitor,
                           [&](Id left, Id right, Position p, std::uint64_t) { strips[t].at(left, right).place(p); });
     });
 }
@@ -171,9 +171,10 @@ void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Ad
                 std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
     // Clearing a megabyte for every member is worth it from about as many symbols as there are tallies.
     if (tokens.size() == 256 && array.num_symbols >= 65536)
-        scan_with<DenseTallies>(array, tokens, admission, table, stores, crew, monitor);
+        scan_with<DenseTallies>([](Id) { return 1u; }, array, tokens, admission, table, stores, crew, monitor);
     else
-        scan_with<HashedTallies>(array, tokens, admission, table, stores, crew, monitor);
+        scan_with<HashedTallies>([&](Id id) { return tokens.length(id); }, array, tokens, admission, table, stores,
+                                 crew, monitor);
 }
 
 template void scan_pairs(const SymbolArray<std::uint16_t>&, const Tokens&, const Admission&, PairTable&,

@@ -15,10 +15,11 @@
 
 namespace gristmill::merge {
 
-// Calls visit(left, right, position of left, weight) for every adjacent pair of the strip, in order.
-template <class Symbol, class Visit>
+// Calls visit(left, right, position of left, weight) for every adjacent pair of the strip, in order. length_of(id): of
+// its token, in bytes.
+template <class Symbol, class LengthOf, class Visit>
 void for_each_adjacent(const SymbolArray<Symbol>& array, const typename SymbolArray<Symbol>::Strip& strip,
-                       const Tokens& tokens, Monitor& monitor, Visit visit) {
+                       LengthOf length_of, Monitor& monitor, Visit visit) {
     const Symbol* cells = array.cells.data();
     std::uint64_t next_check = strip.begin;
     for (std::uint64_t p = strip.begin; p < strip.end;) {
@@ -32,7 +33,7 @@ void for_each_adjacent(const SymbolArray<Symbol>& array, const typename SymbolAr
         }
         const std::uint64_t weight = array.weight(static_cast<Position>(p));
         for (Symbol left = cells[p];;) {
-            const std::uint64_t next = p + tokens.length(left);
+            const std::uint64_t next = p + length_of(left);
             const Symbol right = cells[next];
             if (right == array.sentinel) {
                 p = next + 1;

@@ -81,12 +81,6 @@ def _matches(pattern: str) -> Iterator[str]:
 
 
 def _checked_size(path: str) -> int:
-    try:
-        path.encode()  # the core takes names as UTF-8
-    except UnicodeEncodeError:
-        raise CorpusError(
-            f"{path!r}: the name of the file is not UTF-8. Rename it, or link to it under another name."
-        ) from None
     status = Path(path).stat()  # FileNotFoundError names the path
     if stat.S_ISDIR(status.st_mode):
         example = str(Path(path, "**", "*.txt"))
