@@ -24,10 +24,11 @@ def gristmill(capsys):
 
 @pytest.fixture
 def gristmill_process():
-    """Start a command in a process of its own."""
+    """Start a command in a process of its own, which does not outlive the test."""
+    started = []
 
     def start(*arguments, **environment):
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [
                 sys.executable,
                 "-c",
@@ -38,8 +39,12 @@ def gristmill_process():
             stderr=subprocess.PIPE,
             env={**os.environ, "COLUMNS": "80", **environment},
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
 
 
 @pytest.fixture(scope="session")
