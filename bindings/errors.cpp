@@ -1,5 +1,6 @@
 // Native exceptions become Python's: OSError with errno and path, and the classes of gristmill.errors.
 #include <cerrno>
+#include <stdexcept>
 #include <system_error>
 
 #include "bindings.hpp"
@@ -24,6 +25,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     } catch (const FileError& e) {
         errno = e.code;
         PyErr_SetFromErrnoWithFilename(PyExc_OSError, e.path.c_str());
+    } catch (const std::length_error& e) {
+        raise_ours("CorpusError", e.what());
     } catch (const std::overflow_error& e) {
         PyErr_SetString(PyExc_OverflowError, e.what());
     } catch (const std::system_error& e) {

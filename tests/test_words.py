@@ -263,3 +263,15 @@ def test_a_custom_pattern_obeys_min_frequency_and_memory_limit():
     distinct = " ".join(f"{i:06d}" for i in range(150_000))
     with pytest.raises(gm.MemoryLimitError, match="only native patterns"):
         gm.count_words([distinct], pattern=r"\d+|\s", memory_limit=32 << 20, num_threads=1)
+
+
+def test_counting_counted_words_again_takes_their_pattern_and_refuses_another():
+    words = gm.count_words(["low low 123456"], pattern="cl100k", special_tokens=["<s>"], progress=None)
+    assert gm.count_words(words, progress=None) == words
+    with pytest.raises(gm.PatternError, match="counted with pattern='cl100k'"):
+        gm.count_words(words, pattern="gpt2", progress=None)
+
+
+def test_a_word_without_utf8_form_is_an_error_of_ours():
+    with pytest.raises(gm.TextError, match="lone surrogate"):
+        gm.Words.from_counts({"\ud800": 1})

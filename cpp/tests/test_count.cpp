@@ -10,6 +10,7 @@
 
 #include "check.hpp"
 #include "count/piece_table.hpp"
+#include "count/source.hpp"
 #include "gristmill/count.hpp"
 #include "gristmill/specials.hpp"
 
@@ -207,6 +208,24 @@ void test_a_memory_limit_changes_nothing_but_the_memory() {
     CHECK(refused);
 }
 
+// A stretch without a cut is in memory as a whole; a table spilled after every batch because of it would be thousands
+// of files.
+void test_a_stretch_without_a_cut_beyond_the_limit_does_not_spill_every_batch() {
+    std::mt19937 random(4);
+    std::string digits(12 << 20, '0');
+    for (char& digit : digits) digit = static_cast<char>('0' + random() % 10);
+    Folder folder;
+    CountOptions options;
+    options.pattern = Pattern::cl100k;
+    options.kernel = default_kernel();
+    options.memory_limit = 8 << 20;
+    options.spill_folder = folder.path;
+    CountStats stats;
+    const WordTable table = count_files({folder.write("text", digits)}, options, stats);
+    CHECK(stats.num_spilled_runs == 0);
+    CHECK(table.size() >= 1000 && table.size() <= 1001);
+}
+
 void test_a_count_beyond_32_bits_is_carried() {
     PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu});
     const std::vector<std::uint8_t> text(64, 'x');
@@ -237,6 +256,20 @@ void test_a_changed_missing_or_wrong_file_is_an_error() {
         code = error.code;
     }
     CHECK(code == EISDIR);
+
+    const std::string path = folder.write("text", "some words");
+    FileSource source(path, 64);
+    folder.write("text", "some more words");
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        bool changed = false;
+        try {
+            std::uint8_t byte;
+            source.read(0, &byte, 1);
+        } catch (const InputChanged&) {
+            changed = true;
+        }
+        CHECK(changed);
+    }
 }
 
 void test_a_cancelled_count_throws() {
@@ -274,6 +307,7 @@ void test_tables_join_as_if_one_corpus_followed_the_other() {
 int main() {
     test_same_table_for_every_pattern_thread_count_and_block_size();
     test_a_memory_limit_changes_nothing_but_the_memory();
+    test_a_stretch_without_a_cut_beyond_the_limit_does_not_spill_every_batch();
     test_a_count_beyond_32_bits_is_carried();
     test_a_changed_missing_or_wrong_file_is_an_error();
     test_a_cancelled_count_throws();

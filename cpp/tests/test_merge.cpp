@@ -291,9 +291,18 @@ void test_tables_without_a_pair_give_no_merges() {
 
 void test_training_stops_when_no_pair_is_left() {
     for (const MergeLoop loop : kLoops) {
-        const MergeRun run = learn(table_of({{"abcd", 2}}), {}, {.num_merges = 100000, .loop = loop});
+        const MergeRun run = learn(table_of({{"abcd", 2}}), {}, {.num_merges = 4'000'000'000, .loop = loop});
         CHECK(run.merges.size() == 3);
     }
+}
+
+// Occurrences are tallied in chunks of 1024: neighbours must be seen across their ends.
+void test_long_runs_equal_the_naive_trainer() {
+    std::string pairs, thrice;
+    for (int i = 0; i < 3000; ++i) pairs += "ab", thrice += "aab";
+    const WordTable words = table_of({{std::string(5000, 'a'), 3}, {pairs, 1}, {thrice, 2}});
+    for (const TieBreak tie_break : kTieBreaks)
+        check_against_naive(words, {}, {.num_merges = 25, .tie_break = tie_break}, {});
 }
 
 void test_long_words_are_not_quadratic() {
@@ -380,6 +389,7 @@ int main() {
     test_a_count_past_63_bits_is_an_overflow_error();
     test_tables_without_a_pair_give_no_merges();
     test_training_stops_when_no_pair_is_left();
+    test_long_runs_equal_the_naive_trainer();
     test_long_words_are_not_quadratic();
     test_same_merges_for_both_loops_and_any_number_of_threads();
     test_a_large_table_equals_the_naive_trainer();

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Called from the calling thread about ten times a second, and once when a stage ends:
-# (stage, done, total); stage is "count" | "spill" | "join" (bytes) or "setup" | "merge" (merges).
+# Called from the calling thread about ten times a second, and once when the call ends:
+# (stage, done, total); stage is "count" | "spill" | "join" (bytes), "setup" (symbols) or "merge" (merges).
 # What it raises cancels the work and is raised again.
 OnProgress = Callable[[str, int, int], object]
 

@@ -12,6 +12,8 @@ from gristmill.errors import OptionError, SpecialTokenError, VocabSizeError
 NUM_BYTE_TOKENS = 256
 MAX_VOCAB_SIZE = 2**31
 MIN_MEMORY_LIMIT = 32 << 20
+MAX_THREADS = 4096
+MAX_NATIVE = 2**63 - 1  # what the core takes; more of anything there is not
 TIE_BREAKS = ("greatest-bytes", "smallest-ids", "huggingface", "first-seen")
 
 
@@ -68,7 +70,10 @@ def check_num_threads(num_threads: Any) -> int:
     """How many threads to use; None means every core this process may run on."""
     if num_threads is None:
         return usable_cores()
-    return _at_least(1, "num_threads", num_threads, "None for all usable cores")
+    number = _at_least(1, "num_threads", num_threads, "None for all usable cores")
+    if number > MAX_THREADS:
+        raise OptionError(f"num_threads={number} is too large. Pass num_threads <= {MAX_THREADS}, or None.")
+    return number
 
 
 def usable_cores() -> int:
@@ -88,12 +93,12 @@ def check_memory_limit(memory_limit: Any) -> int | None:
             f"memory_limit={limit} is too small: buffers and tables alone need {MIN_MEMORY_LIMIT} bytes (32 MiB). "
             f"Pass memory_limit >= {MIN_MEMORY_LIMIT}, or None for no limit."
         )
-    return limit
+    return min(limit, MAX_NATIVE)
 
 
 def check_min_frequency(min_frequency: Any) -> int:
     """How often a word must occur to count."""
-    return _at_least(1, "min_frequency", min_frequency, "1 to keep every word")
+    return min(_at_least(1, "min_frequency", min_frequency, "1 to keep every word"), MAX_NATIVE)
 
 
 def check_max_token_bytes(max_token_bytes: Any) -> int | None:
@@ -101,6 +106,16 @@ def check_max_token_bytes(max_token_bytes: Any) -> int | None:
     if max_token_bytes is None:
         return None
     return min(_at_least(1, "max_token_bytes", max_token_bytes, "None for no bound"), 2**32 - 1)
+
+
+def check_kernel() -> None:
+    """Raise if the environment variable GRISTMILL_KERNEL names no kernel that runs here."""
+    from gristmill import _core
+
+    try:
+        _core.default_kernel()
+    except ValueError as error:
+        raise OptionError(str(error)) from None
 
 
 def check_tie_break(tie_break: Any) -> str:

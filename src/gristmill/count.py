@@ -11,6 +11,7 @@ from typing import Any
 
 from gristmill._core import Counter, WordTable
 from gristmill.arguments import (
+    check_kernel,
     check_memory_limit,
     check_min_frequency,
     check_num_threads,
@@ -49,6 +50,7 @@ class CountOptions:
         num_threads: int | None,
     ) -> CountOptions:
         """The options; counted words bring their pattern and specials along, and only the same ones may be given."""
+        check_kernel()
         given_pattern = None if pattern is None else resolve_pattern(pattern)
         given_specials = None if special_tokens is None else check_special_tokens(special_tokens)
         if isinstance(corpus, Words):
@@ -75,8 +77,8 @@ class CountOptions:
 def count_words(
     corpus: Corpus,
     *,
-    pattern: str = DEFAULT_PATTERN,
-    special_tokens: Iterable[str] = (),
+    pattern: str | None = None,
+    special_tokens: Iterable[str] | None = None,
     min_frequency: int = 1,
     memory_limit: int | None = None,
     num_threads: int | None = None,
@@ -84,9 +86,10 @@ def count_words(
 ) -> Words:
     """Return the distinct pieces of `corpus` with their counts.
 
-    The table is the same for every number of threads. `corpus` may be all that `train_tokenizer` takes; words that
-    occur fewer than `min_frequency` times are left out; with a `memory_limit` (bytes), counting moves sorted parts of
-    the table to the temporary folder ($TMPDIR) and joins them at the end, with the same result.
+    The table is the same for every number of threads. `corpus`, `pattern` and `special_tokens` may be all that
+    `train_tokenizer` takes; words that occur fewer than `min_frequency` times are left out; with a `memory_limit`
+    (bytes), counting moves sorted parts of the table to the temporary folder ($TMPDIR) and joins them at the end, with
+    the same result.
 
     >>> words = count_words(["low low lower"])
     >>> words.most_common()
@@ -95,7 +98,7 @@ def count_words(
     (1, 3)
     """
     options = CountOptions.checked(
-        None,
+        corpus,
         pattern=pattern,
         special_tokens=special_tokens,
         min_frequency=min_frequency,

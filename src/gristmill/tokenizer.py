@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.arguments import NUM_BYTE_TOKENS, check_special_tokens, check_tie_break, check_vocab_size
+from gristmill.arguments import (
+    NUM_BYTE_TOKENS,
+    check_kernel,
+    check_special_tokens,
+    check_tie_break,
+    check_vocab_size,
+)
 from gristmill.errors import SpecialTokenError, TextError, UnknownTokenError, VocabSizeError
 from gristmill.formats import TokenizerParts, read_tokenizer, write_tokenizer
 from gristmill.merges import MergeIds, build_tokens, check_merges, find_ids
@@ -118,6 +124,7 @@ class Tokenizer:
 
     @cached_property
     def _encoder(self) -> _core.Encoder:
+        check_kernel()
         return _core.Encoder(
             self._merge_ids,
             self._pattern.name,

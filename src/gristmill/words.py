@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from gristmill._core import WordTable
 from gristmill.arguments import check_min_frequency, check_special_tokens
-from gristmill.errors import CorpusError, GristmillError, WordsFormatError
+from gristmill.errors import CorpusError, GristmillError, TextError, WordsFormatError
 from gristmill.patterns import Pattern, resolve_pattern
 from gristmill.publish import publish
 
@@ -286,7 +286,10 @@ def _restore(*parts: Any) -> Words:
 
 def _as_word(word: str | bytes) -> bytes:
     if isinstance(word, str):
-        return word.encode()
+        try:
+            return word.encode()
+        except UnicodeEncodeError:
+            raise TextError(f"the word {word!r} has no UTF-8 form: it holds a lone surrogate. Pass bytes.") from None
     if isinstance(word, bytes):
         return word
     raise TypeError(f"{word!r} is a {type(word).__name__}. A word is str or bytes.")

@@ -70,6 +70,20 @@ def test_several_files_and_globs_are_one_corpus(gristmill, stories_path, output)
     assert f"{len(text):,} bytes" in out
 
 
+def test_a_folder_that_a_glob_matches_too_is_passed_over(gristmill, stories_path, output):
+    (output.parent / "corpus" / "folder").mkdir(parents=True)
+    (output.parent / "corpus" / "text").write_bytes(stories_path.read_bytes())
+    code, _, err = gristmill("train-tokenizer", output.parent / "corpus" / "*", "--vocab-size", 300, "-o", output)
+    assert (code, err) == (0, "")
+
+
+def test_a_kernel_that_is_none_is_one_line(gristmill, stories_path, output, monkeypatch):
+    monkeypatch.setenv("GRISTMILL_KERNEL", "abacus")
+    code, out, err = gristmill("train-tokenizer", stories_path, "--vocab-size", 300, "-o", output)
+    assert (code, out) == (1, "")
+    assert err.startswith("gristmill: error: GRISTMILL_KERNEL=abacus is no kernel")
+
+
 def test_no_corpus_is_a_usage_error_and_not_an_empty_tokenizer(gristmill, output):
     code, _, err = gristmill("train-tokenizer", "--vocab-size", 300, "-o", output)
     assert code == 2

@@ -19,6 +19,9 @@ namespace {
 constexpr std::uint64_t kDefaultBlockBytes = 256 << 10;
 // Below this a table spills so often that merging runs is all the work: a smaller limit means fewer threads.
 constexpr std::uint64_t kMinBytesPerThread = 8 << 20;
+// A smaller run is not worth its file. Where the window alone passes a thread's share, because the text has no cut for
+// long, every batch would otherwise become one.
+constexpr std::uint64_t kMinRunBytes = 256 << 10;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -139,7 +142,8 @@ void Counter::Impl::keep_within_limit(Worker& worker) {
     const std::uint64_t to_spill = table.memory_bytes() + table.size() * (sizeof(CountedWord) + sizeof(std::uint64_t));
     const std::uint64_t needed =
         std::max(to_spill, table.memory_bytes_after_growth()) + worker.window.capacity() + (1 << 20);
-    if (needed > share && table.size()) spill.write_run(*worker.table);
+    const std::uint64_t run_bytes = table.size() * sizeof(CountedWord) + table.long_bytes();
+    if (needed > share && run_bytes >= kMinRunBytes) spill.write_run(*worker.table, monitor);
 }
 
 Counter::Counter(CountOptions options, Monitor& monitor) : impl_(std::make_unique<Impl>(std::move(options), monitor)) {}
@@ -171,7 +175,7 @@ WordTable Counter::finish(CountStats& stats) {
     if (impl.spill.num_runs()) {
         impl.monitor.begin(Stage::spill, impl.source_bytes);
         for (Impl::Worker& worker : impl.workers) {
-            if (worker.table->size()) impl.spill.write_run(*worker.table);
+            if (worker.table->size()) impl.spill.write_run(*worker.table, impl.monitor);
         }
         impl.workers.clear();
         stats.num_spilled_runs = impl.spill.num_runs();

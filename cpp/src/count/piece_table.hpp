@@ -108,6 +108,7 @@ class PieceTable {
     void count_piece(const std::uint8_t* piece, std::size_t size, std::uint64_t position);
 
     std::size_t size() const { return short_.records.size() + medium_.records.size() + long_.records.size(); }
+    std::size_t long_bytes() const { return arena_.size(); }
     std::uint64_t memory_bytes() const;
     // What memory_bytes() would peak at if the part that is fullest grew now.
     std::uint64_t memory_bytes_after_growth() const;

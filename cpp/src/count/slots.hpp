@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
 #include <utility>
 
 #if defined(__linux__)
@@ -92,6 +93,8 @@ class Slots {
     void grow(std::size_t more, const Hash& hash) {
         unsigned bits = bits_;
         while ((size_ + more) * 2 > (std::size_t{1} << bits)) ++bits;
+        // Slots and ordinals are kept in 32 bits.
+        if (bits > 32) throw std::length_error("more than 2^31 different words; pass a memory_limit");
         Slots larger(bits);
         for (std::size_t slot = 0; slot < capacity(); ++slot) {
             const Entry& entry = entries()[slot];

@@ -16,6 +16,8 @@ namespace {
 constexpr std::uint64_t kLookAhead = 4096;
 // find_cut() looks back at most this far.
 constexpr std::uint64_t kCutContext = 4;
+// A larger buffer, grown for a stretch without a cut, is not kept for the rest of the corpus.
+constexpr std::size_t kKeptCapacity = 4 << 20;
 
 }  // namespace
 
@@ -62,7 +64,8 @@ FileSource::State FileSource::state_of(int descriptor, const std::string& path) 
 
 void FileSource::open_once() {
     std::call_once(opened_, [this] {
-        descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+        // Run again by the next thread if it throws: the descriptor of the first attempt is then still open.
+        if (descriptor_ < 0) descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
         if (descriptor_ < 0) throw FileError(errno, path_);
         check_unchanged();
     });
@@ -104,6 +107,10 @@ void Window::open(Source& source, std::uint64_t from) {
     source_ = &source;
     begin_ = from;
     size_ = 0;
+    if (capacity_ > kKeptCapacity) {
+        buffer_.reset();
+        capacity_ = 0;
+    }
 }
 
 void Window::extend(std::uint64_t to) {

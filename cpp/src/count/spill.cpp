@@ -17,9 +17,10 @@
 namespace gristmill {
 namespace {
 
-constexpr std::size_t kMaxFanIn =
-    128;  // more runs than this are merged in several passes: each open run holds a buffer
+// More runs than this are merged in several passes: each open run holds a buffer.
+constexpr std::size_t kMaxFanIn = 128;
 constexpr std::size_t kReadBuffer = 64 << 10;
+constexpr std::size_t kWordsPerCheck = 65536;
 
 bool by_word(const CountedWord& a, const CountedWord& b) { return a.compare(b) < 0; }
 bool by_first(const CountedWord& a, const CountedWord& b) { return a.first < b.first; }
@@ -29,6 +30,21 @@ void return_free_memory() {
 #if defined(__GLIBC__)
     malloc_trim(0);
 #endif
+}
+
+// Sorts the words and writes them as one run. Polls while it sorts: with a large limit that takes many seconds.
+template <class Less>
+void write_sorted(std::vector<CountedWord>& words, const Less& less, const std::string& path, const Monitor& monitor) {
+    std::sort(words.begin(), words.end(), [&](const CountedWord& a, const CountedWord& b) {
+        monitor.check();
+        return less(a, b);
+    });
+    RunWriter writer(path);
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (i % kWordsPerCheck == 0) monitor.check();
+        writer.write(words[i]);
+    }
+    writer.finish();
 }
 
 // Calls visit(word) for the words of all runs in order.
@@ -42,7 +58,7 @@ void merge_runs(const std::vector<std::string>& paths, const Less& less, Monitor
         if (readers.back()->next()) queue.push(readers.back().get());
     }
     for (std::size_t visited = 0; !queue.empty(); ++visited) {
-        if (visited % 65536 == 0) monitor.check();
+        if (visited % kWordsPerCheck == 0) monitor.check();
         RunReader* reader = queue.top();
         queue.pop();
         visit(reader->word());
@@ -95,14 +111,11 @@ class RunBuilder {
         bytes_.insert(bytes_.end(), word.long_bytes(), word.long_bytes() + word.size());
     }
     bool empty() const { return words_.empty(); }
-    void write_sorted_by_first(const std::string& path) {
+    void write_sorted_by_first(const std::string& path, const Monitor& monitor) {
         for (CountedWord& word : words_) {
             if (word.is_long()) word.set_long_bytes(bytes_.data() + word.low);
         }
-        std::sort(words_.begin(), words_.end(), by_first);
-        RunWriter writer(path);
-        for (const CountedWord& word : words_) writer.write(word);
-        writer.finish();
+        write_sorted(words_, by_first, path, monitor);
         words_.clear();
         bytes_.clear();
     }
@@ -128,7 +141,7 @@ std::string Spill::new_path() {
     return path;
 }
 
-void Spill::write_run(PieceTable& table) {
+void Spill::write_run(PieceTable& table, const Monitor& monitor) {
     std::vector<CountedWord> words;
     words.reserve(table.size());
     const auto take = [&](const auto& part) {
@@ -139,10 +152,7 @@ void Spill::write_run(PieceTable& table) {
     take(table.short_part());
     take(table.medium_part());
     take(table.long_part());
-    std::sort(words.begin(), words.end(), by_word);
-    RunWriter writer(new_path());
-    for (const CountedWord& word : words) writer.write(word);
-    writer.finish();
+    write_sorted(words, by_word, new_path(), monitor);
     table.clear();
     const std::lock_guard lock(mutex_);
     ++num_written_;
@@ -179,13 +189,13 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
         if (word.count < min_frequency) return;
         ++kept_words;
         kept_bytes += word.size();
-        if (!builder->has_room(word) && !builder->empty()) builder->write_sorted_by_first(new_path());
+        if (!builder->has_room(word) && !builder->empty()) builder->write_sorted_by_first(new_path(), monitor);
         builder->add(word);
     };
     Summing summing;
     merge_runs(runs, by_word, monitor, [&](const CountedWord& word) { summing.add(word, keep); });
     summing.flush(keep);
-    if (!builder->empty()) builder->write_sorted_by_first(new_path());
+    if (!builder->empty()) builder->write_sorted_by_first(new_path(), monitor);
     builder.reset();
     remove_runs(runs);
 

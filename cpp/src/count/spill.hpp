@@ -4,7 +4,6 @@
 // words added up; the words that stay are sorted by first occurrence, again through runs, and fill the result in order.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -22,7 +21,7 @@ class Spill {
     ~Spill();
 
     // Writes `table` as one run and clears it. Safe to call from several threads.
-    void write_run(PieceTable& table);
+    void write_run(PieceTable& table, const Monitor& monitor);
     std::size_t num_runs() const { return num_written_; }
     // Merges all runs and removes them. Throws MemoryLimitExceeded when the result alone is larger than the limit.
     WordTable merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);

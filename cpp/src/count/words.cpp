@@ -80,6 +80,9 @@ WordTable join_word_tables(const WordTable& first, const WordTable& second) {
     for (std::size_t i = 0; i < first.size(); ++i) place.emplace(first.word(i), i);
     // Positions of `first` may pass its source_bytes when it was made from counts, not text.
     const std::uint64_t start = std::max(first.source_bytes, first.firsts.empty() ? 0 : first.firsts.back() + 1);
+    if (!second.firsts.empty() && second.firsts.back() >= ~start) {
+        throw std::overflow_error("the positions of the joined tables pass 2^64 - 1");
+    }
     for (std::size_t i = 0; i < second.size(); ++i) {
         const auto found = place.find(second.word(i));
         if (found == place.end()) {

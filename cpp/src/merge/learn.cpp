@@ -8,9 +8,11 @@ namespace gristmill {
 namespace merge {
 namespace {
 
-// A round costs four hand-overs to the crew and about 1.4 times the work of its merges made one by one, shared among
-// the members. 90 MB of English (2M symbols) is some 3 thousand postings a round: nothing to share. From 18M symbols
-// (45 MB of multilingual text) it is 16 thousand.
+// A round costs four hand-overs to the crew, and its merges about 1.2 times what they cost one by one, shared among the
+// members. 90 MB of English (2M symbols) has 3 thousand postings a round, too few to share; 45 MB of multilingual text
+// (18M symbols) has 16 thousand. The bounds are projected, not yet measured on many cores: with the slowest member of
+// each phase timed on two, the loop over 18M symbols takes 0.5 to 0.65 of the sequential time with 4 members and 0.4 to
+// 0.5 with 16, and that over 2M symbols takes longer with any number.
 bool rounds_pay(const MergeOptions& options, std::uint64_t num_symbols) {
     if (options.loop != MergeLoop::automatic) return options.loop == MergeLoop::rounds;
     return options.num_threads >= 4 && num_symbols >= 8'000'000;
@@ -43,14 +45,17 @@ MergeRun learn_with(const WordTable& words, const std::vector<Merge>& given, con
 MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
                       const Tuning& tuning, Monitor& monitor) {
     monitor.begin(Stage::setup, words.bytes.size());
-    const std::uint64_t max_ids = std::uint64_t{256} + given.size() + options.num_merges;
+    // Every merge shortens a word, so a vocabulary far beyond the corpus need not be made room for.
+    MergeOptions bounded = options;
+    bounded.num_merges = static_cast<std::uint32_t>(std::min<std::uint64_t>(options.num_merges, words.bytes.size()));
+    const std::uint64_t max_ids = std::uint64_t{256} + given.size() + bounded.num_merges;
     if (max_ids > UINT32_MAX - 2)
         throw std::length_error(std::to_string(max_ids) +
                                 " ids are too many: the merge stage takes fewer than 2^32 - 2");
     // Two more symbols than ids: the sentinel and the hole.
     if (max_ids <= 65534 && !tuning.wide_symbols)
-        return learn_with<std::uint16_t>(words, given, options, tuning, static_cast<Id>(max_ids), monitor);
-    return learn_with<std::uint32_t>(words, given, options, tuning, static_cast<Id>(max_ids), monitor);
+        return learn_with<std::uint16_t>(words, given, bounded, tuning, static_cast<Id>(max_ids), monitor);
+    return learn_with<std::uint32_t>(words, given, bounded, tuning, static_cast<Id>(max_ids), monitor);
 }
 
 }  // namespace merge

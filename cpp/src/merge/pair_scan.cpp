@@ -1,5 +1,6 @@
 #include "merge/pair_scan.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -115,6 +116,34 @@ std::vector<Kept> combine(std::vector<Tallies>& strips, const Tokens& tokens, co
     return kept;
 }
 
+// Where a strip's postings of dropped pairs go; a cache line each.
+struct alignas(64) Nowhere {
+    Position position;
+};
+
+// From tallies to cursors: the strips of one store write one after another into the same lists.
+template <class Tallies>
+void reserve(const PairTable& table, PostingStore& store, std::span<Tallies> strips, Nowhere* nowhere) {
+    store.lists.resize(table.size());
+    for (Tallies& strip : strips)
+        strip.for_each([&](Id left, Id right, const Tally& tally) {
+            if (const std::uint32_t pair = table.find(left, right); pair != kNoPair) store.lists[pair].num += tally.num;
+        });
+    std::vector<Position*> cursors(table.size());
+    for (std::size_t pair = 0; pair < cursors.size(); ++pair)
+        if (PostingList& list = store.lists[pair]; list.num) cursors[pair] = list.data = store.pool.allocate(list.num);
+    for (Tallies& strip : strips) {
+        strip.for_each([&](Id left, Id right, Tally& tally) {
+            const std::uint32_t pair = table.find(left, right);
+            if (pair == kNoPair) return tally.drop(&nowhere->position);
+            const std::uint32_t num = tally.num;
+            tally.keep(cursors[pair]);
+            cursors[pair] += num;
+        });
+        ++nowhere;
+    }
+}
+
 template <class Tallies, class Symbol, class LengthOf>
 void scan_with(LengthOf length_of, const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission,
                PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
@@ -129,35 +158,11 @@ void scan_with(LengthOf length_of, const SymbolArray<Symbol>& array, const Token
     });
     for (const Kept& pair : combine(strips, tokens, admission, crew)) table.insert(pair.left, pair.right, pair.count);
 
-    // From tallies to cursors: the strips of one store write one after another into the same lists.
-    struct alignas(64) Nowhere {
-        Position position;
-    };
     std::vector<Nowhere> nowhere(array.strips.size());
-    const auto reserve = [&](PostingStore& store, unsigned first, std::span<Tallies> of_store) {
-        store.lists.resize(table.size());
-        for (Tallies& tallies : of_store)
-            tallies.for_each([&](Id left, Id right, Tally& tally) {
-                if (const std::uint32_t pair = table.find(left, right); pair != kNoPair)
-                    store.lists[pair].num += tally.num;
-            });
-        for (PostingList& list : store.lists)
-            if (list.num) list.data = store.pool.allocate(list.num);
-        std::vector<Position*> cursors(table.size());
-        for (std::size_t pair = 0; pair < cursors.size(); ++pair) cursors[pair] = store.lists[pair].data;
-        for (unsigned t = 0; t < of_store.size(); ++t)
-            of_store[t].for_each([&](Id left, Id right, Tally& tally) {
-                const std::uint32_t pair = table.find(left, right);
-                if (pair == kNoPair) return tally.drop(&nowhere[first + t].position);
-                Position* cursor = cursors[pair];
-                cursors[pair] += tally.num;
-                tally.keep(cursor);
-            });
-    };
     if (stores.size() == 1)
-        reserve(stores[0], 0, strips);
+        reserve(table, stores[0], std::span(strips), nowhere.data());
     else
-        crew.run([&](unsigned t) { reserve(stores[t], t, {&strips[t], 1}); });
+        crew.run([&](unsigned t) { reserve(table, stores[t], std::span(&strips[t], 1), &nowhere[t]); });
     crew.run([&](unsigned t) {
         for_each_adjacent(array, array.strips[t], length_of, monitor,
                           [&](Id left, Id right, Position p, std::uint64_t) { strips[t].at(left, right).place(p); });

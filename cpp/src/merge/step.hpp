@@ -75,12 +75,13 @@ class MergeStep {
         const std::size_t begin = num_;
         if (occurrences_.size() < begin + postings.num + 1) occurrences_.resize(2 * begin + postings.num + 1);
         std::size_t tallied = begin;
-        for (std::uint32_t i = 0; i < postings.num; i += kChunk) {
+        for (std::uint64_t i = 0; i < postings.num; i += kChunk) {
             monitor.check();
-            visit(postings, i, std::min(postings.num, i + kChunk), a, b, c);
-            if (num_ == begin) continue;
-            tally({tallied, num_ - 1}, static_cast<Symbol>(c));
-            tallied = num_ - 1;
+            if (num_ > begin) {
+                tally({tallied, num_ - 1}, static_cast<Symbol>(c));
+                tallied = num_ - 1;
+            }
+            visit(postings, i, std::min<std::uint64_t>(postings.num, i + kChunk), a, b, c);
         }
         occurrences_[num_].left = array_.sentinel;
         tally({tallied, num_}, static_cast<Symbol>(c));
@@ -112,16 +113,17 @@ class MergeStep {
     }
 
   private:
-    static constexpr std::uint32_t kChunk = 1024;  // tallied while its weights are in the cache
-    static constexpr std::uint32_t kAhead = 24;
+    static constexpr std::uint64_t kChunk = 1024;  // tallied while its weights are in the cache
+    static constexpr std::uint64_t kAhead = 24;
 
-    void visit(const PostingList& postings, std::uint32_t begin, std::uint32_t end, Id a, Id b, Id c) {
+    void visit(const PostingList& postings, std::uint64_t begin, std::uint64_t end, Id a, Id b, Id c) {
         Symbol* cells = array_.cells.data();
         const std::uint32_t length_a = tokens_.length(a), length = length_a + tokens_.length(b);
         const Symbol hole = array_.hole;
+        const std::uint64_t last = postings.num - std::uint64_t{1};
         Occurrence<Symbol>* out = occurrences_.data() + num_;
-        for (std::uint32_t i = begin; i < end; ++i) {
-            const Position ahead = postings.data[std::min(i + kAhead, postings.num - 1)];
+        for (std::uint64_t i = begin; i < end; ++i) {
+            const Position ahead = postings.data[std::min(i + kAhead, last)];
             __builtin_prefetch(&cells[ahead], 1);
             __builtin_prefetch(&array_.block_weights[ahead >> SymbolArray<Symbol>::kBlockShift]);
             const Position p = postings.data[i];

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import glob
-import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -70,10 +69,12 @@ class Command:
         if not self.corpus:
             raise UsageError("no corpus given. Name at least one text file, before --special-tokens.")
         import gristmill
+        from gristmill.corpus import find_files
 
-        check_output(self.output, overwrite=self.overwrite, inputs=_expand(self.corpus))
+        paths = find_files(self.corpus).paths
+        check_output(self.output, overwrite=self.overwrite, inputs=paths)
         tokenizer = gristmill.train_tokenizer(
-            [Path(name) for name in self.corpus],
+            [Path(path) for path in paths],
             vocab_size=self.vocab_size,
             special_tokens=self.special_tokens,
             pattern=self.pattern,
@@ -85,12 +86,12 @@ class Command:
             progress=None if self.progress == "none" else self.progress,
         )
         tokenizer.save(self.output, overwrite=self.overwrite)
-        print(self._summary(tokenizer))
+        print(self._summary(tokenizer, paths))
         if self.profile and tokenizer.profile is not None:
             print("\n" + profile_table(tokenizer.profile))
         return 0
 
-    def _summary(self, tokenizer: Tokenizer) -> str:
+    def _summary(self, tokenizer: Tokenizer, paths: Sequence[str]) -> str:
         rows = _run_rows(tokenizer.profile) if tokenizer.profile is not None else []
         specials = len(tokenizer.special_tokens)
         stopped = tokenizer.vocab_size < self.vocab_size
@@ -100,7 +101,7 @@ class Command:
                 f"{tokenizer.vocab_size:,}  (256 bytes, {len(tokenizer.merge_ids):,} merges, {specials} special)",
             ),
             *([("stopped early", f"no pair was left to merge; {self.vocab_size:,} were asked for")] * stopped),
-            ("bytes per token", f"{_bytes_per_token(tokenizer, _expand(self.corpus)):.3f}  (first MB of the corpus)"),
+            ("bytes per token", f"{_bytes_per_token(tokenizer, paths):.3f}  (first MB of the corpus)"),
         ]
         return pairs([*rows, ("saved to", str(self.output))])
 
@@ -152,23 +153,13 @@ def profile_table(profile: Profile) -> str:
     return table + "\n" + pairs(notes)
 
 
-def _bytes_per_token(tokenizer: Tokenizer, names: list[str]) -> float:
+def _bytes_per_token(tokenizer: Tokenizer, paths: Sequence[str]) -> float:
     """On the first megabyte of the corpus, special tokens counted as one each."""
     sample = b""
-    for name in names:
-        with open(name, "rb") as file:  # noqa: PTH123
+    for path in paths:
+        with Path(path).open("rb") as file:
             sample += file.read(SAMPLE_BYTES - len(sample))
         if len(sample) == SAMPLE_BYTES:
             break
     ids = tokenizer.encode(sample, allowed_special="all")
     return len(sample) / len(ids) if ids else 0.0
-
-
-def _expand(names: tuple[str, ...]) -> list[str]:
-    """The files behind the names, as far as they are there; the training itself says what is wrong with the others."""
-    return list(
-        itertools.chain.from_iterable(
-            sorted(glob.glob(name, recursive=True)) if not Path(name).exists() else [name]  # noqa: PTH207
-            for name in names
-        )
-    )

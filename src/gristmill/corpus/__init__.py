@@ -37,7 +37,7 @@ from gristmill.errors import CorpusError
 if TYPE_CHECKING:
     from gristmill.words import Words
 
-__all__ = ["Corpus", "Documents", "Files", "open_corpus"]
+__all__ = ["Corpus", "Documents", "Files", "find_files", "open_corpus"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Corpus: TypeAlias = "PathLike | Iterable[PathLike] | Iterable[str] | Iterable[bytes] | Words"
