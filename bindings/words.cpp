@@ -6,8 +6,8 @@ namespace gristmill::bindings {
 namespace {
 
 template <class T>
-std::vector<T> copied(const InputArray<T>& array) {
-    return std::vector<T>(array.data(), array.data() + array.size());
+LargeVector<T> copied(const InputArray<T>& array) {
+    return LargeVector<T>(array.data(), array.data() + array.size());
 }
 
 WordTable from_arrays(const InputArray<std::uint8_t>& data, const InputArray<std::uint64_t>& offsets,
@@ -18,7 +18,7 @@ WordTable from_arrays(const InputArray<std::uint8_t>& data, const InputArray<std
 
 // A view that keeps the table alive; tables never change.
 template <class T>
-nb::ndarray<nb::numpy, const T, nb::ndim<1>> view_of(nb::handle self, const std::vector<T>& values) {
+nb::ndarray<nb::numpy, const T, nb::ndim<1>> view_of(nb::handle self, const LargeVector<T>& values) {
     return nb::ndarray<nb::numpy, const T, nb::ndim<1>>(values.data(), {values.size()}, self);
 }
 

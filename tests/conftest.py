@@ -13,7 +13,7 @@ settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gristmill"))
 
 
-# A shell starts background jobs with Ctrl-C ignored, and children inherit that: the tests that send it would wait in vain.
+# A shell starts background jobs with Ctrl-C ignored, and children inherit that: tests that send it would wait in vain.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

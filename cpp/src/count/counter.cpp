@@ -37,10 +37,9 @@ struct Block {
 
 struct Counter::Impl {
     struct Worker {
-        explicit Worker(const CountOptions& options, HashSeed seed)
-            : scanner(make_scanner(options.pattern, options.kernel)), table(std::make_unique<PieceTable>(seed)) {}
+        explicit Worker(const CountOptions& options) : scanner(make_scanner(options.pattern, options.kernel)) {}
         std::unique_ptr<BoundaryScanner> scanner;
-        std::unique_ptr<PieceTable> table;
+        std::unique_ptr<PieceTable> table;  // made by its thread, which so clears the memory itself
         Window window;
         std::uint64_t num_pieces = 0;
     };
@@ -56,8 +55,7 @@ struct Counter::Impl {
             const std::uint64_t most = std::max<std::uint64_t>(1, options.memory_limit / kMinBytesPerThread);
             num_threads = static_cast<unsigned>(std::min<std::uint64_t>(num_threads, most));
         }
-        const HashSeed seed = HashSeed::random();
-        for (unsigned t = 0; t < num_threads; ++t) workers.emplace_back(options, seed);
+        for (unsigned t = 0; t < num_threads; ++t) workers.emplace_back(options);
     }
 
     void count(std::vector<std::unique_ptr<Source>> sources);
@@ -69,6 +67,7 @@ struct Counter::Impl {
     Monitor& monitor;
     SpecialFinder specials;
     Spill spill;
+    const HashSeed seed = HashSeed::random();
     std::deque<Worker> workers;
     std::uint64_t source_bytes = 0;
     double count_seconds = 0;
@@ -93,6 +92,7 @@ void Counter::Impl::count(std::vector<std::unique_ptr<Source>> sources) {
     const unsigned num_threads = static_cast<unsigned>(std::min(workers.size(), blocks.size()));
     run_threads(num_threads, [&](unsigned index) {
         try {
+            if (!workers[index].table) workers[index].table = std::make_unique<PieceTable>(seed);
             for (std::size_t b; !failed && (b = next_block.fetch_add(1)) < blocks.size();) {
                 monitor.check();
                 count_block(workers[index], blocks[b]);
@@ -175,7 +175,7 @@ WordTable Counter::finish(CountStats& stats) {
     if (impl.spill.num_runs()) {
         impl.monitor.begin(Stage::spill, impl.source_bytes);
         for (Impl::Worker& worker : impl.workers) {
-            if (worker.table->size()) impl.spill.write_run(*worker.table, impl.monitor);
+            if (worker.table && worker.table->size()) impl.spill.write_run(*worker.table, impl.monitor);
         }
         impl.workers.clear();
         stats.num_spilled_runs = impl.spill.num_runs();
@@ -183,8 +183,10 @@ WordTable Counter::finish(CountStats& stats) {
     } else {
         impl.monitor.begin(Stage::join, impl.source_bytes);
         std::vector<std::unique_ptr<PieceTable>> tables;
-        for (Impl::Worker& worker : impl.workers) tables.push_back(std::move(worker.table));
-        const auto num_threads = static_cast<unsigned>(tables.size());
+        for (Impl::Worker& worker : impl.workers) {
+            if (worker.table) tables.push_back(std::move(worker.table));
+        }
+        const auto num_threads = static_cast<unsigned>(impl.workers.size());
         result = join_tables(std::move(tables), impl.options.min_frequency, num_threads, stats.num_words, impl.monitor);
     }
     impl.monitor.set_done(impl.source_bytes);

@@ -13,9 +13,9 @@ namespace {
 // One part of one thread's table, its counts taken out by ordinal. A word that another thread also has keeps the sum
 // where it was seen first and 0 elsewhere. Ordinals ascend with `first`, so every side is a sorted run.
 struct Side {
-    const std::vector<Record>* records;
+    const LargeVector<Record>* records;
     const std::uint8_t* arena;
-    std::vector<std::uint64_t> counts;
+    LargeVector<std::uint64_t> counts;
 
     std::size_t size() const { return records->size(); }
     std::uint64_t first(std::size_t ordinal) const { return (*records)[ordinal].first; }
@@ -44,16 +44,21 @@ class RangeJoiner {
 
     std::uint64_t num_duplicates() const { return num_duplicates_; }
 
+    // Gathers the words of the range first, with a prefetch of what uniting two of them reads, then looks for equal ones.
     void join(std::uint64_t range) {
         seen_.clear();
-        heads_.fill(kEnd);
         for (std::size_t t = 0; t < tables_.size(); ++t) {
             visit_parts(*tables_[t], [&](std::size_t p, const auto& part) {
                 const auto side = static_cast<std::uint32_t>(kNumParts * t + p);
-                visit_range(*tables_[t], part.slots, range,
-                            [&](std::uint64_t hash, const auto& entry) { add(hash, side, entry.ordinal); });
+                visit_range(*tables_[t], part.slots, range, [&](std::uint64_t hash, const auto& entry) {
+                    seen_.push_back({hash, side, entry.ordinal, kEnd});
+                    __builtin_prefetch(&(*sides_[side].records)[entry.ordinal]);
+                    __builtin_prefetch(&sides_[side].counts[entry.ordinal], 1);
+                });
             });
         }
+        heads_.fill(kEnd);
+        for (std::uint32_t at = 0; at < seen_.size(); ++at) enter(at);
     }
 
   private:
@@ -62,7 +67,7 @@ class RangeJoiner {
         std::uint32_t side, ordinal;
         std::uint32_t next;  // in the same bucket
     };
-    static constexpr unsigned kBucketBits = 8;
+    static constexpr unsigned kBucketBits = 10;
     static constexpr std::uint32_t kEnd = static_cast<std::uint32_t>(-1);
 
     // Entries whose hash lies in the range lie from its first slot on; the last may be displaced behind its end, up to
@@ -82,13 +87,13 @@ class RangeJoiner {
         }
     }
 
-    void add(std::uint64_t hash, std::uint32_t side, std::uint32_t ordinal) {
-        std::uint32_t& head = heads_[hash >> bucket_shift_ & ((1u << kBucketBits) - 1)];
-        for (std::uint32_t at = head; at != kEnd; at = seen_[at].next) {
-            if (seen_[at].hash == hash && unite(seen_[at], side, ordinal)) return;
+    void enter(std::uint32_t at) {
+        std::uint32_t& head = heads_[seen_[at].hash >> bucket_shift_ & ((1u << kBucketBits) - 1)];
+        for (std::uint32_t known = head; known != kEnd; known = seen_[known].next) {
+            if (seen_[known].hash == seen_[at].hash && unite(seen_[known], seen_[at].side, seen_[at].ordinal)) return;
         }
-        seen_.push_back({hash, side, ordinal, head});
-        head = static_cast<std::uint32_t>(seen_.size() - 1);
+        seen_[at].next = head;
+        head = at;
     }
 
     bool unite(Seen& seen, std::uint32_t side, std::uint32_t ordinal) {
@@ -117,7 +122,7 @@ class RangeJoiner {
 
 // Leaves each word in one table only. Returns how many words were in more than one.
 std::uint64_t unite_duplicates(const Tables& tables, std::vector<Side>& sides, unsigned num_threads, Monitor& monitor) {
-    if (tables.size() == 1) return 0;
+    if (tables.size() <= 1) return 0;
     std::size_t num_words = 0;
     for (const Side& side : sides) num_words += side.size();
     constexpr std::size_t kWordsPerRange = 512;
@@ -146,8 +151,9 @@ struct Stretch {
 // Stretches with about the same number of words each. (Of equal length they would not do: most words appear early.)
 std::vector<Stretch> cut_stretches(const std::vector<Side>& sides, unsigned num_stretches) {
     const auto smaller = [](const Side& a, const Side& b) { return a.size() < b.size(); };
-    const Side& largest = *std::max_element(sides.begin(), sides.end(), smaller);
     std::vector<Stretch> stretches(num_stretches);
+    if (sides.empty()) return stretches;
+    const Side& largest = *std::max_element(sides.begin(), sides.end(), smaller);
     for (const Side& side : sides) {
         std::size_t begin = 0;
         for (unsigned s = 0; s < num_stretches; ++s) {
@@ -191,7 +197,7 @@ void write_stretch(const Stretch& stretch, const std::vector<Side>& sides, std::
         heads[s] = at[s] < stretch.ends[s] ? sides[s].first(at[s]) : kExhausted;
     };
     for (std::size_t s = 0; s < sides.size(); ++s) advance(s);
-    for (;;) {
+    while (!heads.empty()) {
         const auto s = static_cast<std::size_t>(std::min_element(heads.begin(), heads.end()) - heads.begin());
         if (heads[s] == kExhausted) return;
         const CountedWord word = sides[s].word(at[s]);

@@ -55,7 +55,7 @@ struct Part {
     explicit Part(unsigned bits) : slots(bits) {}
 
     Slots<Entry> slots;
-    std::vector<Record> records;  // by ordinal, and so in the order of first occurrence: a sorted run as it stands
+    LargeVector<Record> records;  // by ordinal, and so in the order of first occurrence: a sorted run as it stands
     std::vector<std::uint32_t> carries;  // an ordinal for each time its 32-bit count wrapped
 
     void insert(std::size_t slot, Entry entry, const Record& record) {
@@ -68,8 +68,8 @@ struct Part {
     void count_hit(std::size_t slot) {
         if (++slots[slot].count == 0) carries.push_back(slots[slot].ordinal);
     }
-    std::vector<std::uint64_t> counts() const {
-        std::vector<std::uint64_t> result(records.size());
+    LargeVector<std::uint64_t> counts() const {
+        LargeVector<std::uint64_t> result(records.size());
         for (std::size_t slot = 0; slot < slots.capacity(); ++slot) {
             if (!is_free(slots[slot])) result[slots[slot].ordinal] = slots[slot].count;
         }
@@ -149,7 +149,7 @@ class PieceTable {
     Part<ShortEntry> short_;
     Part<MediumEntry> medium_;
     Part<LongEntry> long_;
-    std::vector<std::uint8_t> arena_;  // bytes of long words
+    LargeVector<std::uint8_t> arena_;  // bytes of long words
 };
 
 }  // namespace gristmill

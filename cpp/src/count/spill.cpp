@@ -145,7 +145,7 @@ void Spill::write_run(PieceTable& table, const Monitor& monitor) {
     std::vector<CountedWord> words;
     words.reserve(table.size());
     const auto take = [&](const auto& part) {
-        const std::vector<std::uint64_t> counts = part.counts();
+        const LargeVector<std::uint64_t> counts = part.counts();
         for (std::size_t i = 0; i < counts.size(); ++i)
             words.push_back(part.records[i].with_count(counts[i], table.arena()));
     };

@@ -51,8 +51,8 @@ WordTable sorted_by_first(const WordTable& table) {
 
 std::uint64_t WordTable::total() const { return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}); }
 
-WordTable make_word_table(std::vector<std::uint8_t> bytes, std::vector<std::uint64_t> offsets,
-                          std::vector<std::uint64_t> counts, std::vector<std::uint64_t> firsts,
+WordTable make_word_table(LargeVector<std::uint8_t> bytes, LargeVector<std::uint64_t> offsets,
+                          LargeVector<std::uint64_t> counts, LargeVector<std::uint64_t> firsts,
                           std::uint64_t source_bytes) {
     WordTable table{std::move(bytes), std::move(offsets), std::move(counts), std::move(firsts), source_bytes};
     check_parts(table);

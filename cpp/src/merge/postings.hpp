@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "merge/memory.hpp"
+#include "gristmill/large_memory.hpp"
 
 namespace gristmill::merge {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "merge/memory.hpp"
+#include "gristmill/large_memory.hpp"
 #include "merge/pair_table.hpp"
 #include "merge/tokens.hpp"
 

@@ -7,7 +7,7 @@
 #include "gristmill/monitor.hpp"
 #include "gristmill/words.hpp"
 #include "merge/crew.hpp"
-#include "merge/memory.hpp"
+#include "gristmill/large_memory.hpp"
 #include "merge/postings.hpp"
 
 namespace gristmill::merge {

@@ -74,7 +74,7 @@ bool kernel_supported(Kernel kernel) {
 #if defined(__x86_64__)
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
                       __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") &&
-                      __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("aes");
+                      __builtin_cpu_supports("popcnt");
     if (kernel == Kernel::avx2) return avx2;
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
