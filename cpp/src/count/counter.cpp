@@ -17,6 +17,8 @@ namespace {
 
 // Small enough for text just read to be still in the second-level cache when it is scanned.
 constexpr std::uint64_t kDefaultBlockBytes = 256 << 10;
+// A thread with less to do than this costs more to start, with a table of its own, than it saves.
+constexpr std::size_t kMinBlocksPerThread = 8;
 // Below this a table spills so often that merging runs is all the work: a smaller limit means fewer threads.
 constexpr std::uint64_t kMinBytesPerThread = 8 << 20;
 // A smaller run is not worth its file. Where the window alone passes a thread's share, because the text has no cut for
@@ -89,7 +91,8 @@ void Counter::Impl::count(std::vector<std::unique_ptr<Source>> sources) {
     monitor.begin(Stage::count, total);
     std::atomic<std::size_t> next_block{0};
     std::atomic<bool> failed{false};
-    const unsigned num_threads = static_cast<unsigned>(std::min(workers.size(), blocks.size()));
+    const auto num_threads =
+        static_cast<unsigned>(std::clamp<std::size_t>(blocks.size() / kMinBlocksPerThread, 1, workers.size()));
     run_threads(num_threads, [&](unsigned index) {
         try {
             if (!workers[index].table) workers[index].table = std::make_unique<PieceTable>(seed);
