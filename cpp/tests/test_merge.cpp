@@ -46,7 +46,7 @@ class NaiveTrainer {
             words_.emplace_back();
             for (const char byte : table.word(i)) words_.back().push_back(static_cast<std::uint8_t>(byte));
         }
-        counts_ = table.counts;
+        counts_.assign(table.counts.begin(), table.counts.end());
         for (const Merge& merge : given) replace(merge);
     }
 
