@@ -302,9 +302,22 @@ void test_tables_join_as_if_one_corpus_followed_the_other() {
     CHECK(joined.source_bytes == one.size() + two.size());
 }
 
+void test_nothing_to_count_gives_an_empty_table() {
+    Folder folder;
+    const std::vector<std::vector<std::string>> nothings = {{}, {folder.write("empty", "")}};
+    for (const auto& paths : nothings) {
+        CountOptions options;
+        options.num_threads = 3;
+        CountStats stats;
+        const WordTable table = count_files(paths, options, stats);
+        CHECK(table.size() == 0 && table.offsets.size() == 1 && stats.num_words == 0);
+    }
+}
+
 }  // namespace
 
 int main() {
+    test_nothing_to_count_gives_an_empty_table();
     test_same_table_for_every_pattern_thread_count_and_block_size();
     test_a_memory_limit_changes_nothing_but_the_memory();
     test_a_stretch_without_a_cut_beyond_the_limit_does_not_spill_every_batch();

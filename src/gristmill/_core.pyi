@@ -106,6 +106,9 @@ def build_tokens(merges: NDArray[np.uint32]) -> list[bytes]:
 def build_pairs(merges: NDArray[np.uint32], tokens: list[bytes]) -> list[tuple[bytes, bytes]]:
     """The merges as pairs of `tokens`."""
 
+def find_wrong_merge(merges: NDArray[np.uint32]) -> int:
+    """The first merge of ids not made before it, or of a pair merged before; the number of merges if there is none."""
+
 class Encoder:
     """Ids of text under a list of merges; immutable and safe to share between threads."""
 

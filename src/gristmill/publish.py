@@ -41,8 +41,7 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _check_target(target, overwrite)
-        temporary.replace(target)
+        _move(temporary, target, overwrite)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -67,6 +66,21 @@ def _check_target(target: Path, overwrite: bool) -> int | None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "Is a device or pipe; only a regular file can be replaced", str(target))
     return stat.S_IMODE(status.st_mode)
+
+
+def _move(temporary: Path, target: Path, overwrite: bool) -> None:
+    if not overwrite:
+        try:
+            os.link(temporary, target)  # unlike rename, it fails if somebody has written there meanwhile
+        except FileExistsError:
+            _check_target(target, overwrite)
+            raise
+        except OSError:
+            _check_target(target, overwrite)  # a file system without links: the best that can be done
+        else:
+            temporary.unlink()
+            return
+    temporary.replace(target)
 
 
 def _create_temporary(target: Path) -> tuple[Path, int]:

@@ -188,7 +188,7 @@ class Tokenizer:
             return ids
         return self._encode_by_regex(data, allowed)
 
-    def decode(self, ids: Iterable[int] | NDArray[np.integer[Any]], errors: str = "replace") -> str:
+    def decode(self, ids: Iterable[int] | NDArray[np.integer[Any]], *, errors: str = "replace") -> str:
         r"""Return the text of `ids`.
 
         Tokens are bytes, and a few of them may be only a part of a character: `errors` says what becomes of that, as in

@@ -129,6 +129,7 @@ void Counter::Impl::count_text(Worker& worker, const std::uint8_t* text, std::si
     const std::uint8_t* begin = text;
     scanner.start(text, size);
     while (scanner.next()) {
+        monitor.check();
         if (!scanner.size()) continue;
         worker.table->count_batch(begin, scanner.base(), scanner.ends(), scanner.size(),
                                   position + static_cast<std::uint64_t>(scanner.base() - text));

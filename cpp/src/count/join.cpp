@@ -44,7 +44,8 @@ class RangeJoiner {
 
     std::uint64_t num_duplicates() const { return num_duplicates_; }
 
-    // Gathers the words of the range first, with a prefetch of what uniting two of them reads, then looks for equal ones.
+    // Gathers the words of the range first, with a prefetch of what uniting two of them reads, then looks for equal
+    // ones.
     void join(std::uint64_t range) {
         seen_.clear();
         for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -152,7 +153,6 @@ struct Stretch {
 std::vector<Stretch> cut_stretches(const std::vector<Side>& sides, unsigned num_stretches) {
     const auto smaller = [](const Side& a, const Side& b) { return a.size() < b.size(); };
     std::vector<Stretch> stretches(num_stretches);
-    if (sides.empty()) return stretches;
     const Side& largest = *std::max_element(sides.begin(), sides.end(), smaller);
     for (const Side& side : sides) {
         std::size_t begin = 0;
@@ -197,7 +197,7 @@ void write_stretch(const Stretch& stretch, const std::vector<Side>& sides, std::
         heads[s] = at[s] < stretch.ends[s] ? sides[s].first(at[s]) : kExhausted;
     };
     for (std::size_t s = 0; s < sides.size(); ++s) advance(s);
-    while (!heads.empty()) {
+    for (;;) {
         const auto s = static_cast<std::size_t>(std::min_element(heads.begin(), heads.end()) - heads.begin());
         if (heads[s] == kExhausted) return;
         const CountedWord word = sides[s].word(at[s]);
@@ -215,13 +215,18 @@ void write_stretch(const Stretch& stretch, const std::vector<Side>& sides, std::
 
 WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint64_t min_frequency,
                       unsigned num_threads, std::uint64_t& num_words, Monitor& monitor) {
+    num_words = 0;
+    if (tables.empty()) {
+        WordTable nothing;
+        nothing.offsets.push_back(0);
+        return nothing;
+    }
     std::vector<Side> sides(kNumParts * tables.size());
     run_threads(static_cast<unsigned>(tables.size()), [&](unsigned t) {
         visit_parts(*tables[t], [&](std::size_t p, const auto& part) {
             sides[kNumParts * t + p] = {&part.records, tables[t]->arena(), part.counts()};
         });
     });
-    num_words = 0;
     for (const Side& side : sides) num_words += side.size();
     num_words -= unite_duplicates(tables, sides, num_threads, monitor);
 

@@ -5,8 +5,8 @@
 namespace gristmill {
 namespace {
 
-// Pieces per group: keys first, with a prefetch of each slot, then the probes, so that the cache misses of a group overlap. Groups
-// of 512 and more push each other's lines out of the first-level cache (5 % slower).
+// Pieces per group: keys first, with a prefetch of each slot, then the probes, so that the cache misses of a group
+// overlap. Groups of 512 and more push each other's lines out of the first-level cache (5 % slower).
 constexpr std::size_t kGroup = 128;
 constexpr unsigned kShortBits = 18, kMediumBits = 15, kLongBits = 12;
 

@@ -9,10 +9,10 @@ namespace merge {
 namespace {
 
 // A round costs four hand-overs to the crew, and its merges about 1.2 times what they cost one by one, shared among the
-// members. 90 MB of English (2M symbols) has 3 thousand postings a round, too few to share; 45 MB of multilingual text
-// (18M symbols) has 16 thousand. The bounds are projected, not yet measured on many cores: with the slowest member of
-// each phase timed on two, the loop over 18M symbols takes 0.5 to 0.65 of the sequential time with 4 members and 0.4 to
-// 0.5 with 16, and that over 2M symbols takes longer with any number.
+// members. 90 MB of English (2M symbols) has 3 thousand postings a round, too few to share. Measured on 16 cores
+// (benchmarks/results/scaling_16t.md), loop of 31,743 merges, sequential against rounds: 13.7M symbols 251 ms against
+// 175 (4 threads), 130 (8), 113 (16); 19.4M symbols 415 against 374 (4), 280 (8), 243 (16); 2M symbols 62 against 178,
+// 77, 79. With two threads the two are even at best.
 bool rounds_pay(const MergeOptions& options, std::uint64_t num_symbols) {
     if (options.loop != MergeLoop::automatic) return options.loop == MergeLoop::rounds;
     return options.num_threads >= 4 && num_symbols >= 8'000'000;

@@ -101,7 +101,7 @@ class Command:
                 f"{tokenizer.vocab_size:,}  (256 bytes, {len(tokenizer.merge_ids):,} merges, {specials} special)",
             ),
             *([("stopped early", f"no pair was left to merge; {self.vocab_size:,} were asked for")] * stopped),
-            ("bytes per token", f"{_bytes_per_token(tokenizer, paths):.3f}  (first MB of the corpus)"),
+            ("bytes per token", _bytes_per_token(tokenizer, paths)),
         ]
         return pairs([*rows, ("saved to", str(self.output))])
 
@@ -153,13 +153,16 @@ def profile_table(profile: Profile) -> str:
     return table + "\n" + pairs(notes)
 
 
-def _bytes_per_token(tokenizer: Tokenizer, paths: Sequence[str]) -> float:
+def _bytes_per_token(tokenizer: Tokenizer, paths: Sequence[str]) -> str:
     """On the first megabyte of the corpus, special tokens counted as one each."""
     sample = b""
-    for path in paths:
-        with Path(path).open("rb") as file:
-            sample += file.read(SAMPLE_BYTES - len(sample))
-        if len(sample) == SAMPLE_BYTES:
-            break
+    try:
+        for path in paths:
+            with Path(path).open("rb") as file:
+                sample += file.read(SAMPLE_BYTES - len(sample))
+            if len(sample) == SAMPLE_BYTES:
+                break
+    except OSError as error:  # the tokenizer is saved; a corpus that is gone by now is no failure
+        return f"unknown: {error}"
     ids = tokenizer.encode(sample, allowed_special="all")
-    return len(sample) / len(ids) if ids else 0.0
+    return f"{len(sample) / max(len(ids), 1):.3f}  (first MB of the corpus)"

@@ -1,0 +1,126 @@
+"""What happens when memory, disk or address space run out, and in a forked child: a clear error, or the same result."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import gristmill as gm
+
+linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc and sets Linux limits")
+MIB = 1 << 20
+
+
+def run_script(script, *arguments):
+    """Run Python code in a process of its own, which may then set limits for itself."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def many_words(tmp_path_factory):
+    """A text of 1.2 million different words, 24 MB: its table is larger than the limits of the tests."""
+    path = tmp_path_factory.mktemp("faults") / "words.txt"
+    path.write_text("".join(f"{i * 7919 % 1_200_000:x}word{i:x} " for i in range(1_200_000)))
+    return path
+
+
+@linux_only
+def test_counting_stays_within_its_memory_limit(many_words):
+    script = """
+        import resource, sys
+        import gristmill as gm
+        gm.count_words(["warm up"], progress=None, memory_limit=32 << 20)
+        def resident():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        before = resident()
+        limit = int(sys.argv[2])
+        options = {"pattern": "whitespace", "num_threads": 2, "progress": None}
+        words = gm.count_words(sys.argv[1], memory_limit=limit or None, **options)
+        print(len(words), resident() - before)
+    """
+    num_words, unlimited = map(int, run_script(script, many_words, 0).stdout.split())
+    num_limited, limited = map(int, run_script(script, many_words, 96 * MIB).stdout.split())
+    assert num_words == num_limited == 1_200_000
+    assert limited < 96 * MIB < unlimited
+
+
+@linux_only
+def test_no_address_space_left_is_a_memory_error_and_no_abort(many_words):
+    script = """
+        import resource, sys
+        import gristmill as gm
+        gm.count_words(["warm up"], progress=None)
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (96 << 20),) * 2)
+        try:
+            gm.train_tokenizer(sys.argv[1], vocab_size=1000, pattern="whitespace", num_threads=2, progress=None)
+        except MemoryError:
+            print("MemoryError")
+    """
+    done = run_script(script, many_words)
+    assert (done.returncode, done.stdout) == (0, "MemoryError\n"), done.stderr
+
+
+@linux_only
+def test_a_full_disk_while_spilling_is_an_os_error_and_leaves_no_file(many_words, tmp_path):
+    script = """
+        import resource, signal, sys
+        import gristmill as gm
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20,) * 2)
+        try:
+            gm.count_words(sys.argv[1], pattern="whitespace", memory_limit=40 << 20, num_threads=2, progress=None)
+        except OSError as error:
+            print("OSError", error.errno)
+    """
+    previous = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(tmp_path)
+    try:
+        done = run_script(script, many_words)
+    finally:
+        if previous is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = previous
+    assert done.stdout.startswith("OSError"), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def train_in_child(queue):
+    queue.put(
+        gm.train_tokenizer(["one two one two three " * 1000], vocab_size=300, num_threads=3, progress=None).merges
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_training_works_in_a_child_forked_after_threads_were_used():
+    expected = gm.train_tokenizer(
+        ["one two one two three " * 1000], vocab_size=300, num_threads=3, progress=None
+    ).merges
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=train_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == expected
+    child.join(timeout=60)
+    assert child.exitcode == 0
+
+
+def test_a_million_of_one_letter_space_or_newline_trains_in_flat_memory(tmp_path):
+    path = Path(tmp_path, "runs.txt")
+    for unit in (b"a", b" ", b"\n", b"^", b"'s", "漢".encode()):
+        path.write_bytes(unit * 1_000_000)
+        with pytest.warns(gm.EarlyStopWarning):
+            tok = gm.train_tokenizer(path, vocab_size=400, progress=None)
+        assert tok.decode_bytes(tok.encode(unit * 1000)) == unit * 1000
