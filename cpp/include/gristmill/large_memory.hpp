@@ -1,5 +1,5 @@
-// Large arrays on huge pages, where the system has them: a table of some megabytes otherwise misses the TLB at every probe, and a
-// fault for every 4 KB is a tenth of the time of a short run.
+// Large arrays on huge pages, where the system has them: a table of some megabytes otherwise misses the TLB at every
+// probe, and a fault for every 4 KB is a tenth of the time of a short run.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,18 @@
 
 namespace gristmill {
 
-// Zeroed memory. From kLargeBytes on it is aligned to a huge page and its pages are not touched before they are used, so a generous
-// size costs address space only.
+// Zeroed memory. From kLargeBytes on it is aligned to a huge page and its pages are not touched before they are used,
+// so a generous size costs address space only.
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kLargeBytes = kHugePageBytes / 4;
 
-#if defined(__linux__)
-inline std::size_t whole_huge_pages(std::size_t num_bytes) { return (num_bytes + kHugePageBytes - 1) & ~(kHugePageBytes - 1); }
+// What an allocation of `num_bytes` really takes.
+inline std::size_t allocated_bytes(std::size_t num_bytes) {
+    if (num_bytes < kLargeBytes) return num_bytes;
+    return (num_bytes + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
+}
 
+#if defined(__linux__)
 inline void* allocate_zeroed(std::size_t num_bytes) {
     if (num_bytes < kLargeBytes) {
         void* memory = std::calloc(num_bytes + 1, 1);
@@ -31,7 +35,7 @@ inline void* allocate_zeroed(std::size_t num_bytes) {
         return memory;
     }
     // One huge page too much, so that an aligned stretch lies inside; what is too much goes back at once.
-    const std::size_t size = whole_huge_pages(num_bytes), mapped = size + kHugePageBytes;
+    const std::size_t size = allocated_bytes(num_bytes), mapped = size + kHugePageBytes;
     if (size < num_bytes) throw std::bad_alloc();
     void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapping == MAP_FAILED) throw std::bad_alloc();
@@ -49,7 +53,7 @@ inline void free_zeroed(void* memory, std::size_t num_bytes) noexcept {
     if (num_bytes < kLargeBytes) {
         std::free(memory);
     } else {
-        munmap(memory, whole_huge_pages(num_bytes));
+        munmap(memory, allocated_bytes(num_bytes));
     }
 }
 #else
@@ -84,9 +88,9 @@ class ZeroedArray {
     T& operator[](std::size_t i) { return data_[i]; }
     const T& operator[](std::size_t i) const { return data_[i]; }
 
-    // Makes every page present. For arrays that are read before they are written: the first read of a page maps the system's
-    // page of zeros, and the first write then replaces it, which interrupts every other thread of the process (measured: 10 % of
-    // counting on two threads).
+    // Makes every page present. For arrays that are read before they are written: the first read of a page maps the
+    // system's page of zeros, and the first write then replaces it, which interrupts every other thread of the process
+    // (measured: 10 % of counting on two threads).
     void touch() {
         constexpr std::size_t kPageBytes = 4096;
         auto* bytes = reinterpret_cast<volatile char*>(data_);
@@ -103,8 +107,8 @@ class ZeroedArray {
     std::size_t size_ = 0;
 };
 
-// A vector of plain values in such memory. Its elements start as they are, not cleared once more: resize() costs nothing, and the
-// threads that write the elements take the page faults.
+// A vector of plain values in such memory. Its elements start as they are, not cleared once more: resize() costs
+// nothing, and the threads that write the elements take the page faults.
 template <class T>
 struct LargeAllocator {
     using value_type = T;

@@ -19,8 +19,10 @@ namespace {
 constexpr std::uint64_t kDefaultBlockBytes = 256 << 10;
 // A thread with less to do than this costs more to start, with a table of its own, than it saves.
 constexpr std::size_t kMinBlocksPerThread = 8;
+// For what is not counted one by one: buffers of runs and of the scanner, the rounding of arrays to whole pages.
+constexpr std::uint64_t kSpareBytes = 4 << 20;
 // Below this a table spills so often that merging runs is all the work: a smaller limit means fewer threads.
-constexpr std::uint64_t kMinBytesPerThread = 8 << 20;
+constexpr std::uint64_t kMinBytesPerThread = 16 << 20;
 // A smaller run is not worth its file. Where the window alone passes a thread's share, because the text has no cut for
 // long, every batch would otherwise become one.
 constexpr std::uint64_t kMinRunBytes = 256 << 10;
@@ -140,12 +142,13 @@ void Counter::Impl::count_text(Worker& worker, const std::uint8_t* text, std::si
 }
 
 void Counter::Impl::keep_within_limit(Worker& worker) {
-    const std::uint64_t share = options.memory_limit / workers.size();
+    // An eighth is left for what the allocator keeps back.
+    const std::uint64_t share = (options.memory_limit - options.memory_limit / 8) / workers.size();
     const PieceTable& table = *worker.table;
     // Writing a run takes arrays of its words and counts beside the table.
     const std::uint64_t to_spill = table.memory_bytes() + table.size() * (sizeof(CountedWord) + sizeof(std::uint64_t));
     const std::uint64_t needed =
-        std::max(to_spill, table.memory_bytes_after_growth()) + worker.window.capacity() + (1 << 20);
+        std::max(to_spill, table.memory_bytes_after_growth()) + worker.window.capacity() + kSpareBytes;
     const std::uint64_t run_bytes = table.size() * sizeof(CountedWord) + table.long_bytes();
     if (needed > share && run_bytes >= kMinRunBytes) spill.write_run(*worker.table, monitor);
 }

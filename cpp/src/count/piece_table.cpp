@@ -175,12 +175,13 @@ void PieceTable::reserve_group(std::size_t num_pieces) {
 }
 
 std::uint64_t PieceTable::memory_bytes() const {
-    return short_.memory_bytes() + medium_.memory_bytes() + long_.memory_bytes() + arena_.capacity();
+    return short_.memory_bytes() + medium_.memory_bytes() + long_.memory_bytes() + allocated_bytes(arena_.capacity());
 }
 
 std::uint64_t PieceTable::memory_bytes_after_growth() const {
     constexpr std::size_t kSoon = 2 * kGroup;
-    const std::uint64_t arena_growth = arena_.size() * 4 > arena_.capacity() * 3 ? 2 * arena_.capacity() : 0;
+    const std::uint64_t arena_growth =
+        arena_.size() * 4 > arena_.capacity() * 3 ? allocated_bytes(2 * arena_.capacity()) : 0;
     return memory_bytes() + short_.growth_bytes(kSoon) + medium_.growth_bytes(kSoon) + long_.growth_bytes(kSoon) +
            arena_growth;
 }

@@ -81,11 +81,14 @@ struct Part {
         records = {};
         carries = {};
     }
-    std::uint64_t memory_bytes() const { return slots.memory_bytes() + records.capacity() * sizeof(Record); }
+    std::uint64_t memory_bytes() const {
+        return slots.memory_bytes() + allocated_bytes(records.capacity() * sizeof(Record));
+    }
     // What growing would take beside it, if that is near: twice the old size while entries move over.
     std::uint64_t growth_bytes(std::size_t soon) const {
         return (slots.has_room(soon) ? 0 : 2 * slots.memory_bytes()) +
-               (records.size() + soon <= records.capacity() ? 0 : 2 * records.capacity() * sizeof(Record));
+               (records.size() + soon <= records.capacity() ? 0
+                                                            : allocated_bytes(2 * records.capacity() * sizeof(Record)));
     }
 };
 

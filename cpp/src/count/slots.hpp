@@ -28,7 +28,7 @@ class Slots {
 
     std::size_t capacity() const { return std::size_t{1} << bits_; }
     std::size_t size() const { return size_; }
-    std::uint64_t memory_bytes() const { return entries_.size() * sizeof(Entry); }
+    std::uint64_t memory_bytes() const { return allocated_bytes(entries_.size() * sizeof(Entry)); }
     void count_insertion() { ++size_; }
 
     // Room for `more` entries at a load of at most one half: above that, displaced probes cost more than the smaller

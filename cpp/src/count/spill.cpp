@@ -199,7 +199,8 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
     builder.reset();
     remove_runs(runs);
 
-    const std::uint64_t result_bytes = kept_bytes + kept_words * 3 * sizeof(std::uint64_t);
+    const std::uint64_t result_bytes =
+        allocated_bytes(kept_bytes) + 3 * allocated_bytes((kept_words + 1) * sizeof(std::uint64_t));
     if (result_bytes > memory_limit_) {
         throw MemoryLimitExceeded("the table of " + std::to_string(kept_words) + " words takes " +
                                   std::to_string(result_bytes) +
