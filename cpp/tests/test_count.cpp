@@ -11,6 +11,7 @@
 #include "check.hpp"
 #include "count/piece_table.hpp"
 #include "count/source.hpp"
+#include "count/spill.hpp"
 #include "gristmill/count.hpp"
 #include "gristmill/specials.hpp"
 
@@ -226,6 +227,32 @@ void test_a_stretch_without_a_cut_beyond_the_limit_does_not_spill_every_batch() 
     CHECK(table.size() >= 1000 && table.size() <= 1001);
 }
 
+void test_more_runs_than_may_be_open_are_merged_in_passes() {
+    Folder folder;
+    Monitor monitor;
+    std::mt19937 random(4);
+    std::vector<std::string> texts;
+    Spill spill(folder.path, 64 << 20, 3);
+    std::uint64_t position = 0;
+    for (int run = 0; run < 20; ++run) {
+        texts.push_back(random_text(random, 500));
+        PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu});
+        std::string padded = texts.back() + std::string(kTextPadding, ' ');
+        std::size_t from = 0;
+        for (const std::size_t to : piece_ends(texts.back(), Pattern::gpt2)) {
+            const auto* text = reinterpret_cast<const std::uint8_t*>(padded.data());
+            table.count_piece(text + from, to - from, position + from);
+            from = to;
+        }
+        position += texts.back().size();
+        spill.write_run(table, monitor);
+    }
+    std::uint64_t num_words = 0;
+    const std::vector<Expected> expected = count_plainly(texts, Pattern::gpt2, {});
+    CHECK(equals(spill.merge(1, num_words, monitor), expected));
+    CHECK(num_words == expected.size());
+}
+
 void test_a_count_beyond_32_bits_is_carried() {
     PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu});
     const std::vector<std::uint8_t> text(64, 'x');
@@ -321,6 +348,7 @@ int main() {
     test_same_table_for_every_pattern_thread_count_and_block_size();
     test_a_memory_limit_changes_nothing_but_the_memory();
     test_a_stretch_without_a_cut_beyond_the_limit_does_not_spill_every_batch();
+    test_more_runs_than_may_be_open_are_merged_in_passes();
     test_a_count_beyond_32_bits_is_carried();
     test_a_changed_missing_or_wrong_file_is_an_error();
     test_a_cancelled_count_throws();

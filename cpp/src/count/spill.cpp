@@ -18,7 +18,6 @@ namespace gristmill {
 namespace {
 
 // More runs than this are merged in several passes: each open run holds a buffer.
-constexpr std::size_t kMaxFanIn = 128;
 constexpr std::size_t kReadBuffer = 64 << 10;
 constexpr std::size_t kWordsPerCheck = 65536;
 
@@ -127,9 +126,9 @@ class RunBuilder {
 
 }  // namespace
 
-Spill::~Spill() { remove_runs(runs_); }
+Spill::~Spill() { remove(runs_); }
 
-void Spill::remove_runs(std::vector<std::string>& paths) {
+void Spill::remove(std::vector<std::string>& paths) {
     for (const std::string& path : paths) ::unlink(path.c_str());
     paths.clear();
 }
@@ -160,70 +159,71 @@ void Spill::write_run(PieceTable& table, const Monitor& monitor) {
 
 WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
     return_free_memory();
-    std::vector<std::string> runs = std::exchange(runs_, {});
-    struct Remover {
-        std::vector<std::string>& paths;
-        Spill& spill;
-        ~Remover() { spill.remove_runs(paths); }
-    } remover{runs, *this};
-
-    while (runs.size() > kMaxFanIn) {
-        std::vector<std::string> some(runs.begin(), runs.begin() + kMaxFanIn);
-        runs.push_back(folder_ + "/run-" + std::to_string(next_name_++));
-        RunWriter writer(runs.back());
+    reduce(monitor, [&](const std::vector<std::string>& some, RunWriter& writer) {
         Summing summing;
         const auto write = [&](const CountedWord& word) { writer.write(word); };
         merge_runs(some, by_word, monitor, [&](const CountedWord& word) { summing.add(word, write); });
         summing.flush(write);
-        writer.finish();
-        runs.erase(runs.begin(), runs.begin() + kMaxFanIn);
-        remove_runs(some);
-    }
-
-    // The words to keep go into runs sorted by first occurrence, each as large as the memory allows.
-    std::uint64_t kept_words = 0, kept_bytes = 0;
-    num_words = 0;
-    auto builder = std::make_unique<RunBuilder>(memory_limit_ / 2);
-    const auto keep = [&](const CountedWord& word) {
-        ++num_words;
-        if (word.count < min_frequency) return;
-        ++kept_words;
-        kept_bytes += word.size();
-        if (!builder->has_room(word) && !builder->empty()) builder->write_sorted_by_first(new_path(), monitor);
-        builder->add(word);
-    };
-    Summing summing;
-    merge_runs(runs, by_word, monitor, [&](const CountedWord& word) { summing.add(word, keep); });
-    summing.flush(keep);
-    if (!builder->empty()) builder->write_sorted_by_first(new_path(), monitor);
-    builder.reset();
-    remove_runs(runs);
-
-    const std::uint64_t result_bytes =
-        allocated_bytes(kept_bytes) + 3 * allocated_bytes((kept_words + 1) * sizeof(std::uint64_t));
-    if (result_bytes > memory_limit_) {
-        throw MemoryLimitExceeded("the table of " + std::to_string(kept_words) + " words takes " +
-                                  std::to_string(result_bytes) +
+    });
+    const Size size = sort_by_first(min_frequency, num_words, monitor);
+    if (size.allocated() > memory_limit_) {
+        throw MemoryLimitExceeded("the table of " + std::to_string(size.num_words) + " words takes " +
+                                  std::to_string(size.allocated()) +
                                   " bytes, more than memory_limit=" + std::to_string(memory_limit_) +
                                   ". Pass a larger memory_limit, or a larger min_frequency to keep fewer words.");
     }
     return_free_memory();
-    WordTable result;
-    result.bytes.reserve(kept_bytes);
-    result.offsets.reserve(kept_words + 1);
-    result.counts.reserve(kept_words);
-    result.firsts.reserve(kept_words);
-    runs = std::exchange(runs_, {});
-    while (runs.size() > kMaxFanIn) {
-        std::vector<std::string> some(runs.begin(), runs.begin() + kMaxFanIn);
-        runs.push_back(folder_ + "/run-" + std::to_string(next_name_++));
-        RunWriter writer(runs.back());
+    reduce(monitor, [&](const std::vector<std::string>& some, RunWriter& writer) {
         merge_runs(some, by_first, monitor, [&](const CountedWord& word) { writer.write(word); });
+    });
+    return read_result(size, monitor);
+}
+
+// Merges runs by `merge_some` until no more are left than may be open at once.
+template <class MergeSome>
+void Spill::reduce(Monitor& monitor, const MergeSome& merge_some) {
+    while (runs_.size() > max_fan_in_) {
+        monitor.check();
+        std::vector<std::string> some(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(max_fan_in_));
+        RunWriter writer(new_path());
+        merge_some(some, writer);
         writer.finish();
-        runs.erase(runs.begin(), runs.begin() + kMaxFanIn);
-        remove_runs(some);
+        runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(max_fan_in_));
+        remove(some);
     }
-    merge_runs(runs, by_first, monitor, [&](const CountedWord& word) {
+}
+
+// Adds up equal words; those to keep go into new runs sorted by first occurrence, each as large as the memory allows.
+Spill::Size Spill::sort_by_first(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
+    const std::size_t num_old = runs_.size();
+    std::vector<std::string> old(runs_.begin(), runs_.end());
+    Size size;
+    num_words = 0;
+    RunBuilder builder(memory_limit_ / 2);
+    const auto keep = [&](const CountedWord& word) {
+        ++num_words;
+        if (word.count < min_frequency) return;
+        ++size.num_words;
+        size.num_bytes += word.size();
+        if (!builder.has_room(word) && !builder.empty()) builder.write_sorted_by_first(new_path(), monitor);
+        builder.add(word);
+    };
+    Summing summing;
+    merge_runs(old, by_word, monitor, [&](const CountedWord& word) { summing.add(word, keep); });
+    summing.flush(keep);
+    if (!builder.empty()) builder.write_sorted_by_first(new_path(), monitor);
+    runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(num_old));
+    remove(old);
+    return size;
+}
+
+WordTable Spill::read_result(const Size& size, Monitor& monitor) {
+    WordTable result;
+    result.bytes.reserve(size.num_bytes);
+    result.offsets.reserve(size.num_words + 1);
+    result.counts.reserve(size.num_words);
+    result.firsts.reserve(size.num_words);
+    merge_runs(runs_, by_first, monitor, [&](const CountedWord& word) {
         result.offsets.push_back(result.bytes.size());
         result.counts.push_back(word.count);
         result.firsts.push_back(word.first);
@@ -231,6 +231,7 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
         word.copy_bytes(result.bytes.data() + result.offsets.back());
     });
     result.offsets.push_back(result.bytes.size());
+    remove(runs_);
     return result;
 }
 

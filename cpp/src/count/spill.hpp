@@ -17,7 +17,9 @@ namespace gristmill {
 
 class Spill {
   public:
-    Spill(std::string folder, std::uint64_t memory_limit) : folder_(std::move(folder)), memory_limit_(memory_limit) {}
+    // More than `max_fan_in` runs are merged in several passes: each open run holds a buffer.
+    Spill(std::string folder, std::uint64_t memory_limit, std::size_t max_fan_in = 128)
+        : folder_(std::move(folder)), memory_limit_(memory_limit), max_fan_in_(max_fan_in) {}
     ~Spill();
 
     // Writes `table` as one run and clears it. Safe to call from several threads.
@@ -27,15 +29,28 @@ class Spill {
     WordTable merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);
 
   private:
+    // Of the result.
+    struct Size {
+        std::uint64_t num_words = 0, num_bytes = 0;
+        std::uint64_t allocated() const {
+            return allocated_bytes(num_bytes) + 3 * allocated_bytes((num_words + 1) * sizeof(std::uint64_t));
+        }
+    };
+
     std::string new_path();
-    void remove_runs(std::vector<std::string>& paths);
+    void remove(std::vector<std::string>& paths);
+    template <class MergeSome>
+    void reduce(Monitor& monitor, const MergeSome& merge_some);
+    Size sort_by_first(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);
+    WordTable read_result(const Size& size, Monitor& monitor);
 
     std::string folder_;
     std::uint64_t memory_limit_;
+    std::size_t max_fan_in_;
     std::mutex mutex_;
     std::size_t num_written_ = 0;
     std::size_t next_name_ = 0;
-    std::vector<std::string> runs_;
+    std::vector<std::string> runs_;  // all that may be on the disk
 };
 
 }  // namespace gristmill
