@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from gristmill.errors import OptionError, SpecialTokenError, VocabSizeError
+from gristmill.errors import OptionError, SpecialTokenError, TextError, VocabSizeError
 
 NUM_BYTE_TOKENS = 256
 MAX_VOCAB_SIZE = 2**31
@@ -139,3 +139,22 @@ def _whole_number(name: str, value: Any, error: type[OptionError]) -> int:
         return operator.index(value)
     except TypeError:
         raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None
+
+
+def as_utf8(text: Any, name: str) -> bytes:
+    r"""The bytes of a text, of which `name` says which one it is: `str` as UTF-8, `bytes` as they are.
+
+    >>> as_utf8("Zoë", "the text")
+    b'Zo\xc3\xab'
+    """
+    if isinstance(text, bytes):
+        return text
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is a {type(text).__name__}. Pass str or bytes.")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise TextError(
+            f"{name} has no UTF-8 form: {text[error.start]!r} at character {error.start} is a lone surrogate. "
+            f"Pass bytes, such as text.encode('utf-8', 'surrogateescape')."
+        ) from None

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.arguments import (
     NUM_BYTE_TOKENS,
+    as_utf8,
     check_kernel,
     check_special_tokens,
     check_tie_break,
     check_vocab_size,
 )
-from gristmill.errors import SpecialTokenError, TextError, UnknownTokenError, VocabSizeError
+from gristmill.errors import SpecialTokenError, UnknownTokenError, VocabSizeError
 from gristmill.formats import TokenizerParts, read_tokenizer, write_tokenizer
 from gristmill.merges import MergeIds, build_tokens, check_merges, find_ids
 from gristmill.patterns import resolve_pattern
@@ -146,7 +147,7 @@ class Tokenizer:
         >>> Tokenizer([(b"l", b"o")], special_tokens=["<s>"]).id_of("<s>")
         257
         """
-        data = _utf8(token)
+        data = as_utf8(token, "the token")
         id = self._id_of_token.get(data)
         if id is None:
             id = self._id_of_special.get(data.decode("utf-8", "replace"))
@@ -176,7 +177,7 @@ class Tokenizer:
         >>> len(tok.encode("<|end|>", disallowed_special=()))
         7
         """
-        data = _utf8(text)
+        data = as_utf8(text, "the text")
         allowed = self._special_ids("allowed_special", allowed_special)
         if disallowed_special == "all":
             disallowed = set(self._id_of_special.values()) - allowed
@@ -341,20 +342,6 @@ class Tokenizer:
         if wrong.any():
             raise UnknownTokenError(f"no token has id {array[wrong][0]}: they go from 0 to {self.vocab_size - 1}.")
         return array.astype(np.uint32)
-
-
-def _utf8(text: str | bytes) -> bytes:
-    if isinstance(text, bytes):
-        return text
-    if not isinstance(text, str):
-        raise TypeError(f"the text is a {type(text).__name__}. Pass str or bytes.")
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise TextError(
-            f"the text has no UTF-8 form: {text[error.start]!r} at character {error.start} is a lone surrogate. "
-            f"Pass bytes, such as text.encode('utf-8', 'surrogateescape')."
-        ) from None
 
 
 def _restore(merges: bytes, pattern: str, special_tokens: tuple[str, ...], tie_break: str) -> Tokenizer:

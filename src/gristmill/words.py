@@ -40,8 +40,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill._core import WordTable
-from gristmill.arguments import check_min_frequency, check_special_tokens
-from gristmill.errors import CorpusError, GristmillError, TextError, WordsFormatError
+from gristmill.arguments import as_utf8, check_min_frequency, check_special_tokens
+from gristmill.errors import CorpusError, GristmillError, WordsFormatError
 from gristmill.patterns import Pattern, resolve_pattern
 from gristmill.publish import publish
 
@@ -79,7 +79,7 @@ class Words:
         """
         words: dict[bytes, int] = {}
         for key, count in counts.items():
-            word = _as_word(key)
+            word = as_utf8(key, f"the word {key!r}")
             if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MAX_COUNT:
                 raise CorpusError(f"the count of {key!r} is {count!r}. Pass whole numbers from 1 to 2^63 - 1.")
             if not word:
@@ -142,11 +142,11 @@ class Words:
         >>> Words.from_counts({"low": 5}).count("high")
         0
         """
-        return self._count_of.get(_as_word(word), 0)
+        return self._count_of.get(as_utf8(word, "the word"), 0)
 
     def __contains__(self, word: object) -> bool:
         """Whether `word`, `str` or `bytes`, is in the table."""
-        return isinstance(word, str | bytes) and _as_word(word) in self._count_of
+        return isinstance(word, str | bytes) and as_utf8(word, "the word") in self._count_of
 
     def __add__(self, other: Words) -> Words:
         """The words of both corpora, `other` read after `self`; both must have the same pattern and specials."""
@@ -282,17 +282,6 @@ def build_table(words: Mapping[bytes, int], *, num_bytes: int, firsts: NDArray[n
 def _restore(*parts: Any) -> Words:
     *table, pattern, special_tokens = parts
     return Words(WordTable.from_arrays(*table), pattern=pattern, special_tokens=special_tokens)
-
-
-def _as_word(word: str | bytes) -> bytes:
-    if isinstance(word, str):
-        try:
-            return word.encode()
-        except UnicodeEncodeError:
-            raise TextError(f"the word {word!r} has no UTF-8 form: it holds a lone surrogate. Pass bytes.") from None
-    if isinstance(word, bytes):
-        return word
-    raise TypeError(f"{word!r} is a {type(word).__name__}. A word is str or bytes.")
 
 
 def _size(header: Any, name: str) -> int:

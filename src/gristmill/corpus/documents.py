@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill.errors import TextError
+from gristmill.arguments import as_utf8
 
 BATCH_BYTES = 16 << 20
 
@@ -26,7 +26,7 @@ class Documents:
         batch: list[bytes] = []
         room = batch_bytes
         for index, item in enumerate(self.items):
-            document = _as_bytes(item, index)
+            document = item if isinstance(item, bytes) else as_utf8(item, f"document {index} of the corpus")
             if batch and len(document) > room:
                 yield batch
                 batch, room = [], batch_bytes
@@ -34,19 +34,3 @@ class Documents:
             room -= len(document)
         if batch:
             yield batch
-
-
-def _as_bytes(document: Any, index: int) -> bytes:
-    if isinstance(document, bytes):
-        return document
-    if not isinstance(document, str):
-        raise TypeError(
-            f"document {index} of the corpus is a {type(document).__name__}. Every document must be str or bytes."
-        )
-    try:
-        return document.encode()
-    except UnicodeEncodeError as error:
-        raise TextError(
-            f"document {index} of the corpus has no UTF-8 form: {document[error.start]!r} at character {error.start} "
-            f"is a lone surrogate. Pass bytes, such as document.encode('utf-8', 'surrogateescape')."
-        ) from None
