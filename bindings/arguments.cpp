@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <thread>
 
 #include "bindings.hpp"
@@ -23,8 +24,10 @@ Kernel parse_kernel(const std::optional<std::string>& name) {
 
 unsigned parse_threads(int num_threads) {
     if (num_threads < 0) throw nb::value_error("num_threads must not be negative");
-    if (num_threads) return static_cast<unsigned>(num_threads);
-    return std::max(1u, std::thread::hardware_concurrency());
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    if (!num_threads) return cores;
+    // No result depends on the number; thousands of threads on a few cores would only be slow to start and to stop.
+    return std::min(static_cast<unsigned>(num_threads), 4 * cores + 16);
 }
 
 std::vector<std::string> parse_specials(const nb::sequence& specials) {

@@ -1,5 +1,6 @@
 // Native exceptions become Python's: OSError with errno and path, and the classes of gristmill.errors.
 #include <cerrno>
+#include <new>
 #include <stdexcept>
 #include <system_error>
 
@@ -27,6 +28,10 @@ void translate(const std::exception_ptr& pointer, void*) {
         PyErr_SetFromErrnoWithFilename(PyExc_OSError, e.path.c_str());
     } catch (const std::length_error& e) {
         raise_ours("CorpusError", e.what());
+    } catch (const std::bad_alloc&) {
+        PyErr_SetString(
+            PyExc_MemoryError,
+            "out of memory. Pass memory_limit to bound what counting holds, fewer threads, or a smaller corpus.");
     } catch (const std::overflow_error& e) {
         PyErr_SetString(PyExc_OverflowError, e.what());
     } catch (const std::system_error& e) {

@@ -305,6 +305,7 @@ def test_write_read_write_gives_the_same_bytes(tok, tmp_path):
 def test_the_file_is_the_documented_json(tmp_path):
     Tokenizer([(b"h", b"e"), (b"t", b"he")], special_tokens=["<é>"], tie_break="first-seen").save(tmp_path / "t.json")
     content = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
+    assert len(content.pop("sha256")) == 64
     assert content == {
         "format": "gristmill-tokenizer",
         "version": 1,
@@ -419,3 +420,33 @@ def test_an_unknown_format_is_an_option_error(tmp_path):
 def test_a_missing_file_is_file_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         Tokenizer.load(tmp_path / "missing.json")
+
+
+def test_no_flipped_bit_of_a_file_goes_unnoticed(tmp_path):
+    path = tmp_path / "t.json"
+    Tokenizer([(b"h", b"e"), (b"t", b"he")], special_tokens=["<é>"]).save(path)
+    data = path.read_bytes()
+    for position in range(len(data)):
+        for bit in range(8):
+            path.write_bytes(data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :])
+            with pytest.raises(gm.TokenizerFormatError):
+                Tokenizer.load(path)
+
+
+def test_a_file_edited_on_purpose_loads_without_its_checksum(tmp_path):
+    path = tmp_path / "t.json"
+    Tokenizer([(b"h", b"e")]).save(path)
+    edited = path.read_text().replace("[104, 101]", "[104, 102]")
+    path.write_text(edited)
+    with pytest.raises(gm.TokenizerFormatError, match="checksum"):
+        Tokenizer.load(path)
+    path.write_text(edited.partition(',\n"sha256"')[0] + "}")
+    assert Tokenizer.load(path).merges == [(b"h", b"f")]
+
+
+def test_a_long_run_of_one_letter_gives_a_tokenizer_that_can_be_loaded_again(tmp_path):
+    with pytest.warns(gm.EarlyStopWarning):
+        tok = gm.train_tokenizer([b"a" * 5_000_000], vocab_size=400, progress=None)
+    assert max(map(len, tok.vocab.values())) <= 1 << 20
+    tok.save(tmp_path / "t.json")
+    assert Tokenizer.load(tmp_path / "t.json") == tok

@@ -12,6 +12,8 @@ from gristmill.errors import OptionError, SpecialTokenError, TextError, VocabSiz
 NUM_BYTE_TOKENS = 256
 MAX_VOCAB_SIZE = 2**31
 MIN_MEMORY_LIMIT = 32 << 20
+# A hundred megabytes of one letter would otherwise give tokens of gigabytes, and a file that nobody could load.
+MAX_TOKEN_BYTES = 1 << 20
 MAX_THREADS = 4096
 MAX_NATIVE = 2**63 - 1  # what the core takes; more of anything there is not
 TIE_BREAKS = ("greatest-bytes", "smallest-ids", "huggingface", "first-seen")
@@ -101,11 +103,11 @@ def check_min_frequency(min_frequency: Any) -> int:
     return min(_at_least(1, "min_frequency", min_frequency, "1 to keep every word"), MAX_NATIVE)
 
 
-def check_max_token_bytes(max_token_bytes: Any) -> int | None:
-    """How long a token may be, or None for any length."""
+def check_max_token_bytes(max_token_bytes: Any) -> int:
+    """How long a token may be."""
     if max_token_bytes is None:
-        return None
-    return min(_at_least(1, "max_token_bytes", max_token_bytes, "None for no bound"), 2**32 - 1)
+        return MAX_TOKEN_BYTES
+    return min(_at_least(1, "max_token_bytes", max_token_bytes, "None for 1 MiB"), MAX_TOKEN_BYTES)
 
 
 def check_kernel() -> None:

@@ -42,9 +42,11 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
             file.flush()
             os.fsync(file.fileno())
         _move(temporary, target, overwrite)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(target)  # a full disk does not say whose
         raise
     _flush_folder(target.parent)
 

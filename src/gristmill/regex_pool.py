@@ -7,7 +7,6 @@ only place where no piece can cross. A document must fit in memory, and one docu
 from __future__ import annotations
 
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from gristmill._core import WordTable
 from gristmill.corpus import Documents, Files
 from gristmill.errors import MemoryLimitError, WorkerError
 from gristmill.progress import OnProgress
-from gristmill.regex_worker import Counts, Signature, Task, signature_of
+from gristmill.regex_worker import Counts, Signature, Task, receive, send, signature_of, unpack_error
 from gristmill.words import build_table
 
 TASK_BYTES = 4 << 20
@@ -125,21 +124,20 @@ class RegexPool:
     def _ask_a_worker(self, task: Task) -> Counts:
         worker = self._idle.get()
         try:
-            _send(worker, task)
-            answer = _receive(worker)
+            _send(worker, task.pack())
+            counts, failure = _receive(worker)
         finally:
             self._idle.put(worker)  # a dead one too: who gets it next will say so
-        if isinstance(answer, BaseException):
-            raise answer
-        counts: Counts = answer
-        return counts
+        if failure is not None:
+            raise unpack_error(*failure)
+        answer: Counts = counts
+        return answer
 
 
 def _send(worker: subprocess.Popen[bytes], message: Any) -> None:
     assert worker.stdin is not None
     try:
-        pickle.dump(message, worker.stdin, pickle.HIGHEST_PROTOCOL)
-        worker.stdin.flush()
+        send(message, worker.stdin)
     except BrokenPipeError:
         raise _died(worker) from None
 
@@ -147,8 +145,8 @@ def _send(worker: subprocess.Popen[bytes], message: Any) -> None:
 def _receive(worker: subprocess.Popen[bytes]) -> Any:
     assert worker.stdout is not None
     try:
-        return pickle.load(worker.stdout)
-    except (EOFError, pickle.UnpicklingError):
+        return receive(worker.stdout)
+    except EOFError:
         raise _died(worker) from None
 
 

@@ -1,22 +1,23 @@
 """The worker process of `gristmill.regex_pool`: counts the pieces of the documents that come in on its standard input.
 
-Tasks and answers are pickles between a process and its own child. It ends when its input does, and so also when the
-parent was killed.
+Tasks and answers are plain values, sent with `marshal`: it is quick, the parent is the same Python, and nothing of it
+is ever executed. The process ends when its input does, and so also when the parent was killed.
 """
 
 from __future__ import annotations
 
+import marshal
 import os
-import pickle
 import signal
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import accumulate
 from pathlib import Path
+from typing import IO, Any
 
-from gristmill import pretokenize
-from gristmill.errors import GristmillError, InputChangedError, WorkerError
+from gristmill import errors, pretokenize
+from gristmill.errors import GristmillError, InputChangedError
 
 # word -> (count, corpus position of its first occurrence), in the order of first occurrence
 Counts = dict[bytes, tuple[int, int]]
@@ -35,6 +36,10 @@ class Task:
     path: str = ""
     offset: int = 0  # of the stretch in the file
     signature: Signature | None = None
+
+    def pack(self) -> tuple[Any, ...]:
+        """The task as plain values; `Task(*values)` is the way back."""
+        return astuple(self)
 
     def name_of(self, i: int) -> str:
         """Document i, for messages."""
@@ -93,25 +98,56 @@ def _read(task: Task) -> bytes:
     return data
 
 
+def send(message: Any, stream: IO[bytes]) -> None:
+    """Write one message of plain values."""
+    marshal.dump(message, stream)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """Read one message; EOFError where there is none, or only a part of one."""
+    try:
+        return marshal.load(stream)
+    except (ValueError, TypeError) as error:
+        raise EOFError(str(error)) from None
+
+
+def pack_error(error: Exception) -> tuple[str, tuple[object, ...]]:
+    """An error as plain values."""
+    if isinstance(error, OSError) and not isinstance(error, GristmillError):
+        return "OSError", (error.errno, error.strerror, error.filename)
+    if isinstance(error, MemoryError):
+        return "MemoryError", (str(error),)
+    if isinstance(error, GristmillError):
+        return type(error).__name__, (str(error),)
+    return "WorkerError", (f"a worker process failed: {type(error).__name__}: {error}",)
+
+
+def unpack_error(name: str, arguments: tuple[object, ...]) -> Exception:
+    """The error that `pack_error` packed."""
+    known = {"OSError": OSError, "MemoryError": MemoryError} | {name: getattr(errors, name) for name in errors.__all__}
+    error: Exception = known[name](*arguments)
+    return error
+
+
 def main() -> None:
-    """Answer tasks until there are no more."""
-    tasks = sys.stdin.buffer
+    """Answer tasks until there are no more, or nobody is left to answer."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints must not end up among the answers
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, _ring)
-    regex, pretokenize.TIMEOUT_SECONDS, pretokenize.TIMEOUT_SECONDS_PER_MB = pickle.load(tasks)
+    try:
+        _answer(sys.stdin.buffer, answers)
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        os._exit(0)  # not even a flush: the other end is gone
+
+
+def _answer(tasks: IO[bytes], answers: IO[bytes]) -> None:
+    regex, pretokenize.TIMEOUT_SECONDS, pretokenize.TIMEOUT_SECONDS_PER_MB = receive(tasks)
     while True:
+        task = Task(*receive(tasks))
         try:
-            task = pickle.load(tasks)
-        except EOFError:
-            return
-        answer: Counts | Exception
-        try:
-            answer = count_words(task, regex)
-        except (GristmillError, OSError, MemoryError) as error:
-            answer = error
+            counts, failure = count_words(task, regex), None
         except Exception as error:
-            answer = WorkerError(f"a worker process failed: {type(error).__name__}: {error}")
-        pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
-        answers.flush()
+            counts, failure = {}, pack_error(error)
+        send((counts, failure), answers)

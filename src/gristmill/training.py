@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gristmill import _core
-from gristmill.arguments import check_max_token_bytes, check_vocab_size
+from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_vocab_size
 from gristmill.corpus import Corpus
 from gristmill.count import CountOptions, count
 from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
@@ -47,7 +47,7 @@ def train_tokenizer(
     tie_break: which pair wins among equal counts: greatest-bytes (Stanford CS336), smallest-ids (rustbpe), huggingface
         (tokenizers) or first-seen (minbpe).
     min_frequency: words (distinct pieces) that occur less often are left out.
-    max_token_bytes: no token becomes longer.
+    max_token_bytes: no token becomes longer; 1 MiB at most, which is also the default.
     memory_limit: bytes that counting may use; beyond them it works through the temporary folder ($TMPDIR).
     num_threads: default: every core this process may use.
     progress: "auto" (bars on a terminal), "bar", "jsonl", None (silence), or a callable that gets a `Progress`.
@@ -128,10 +128,13 @@ def _go_on(
     options: CountOptions,
     *,
     vocab_size: int,
-    max_token_bytes: int | None,
+    max_token_bytes: int,
     progress: ProgressOption,
 ) -> Tokenizer:
     """Count the corpus, learn the merges that `tokenizer` lacks, and return the tokenizer that has them."""
+    if not isinstance(tokenizer, Tokenizer):
+        kind = type(tokenizer).__name__
+        raise TypeError(f"tokenizer is of type {kind}. Pass a Tokenizer, such as Tokenizer.load(path).")
     start = time.perf_counter()
     num_merges = vocab_size - tokenizer.vocab_size
     with open_progress(progress) as on_progress:
@@ -140,7 +143,7 @@ def _go_on(
             words._table,
             num_merges=num_merges,
             tie_break=tokenizer.tie_break,
-            max_token_bytes=max_token_bytes or 0,
+            max_token_bytes=max_token_bytes,
             given=tokenizer.merge_ids,
             num_threads=options.num_threads,
             on_progress=on_progress,
@@ -160,9 +163,9 @@ def _go_on(
     )
 
 
-def _warn_of_early_stop(num_learned: int, num_asked: int, size_before: int, max_token_bytes: int | None) -> None:
+def _warn_of_early_stop(num_learned: int, num_asked: int, size_before: int, max_token_bytes: int) -> None:
     if num_learned < num_asked:
-        bound = f" that makes a token of at most {max_token_bytes} bytes" if max_token_bytes else ""
+        bound = f" that makes a token of at most {max_token_bytes} bytes" if max_token_bytes < MAX_TOKEN_BYTES else ""
         warn_user(
             f"learned {num_learned:,} of {num_asked:,} merges: no pair{bound} is left to merge in this corpus. "
             f"The tokenizer has vocab_size {size_before + num_learned:,} instead of {size_before + num_asked:,}.",

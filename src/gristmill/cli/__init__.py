@@ -2,7 +2,7 @@
 
 Each command is one module here with a dataclass `Command` (its fields are the options) and a method `run() -> int`; its
 line in `COMMANDS` makes it known. Results go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 failed,
-2 wrong usage, 130 interrupted.
+2 wrong usage, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ COMMANDS = {
     "sample-corpus": "write a corpus of children's stories to try things on",
 }
 
-DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,13 +36,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "--debug" in arguments:
         arguments.remove("--debug")
         debug = True
+    if argv is None:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         return _dispatch(arguments, debug)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        if argv is None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one has nothing left to stop
         if debug:
             raise
-        print("gristmill: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        terminated = isinstance(interruption, _Terminated)
+        print(f"gristmill: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
+        return TERMINATED if terminated else INTERRUPTED
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: everything is cleaned up as after Ctrl-C."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
 
 
 def _dispatch(arguments: list[str], debug: bool) -> int:
@@ -127,7 +141,8 @@ def _run(command: Any, debug: bool) -> int:
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             code = command.run()
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed before we were started
+                sys.stdout.flush()
             return int(code)
     except BrokenPipeError:
         # Whoever read our output, `head` for one, has gone. Python would complain once more when it flushes stdout.

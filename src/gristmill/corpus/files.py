@@ -17,6 +17,7 @@ from gristmill.errors import CorpusError
 PACKED_SUFFIXES = frozenset({".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".parquet", ".arrow", ".feather"})
 MAX_NAME_CHARACTERS = 1024
 _LINE_BREAK = re.compile(r"[\n\r\0]")
+_SPACES = re.compile(r"\s\S+\s")
 _LETTER = re.compile(r"[^\W_]")
 _KNOWN_SUFFIX = re.compile(r"\.(txt|text|md|jsonl?|csv|tsv|html?|xml|gz|bz2|xz|zst|parquet)$", re.IGNORECASE)
 _FOLDERS = re.compile(r"(~?/)?[\w.*-]+(/[\w.*-]+)+/?")
@@ -81,7 +82,13 @@ def _matches(pattern: str) -> Iterator[str]:
 
 
 def _checked_size(path: str) -> int:
-    status = Path(path).stat()  # FileNotFoundError names the path
+    try:
+        status = Path(path).stat()  # FileNotFoundError names the path
+    except (OSError, ValueError) as error:
+        if could_be_path(path) and not _SPACES.search(path):
+            raise
+        short = path if len(path) <= 80 else path[:80] + "…"
+        raise FileNotFoundError(errno.ENOENT, "No such file; to pass one text, pass [text]", short) from error
     if stat.S_ISDIR(status.st_mode):
         example = str(Path(path, "**", "*.txt"))
         raise IsADirectoryError(errno.EISDIR, f"Is a directory; pass a glob such as {example!r}", path)
@@ -90,6 +97,8 @@ def _checked_size(path: str) -> int:
             f"{path}: not a regular file but a pipe or device, which cannot be shared among threads. "
             f"Write it to a file first, or pass an iterable of documents."
         )
+    if Path(path).suffix.lower() == ".gmw":
+        raise CorpusError(f"{path}: is a table of counted words, not text. Pass Words.load({path!r}) to train from it.")
     if Path(path).suffix.lower() in PACKED_SUFFIXES:
         raise CorpusError(
             f"{path}: a {Path(path).suffix} file is not plain text. Unpack it, or pass an iterable of its documents."

@@ -9,15 +9,18 @@ r"""Gristmill's own tokenizer file: UTF-8 JSON, one merge a line, the same bytes
     "merges": [
     [104, 101],                                                           left id, right id -> id 256
     [116, 256]                                                            … -> id 257
-    ]
+    ],
+    "sha256": "9f86d0…"                                                   of all bytes before this line
     }
 
 Ids 0-255 are the bytes of that value. The regular expression stands beside the name so that a reader without our table
-of names has everything, and so that a name can never change its meaning unnoticed.
+of names has everything, and so that a name can never change its meaning unnoticed. A file edited by hand loads when its
+"sha256" line, and the comma before it, are taken out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -30,6 +33,7 @@ from gristmill.patterns import Pattern
 FORMAT = "gristmill-tokenizer"
 VERSION = 1
 KEYS = ("format", "version", "pattern", "tie_break", "special_tokens", "merges")
+CHECKSUM_LINE = b',\n"sha256": "%s"\n}\n'
 
 
 def dump(parts: TokenizerParts) -> bytes:
@@ -44,19 +48,27 @@ def dump(parts: TokenizerParts) -> bytes:
     }
     lines = [f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},\n" for key, value in head.items()]
     merges = ",\n".join([f"[{left}, {right}]" for left, right in parts.merges.tolist()])
-    return f'{{\n{"".join(lines)}"merges": [\n{merges}\n]\n}}\n'.encode()
+    body = f'{{\n{"".join(lines)}"merges": [\n{merges}\n]'.encode()
+    return body + CHECKSUM_LINE % hashlib.sha256(body).hexdigest().encode()
 
 
 def parse(data: bytes) -> TokenizerParts:
     """The tokenizer in a file; `ValueError` of some kind for anything that `dump` does not write."""
-    content = json.loads(data.decode(), object_pairs_hook=_without_repeated_keys)
+    try:
+        content = json.loads(data.decode(), object_pairs_hook=_without_repeated_keys)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise TokenizerFormatError(f"not a Gristmill tokenizer: {type(error).__name__}: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise TokenizerFormatError(f'not a Gristmill tokenizer: it has no "format": "{FORMAT}".')
     version = content.get("version")
     if type(version) is not int or version != VERSION:
         raise TokenizerFormatError(f"has version {version!r}; this Gristmill reads version {VERSION}.")
-    if sorted(content) != sorted(KEYS):
-        raise TokenizerFormatError(f"has the keys {sorted(content)} instead of {sorted(KEYS)}.")
+    checksum = content.pop("sha256", None)
+    if set(content) != set(KEYS):
+        missing, unknown = sorted(set(KEYS) - set(content)), sorted(set(content) - set(KEYS))
+        raise TokenizerFormatError(f"lacks the keys {missing} and has the unknown keys {unknown}.")
+    if checksum is not None:
+        _check_sum(data, checksum)
     merges = _read_merges(content["merges"])
     return TokenizerParts(
         merges=merges,
@@ -64,6 +76,15 @@ def parse(data: bytes) -> TokenizerParts:
         special_tokens=_read_specials(content["special_tokens"], NUM_BYTE_TOKENS + len(merges)),
         tie_break=check_tie_break(content["tie_break"]),
     )
+
+
+def _check_sum(data: bytes, checksum: Any) -> None:
+    end = data.rfind(b',\n"sha256"')
+    if not isinstance(checksum, str) or hashlib.sha256(data[:end]).hexdigest() != checksum:
+        raise TokenizerFormatError(
+            "its checksum does not fit its contents: the file is damaged. If it was edited on purpose, take the "
+            '"sha256" line out.'
+        )
 
 
 def _read_merges(rows: Any) -> MergeIds:
