@@ -39,13 +39,17 @@ def test_a_size_too_small_for_one_story_leaves_no_empty_file(gristmill, tmp_path
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGINT for another process")
-def test_ctrl_c_leaves_no_half_written_file(gristmill_process, tmp_path):
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [(signal.SIGINT, 130, b"gristmill: interrupted\n"), (signal.SIGTERM, 143, b"gristmill: terminated\n")],
+)
+def test_a_signal_leaves_no_half_written_file(gristmill_process, tmp_path, sent, code, said):
     process = gristmill_process("sample-corpus", "-o", tmp_path / "a.txt", "--size", "1TB")
     while not names_in(tmp_path):  # the temporary file: writing has begun
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, b"", b"gristmill: interrupted\n")
+    assert (process.returncode, out, err) == (code, b"", said)
     assert names_in(tmp_path) == []
 
 
@@ -57,10 +61,10 @@ def test_ctrl_c_leaves_no_half_written_file(gristmill_process, tmp_path):
     ],
 )
 def test_sizes_are_decimal_unless_they_say_i(text, size):
-    assert parse_size(text) == size
+    assert parse_size(text, "--size") == size
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1", "1e6", "5 apples", "1iB", "0x10", "½MB", "1.MB", "٣MB"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="is not a size"):
-        parse_size(text)
+        parse_size(text, "--size")

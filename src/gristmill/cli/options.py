@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 import tyro
 
 
-class UsageError(Exception):
+class UsageError(ValueError):
     """Options that do not go together; exit code 2."""
 
 
@@ -21,15 +21,17 @@ _SIZE = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", re.IGN
 _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, option: str) -> int:
     """Return a number of bytes.
 
-    >>> parse_size("512"), parse_size("50MB"), parse_size("2GiB"), parse_size("1.5k")
+    >>> parse_size("512", "--size"), parse_size("50MB", "--size"), parse_size("2GiB", "--size"), parse_size("1.5k", "--size")
     (512, 50000000, 2147483648, 1500)
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[3] and not match[2]):
-        raise ValueError(f"{text!r} is not a size. Write bytes, or a form such as 512MB (10^6) or 2GiB (2^30).")
+        raise UsageError(
+            f"{option} {text!r} is not a size. Write bytes, or a form such as 512MB (10^6) or 2GiB (2^30)."
+        )
     scale: int = (1024 if match[3] else 1000) ** _EXPONENTS[match[2].lower()]
     number = match[1].replace("_", "")
     return round(float(number) * scale) if "." in number else int(number) * scale
@@ -46,17 +48,6 @@ def format_size(num_bytes: float) -> str:
             return f"{num_bytes / scale:.3g} {unit}" if num_bytes < 100 * scale else f"{num_bytes / scale:,.0f} {unit}"
     return f"{num_bytes:,.0f} B"
 
-
-Size: TypeAlias = Annotated[
-    int,
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="SIZE",
-        instance_from_str=lambda texts: parse_size(texts[0]),
-        is_instance=lambda value: isinstance(value, int),
-        str_from_instance=lambda value: [format_size(value).replace(" ", "")],
-    ),
-]
 
 Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
 Flag: TypeAlias = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # that it is off by default goes without saying

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from gristmill.cli.options import Flag, Output, Size, check_output
+from gristmill.cli.options import Flag, Output, check_output, parse_size
 from gristmill.cli.table import pairs
 
 
@@ -22,7 +22,7 @@ class Command:
     output: Output
     """The file to write."""
 
-    size: Annotated[Size, tyro.conf.arg(metavar="N")] = 50_000_000
+    size: Annotated[str, tyro.conf.arg(metavar="N")] = "50MB"
     """At most this many bytes, such as 50MB; only whole stories are written."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -35,6 +35,6 @@ class Command:
         from gristmill.sample_corpus import write_sample_corpus
 
         check_output(self.output, overwrite=self.overwrite)
-        written = write_sample_corpus(self.output, self.size, self.seed, overwrite=self.overwrite)
+        written = write_sample_corpus(self.output, parse_size(self.size, "--size"), self.seed, overwrite=self.overwrite)
         print(pairs([("stories", f"{written:,} bytes, seed {self.seed}"), ("saved to", str(self.output))]))
         return 0

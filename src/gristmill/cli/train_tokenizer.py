@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gristmill.cli.options import Flag, Output, Size, UsageError, check_output, format_size
+from gristmill.cli.options import Flag, Output, UsageError, check_output, format_size, parse_size
 from gristmill.cli.table import columns, pairs
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Command:
     threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
     """How many threads to use."""
 
-    memory_limit: Annotated[Size | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None
+    memory_limit: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None
     """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
 
     progress: Literal["auto", "bar", "jsonl", "none"] = "auto"
@@ -81,7 +81,7 @@ class Command:
             tie_break=self.tie_break,
             min_frequency=self.min_frequency,
             max_token_bytes=self.max_token_bytes,
-            memory_limit=self.memory_limit,
+            memory_limit=None if self.memory_limit is None else parse_size(self.memory_limit, "--memory-limit"),
             num_threads=self.threads,
             progress=None if self.progress == "none" else self.progress,
         )
