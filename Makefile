@@ -16,7 +16,7 @@ JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-cpp_sources := $(shell find cpp bindings -name '*.[ch]pp' 2>/dev/null)
+cpp_sources := $(shell find cpp bindings benchmarks -name '*.[ch]pp' 2>/dev/null)
 python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -name py.typed)
 
 .PHONY: quickstart test test-cpp test-python check check-sanitized bench format aarch64 tsan clean
@@ -26,6 +26,8 @@ quickstart: $(VENV)/.installed
 	$(BIN)/gristmill sample-corpus -o quickstart/stories.txt --size 50MB --seed 0 --overwrite
 	$(BIN)/gristmill train-tokenizer quickstart/stories.txt --vocab-size 8000 -o quickstart/tokenizer.json --overwrite --profile
 	$(BIN)/gristmill inspect quickstart/tokenizer.json
+	@echo
+	@echo "The program is $(BIN)/gristmill; \`source $(BIN)/activate\` makes it plain \`gristmill\`. Next: docs/tutorial.md"
 
 test: test-cpp test-python
 
@@ -88,6 +90,7 @@ $(VENV)/.tools: constraints.txt
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(cpp_sources) $(python_sources)
+	@echo "Building Gristmill: a minute or two"
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation .
 	@touch $@
 

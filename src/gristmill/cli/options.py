@@ -24,8 +24,8 @@ _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 def parse_size(text: str, option: str) -> int:
     """Return a number of bytes.
 
-    >>> parse_size("512", "--size"), parse_size("50MB", "--size"), parse_size("2GiB", "--size"), parse_size("1.5k", "--size")
-    (512, 50000000, 2147483648, 1500)
+    >>> [parse_size(text, "--size") for text in ("512", "50MB", "2GiB", "1.5k")]
+    [512, 50000000, 2147483648, 1500]
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or (match[3] and not match[2]):
