@@ -181,3 +181,15 @@ def test_importing_gristmill_does_not_import_tqdm_or_tyro():
     code = "import sys, gristmill, gristmill.progress; print(sorted({'tqdm', 'tyro'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+class Full(Terminal):
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("progress", ["bar", "jsonl"])
+def test_a_stderr_that_cannot_be_written_to_does_not_end_the_work(monkeypatch, progress):
+    set_stderr(monkeypatch, Full())
+    with open_progress(progress) as on_progress:
+        report_all(on_progress)

@@ -67,13 +67,13 @@ def open_progress(progress: Any = "auto") -> Iterator[OnProgress | None]:
     if callable(progress):
         yield _Meter(progress)
     elif progress == "jsonl":
-        yield _Meter(_print_json)
+        yield _Meter(_unless_it_fails(_print_json))
     elif progress in ("auto", "bar"):
         bars = _Bars(delay_seconds=AUTO_DELAY_SECONDS if progress == "auto" else 0.0)
         try:
-            yield _Meter(bars.show)
+            yield _Meter(_unless_it_fails(bars.show))
         finally:
-            bars.close()
+            _unless_it_fails(bars.close)()
     else:
         raise OptionError(f"progress={progress!r} is not known. Pass 'auto', 'bar', 'jsonl', a callable, or None.")
 
@@ -84,6 +84,16 @@ def _in_notebook() -> bool:
 
 def _someone_is_watching() -> bool:
     return _in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _unless_it_fails(show: Callable[..., object]) -> Callable[..., None]:
+    """`show`, but a stderr that cannot be written to, such as one on a full disk, does not end hours of work."""
+
+    def shown(*arguments: object) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            show(*arguments)
+
+    return shown
 
 
 def _print_json(report: Progress) -> None:
