@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import threading
 
@@ -450,3 +451,10 @@ def test_a_long_run_of_one_letter_gives_a_tokenizer_that_can_be_loaded_again(tmp
     assert max(map(len, tok.vocab.values())) <= 1 << 20
     tok.save(tmp_path / "t.json")
     assert Tokenizer.load(tmp_path / "t.json") == tok
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(gm.TokenizerFormatError, match="is a pipe or device"):
+        Tokenizer.load(tmp_path / "pipe")

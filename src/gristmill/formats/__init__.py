@@ -7,6 +7,7 @@ A format is a module with `dump(parts) -> bytes` and `parse(data) -> parts`. Add
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +27,9 @@ def read_tokenizer(path: str | os.PathLike[str], format: str = "auto") -> Tokeni
     """What the file at `path` holds; `TokenizerFormatError`, naming the file, when it is not a sound tokenizer."""
     parse = FORMATS["gristmill" if format == "auto" else _checked(format)].parse
     name = os.fspath(path)
+    mode = Path(path).stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a pipe without a writer would be waited for
+        raise TokenizerFormatError(f"{name}: is a pipe or device; a tokenizer is a file.")
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not 0 < size <= MAX_FILE_BYTES:
