@@ -47,4 +47,10 @@ std::vector<Merge> parse_merges(const InputMerges& merges) {
     return result;
 }
 
+std::string file_system_path(nb::handle name) {
+    PyObject* encoded = nullptr;
+    if (!PyUnicode_FSConverter(name.ptr(), &encoded)) throw nb::python_error();
+    return std::string(view(nb::steal<nb::bytes>(encoded)));
+}
+
 }  // namespace gristmill::bindings

@@ -5,6 +5,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <string>
@@ -46,6 +47,8 @@ unsigned parse_threads(int num_threads);
 std::vector<std::string> parse_specials(const nb::sequence& specials);
 std::vector<Merge> parse_merges(const InputMerges& merges);
 std::string_view view(const nb::bytes& bytes);
+// A path as the operating system has it: file names are bytes, and not all of them UTF-8.
+std::string file_system_path(nb::handle name);
 
 // Runs `work` on a thread of its own with the GIL released, while this one answers signals and reports progress some
 // ten times a second. What the callback or a signal handler raises cancels the work and is raised again.

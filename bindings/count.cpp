@@ -7,13 +7,6 @@
 namespace gristmill::bindings {
 namespace {
 
-// A path as the operating system has it: file names are bytes, and not all of them UTF-8.
-std::string file_system_path(nb::handle name) {
-    PyObject* encoded = nullptr;
-    if (!PyUnicode_FSConverter(name.ptr(), &encoded)) throw nb::python_error();
-    return std::string(view(nb::steal<nb::bytes>(encoded)));
-}
-
 // The native counter with what it needs from Python kept beside it.
 class PyCounter {
   public:

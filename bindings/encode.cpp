@@ -10,15 +10,51 @@ namespace {
 
 nb::bytes to_bytes(std::string_view bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
+PyObject* checked(PyObject* object) {
+    if (!object) throw nb::python_error();
+    return object;
+}
+
+[[noreturn]] void raise_unknown(long long id) {
+    PyErr_SetObject(PyExc_KeyError, nb::int_(id).ptr());
+    throw nb::python_error();
+}
+
 std::string_view known_token(const Encoder& encoder, std::uint64_t id) {
     const std::string_view token = id <= 0xffffffffu ? encoder.token_bytes(static_cast<Id>(id)) : std::string_view();
-    if (token.empty()) throw nb::key_error(std::to_string(id).c_str());
+    if (token.empty()) raise_unknown(static_cast<long long>(id));
     return token;
 }
 
 nb::bytes decode_bytes(const Encoder& encoder, const InputArray<std::uint32_t>& ids) {
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) size += known_token(encoder, ids.data()[i]).size();
+    nb::object bytes = nb::steal(checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size))));
+    char* out = PyBytes_AS_STRING(bytes.ptr());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const std::string_view token = encoder.token_bytes(ids.data()[i]);
+        std::memcpy(out, token.data(), token.size());
+        out += token.size();
+    }
+    return nb::borrow<nb::bytes>(bytes);
+}
+
+nb::bytes decode_list(const Encoder& encoder, const nb::list& ids) {
     std::string bytes;
-    for (std::size_t i = 0; i < ids.size(); ++i) bytes += known_token(encoder, ids.data()[i]);
+    bytes.reserve(4 * ids.size());
+    for (nb::handle item : ids) {
+        if (!PyLong_CheckExact(item.ptr())) {
+            PyErr_Format(PyExc_TypeError, "an id is a %s instead of an int", Py_TYPE(item.ptr())->tp_name);
+            throw nb::python_error();
+        }
+        int overflow = 0;
+        const long long id = PyLong_AsLongLongAndOverflow(item.ptr(), &overflow);
+        if (overflow || id < 0) {
+            PyErr_SetObject(PyExc_KeyError, item.ptr());
+            throw nb::python_error();
+        }
+        bytes += known_token(encoder, static_cast<std::uint64_t>(id));
+    }
     return to_bytes(bytes);
 }
 
@@ -35,11 +71,6 @@ class NoGarbageCollection {
   private:
     int was_enabled_;
 };
-
-PyObject* checked(PyObject* object) {
-    if (!object) throw nb::python_error();
-    return object;
-}
 
 void check_ids(const InputMerges& merges, std::size_t i, std::size_t num_tokens) {
     if (merges(i, 0) >= num_tokens || merges(i, 1) >= num_tokens)
@@ -93,6 +124,265 @@ std::size_t find_wrong_merge(const InputMerges& merges) {
     return merges.shape(0);
 }
 
+// Shorter texts are encoded on the calling thread: Ctrl-C can wait for them.
+constexpr std::size_t kWatchedBytes = 1 << 20;
+// Letting go of the GIL costs more than encoding this many bytes.
+constexpr std::size_t kWithGilBytes = 2048;
+
+// The UTF-8 bytes of a str or bytes object, valid as long as this is.
+class Text {
+  public:
+    explicit Text(nb::handle object) {
+        if (PyBytes_CheckExact(object.ptr()) || PyBytes_Check(object.ptr())) {
+            kept_ = nb::borrow(object);
+            view_ = {PyBytes_AS_STRING(object.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(object.ptr()))};
+        } else if (PyUnicode_Check(object.ptr())) {
+            // A str of ASCII is its own UTF-8. Of others Python would keep the bytes beside the str for as long as it
+            // lives, which is a fair price only for short ones.
+            if (PyUnicode_IS_ASCII(object.ptr()) || PyUnicode_GET_LENGTH(object.ptr()) < kShortStr) {
+                kept_ = nb::borrow(object);
+                Py_ssize_t size = 0;
+                const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
+                if (!data) throw nb::python_error();
+                view_ = {data, static_cast<std::size_t>(size)};
+            } else {
+                kept_ = nb::steal(checked(PyUnicode_AsUTF8String(object.ptr())));
+                view_ = {PyBytes_AS_STRING(kept_.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(kept_.ptr()))};
+            }
+        } else {
+            PyErr_Format(PyExc_TypeError, "a text is a %s instead of str or bytes", Py_TYPE(object.ptr())->tp_name);
+            throw nb::python_error();
+        }
+    }
+    std::string_view view() const { return view_; }
+
+  private:
+    static constexpr Py_ssize_t kShortStr = 4096;
+    nb::object kept_;
+    std::string_view view_;
+};
+
+// Runs `work(monitor)` with the GIL released; watched for signals if it may take long.
+template <class Work>
+auto run_encoding(std::size_t num_bytes, nb::object on_progress, const Work& work) {
+    if (num_bytes < kWatchedBytes && on_progress.is_none()) {
+        Monitor unwatched;
+        const nb::gil_scoped_release release;
+        return work(unwatched);
+    }
+    Watch watch(std::move(on_progress));
+    return watch.run([&] { return work(watch.monitor()); });
+}
+
+// A numpy array that takes over `ids`.
+nb::object to_numpy(IdBuffer ids) {
+    auto* owned = new IdBuffer(std::move(ids));
+    nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<IdBuffer*>(p); });
+    if (owned->width() == 2) return nb::cast(Array<std::uint16_t>(owned->data(), {owned->size()}, owner));
+    return nb::cast(Array<std::uint32_t>(owned->data(), {owned->size()}, owner));
+}
+
+template <class Token>
+nb::object list_of(const Token* ids, std::size_t size) {
+    nb::object list = nb::steal(checked(PyList_New(static_cast<Py_ssize_t>(size))));
+    for (std::size_t i = 0; i < size; ++i)
+        PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), checked(PyLong_FromLong(static_cast<long>(ids[i]))));
+    return list;
+}
+
+nb::object encode(const Encoder& encoder, nb::handle object, const SpecialRule& rule) {
+    const Text text(object);
+    if (text.view().size() <= kWithGilBytes) {
+        struct Context {
+            bool narrow;
+            nb::object list;
+        } context{encoder.is_narrow(), {}};
+        encoder.encode_short(
+            text.view(), rule,
+            [](void* pointer, const void* ids, std::size_t size) {
+                auto& context = *static_cast<Context*>(pointer);
+                context.list = context.narrow ? list_of(static_cast<const std::uint16_t*>(ids), size)
+                                              : list_of(static_cast<const std::uint32_t*>(ids), size);
+            },
+            &context);
+        return context.list;
+    }
+    IdBuffer ids = run_encoding(text.view().size(), nb::none(),
+                                [&](Monitor& monitor) { return encoder.encode(text.view(), rule, 1, monitor); });
+    return ids.width() == 2 ? list_of(ids.data<std::uint16_t>(), ids.size())
+                            : list_of(ids.data<std::uint32_t>(), ids.size());
+}
+
+nb::object encode_array(const Encoder& encoder, nb::handle object, const SpecialRule& rule, int num_threads) {
+    const Text text(object);
+    return to_numpy(run_encoding(text.view().size(), nb::none(), [&](Monitor& monitor) {
+        return encoder.encode(text.view(), rule, parse_threads(num_threads), monitor);
+    }));
+}
+
+nb::tuple encode_batch(const Encoder& encoder, const nb::list& texts, const SpecialRule& rule, int num_threads) {
+    std::vector<Text> kept;
+    std::vector<std::string_view> views;
+    std::size_t num_bytes = 0;
+    kept.reserve(texts.size());
+    views.reserve(texts.size());
+    for (nb::handle text : texts) {
+        kept.emplace_back(text);
+        views.push_back(kept.back().view());
+        num_bytes += views.back().size();
+    }
+    std::vector<std::int64_t> offsets;
+    IdBuffer ids = run_encoding(num_bytes, nb::none(), [&](Monitor& monitor) {
+        return encoder.encode_batch(views, rule, parse_threads(num_threads), offsets, monitor);
+    });
+    return nb::make_tuple(to_numpy(std::move(ids)), to_array(std::move(offsets)));
+}
+
+nb::object encode_file(const Encoder& encoder, nb::handle path, const SpecialRule& rule, int num_threads,
+                       nb::object on_progress) {
+    const std::string name = file_system_path(path);
+    return to_numpy(run_encoding(kWatchedBytes, std::move(on_progress), [&](Monitor& monitor) {
+        return encoder.encode_file(name, rule, parse_threads(num_threads), monitor);
+    }));
+}
+
+std::uint64_t count_tokens(const Encoder& encoder, nb::handle object, const SpecialRule& rule, int num_threads) {
+    const Text text(object);
+    return run_encoding(text.view().size(), nb::none(), [&](Monitor& monitor) {
+        return encoder.count_tokens(text.view(), rule, parse_threads(num_threads), monitor);
+    });
+}
+
+// The ids that `work(ids, monitor)` writes for a text of this size.
+template <class Work>
+std::vector<Id> run_for_ids(std::size_t num_bytes, const Work& work) {
+    return run_encoding(num_bytes, nb::none(), [&](Monitor& monitor) {
+        std::vector<Id> ids;
+        work(ids, monitor);
+        return ids;
+    });
+}
+
+nb::object encode_dropout(const Encoder& encoder, nb::handle object, const SpecialRule& rule, double dropout,
+                          std::uint64_t seed) {
+    const Text text(object);
+    return nb::cast(to_array(run_for_ids(text.view().size(), [&](std::vector<Id>& ids, Monitor& monitor) {
+        encoder.encode_dropout(text.view(), rule, dropout, seed, ids, monitor);
+    })));
+}
+
+nb::object encode_piece(const Encoder& encoder, const nb::bytes& piece) {
+    const std::vector<Id> ids = run_for_ids(
+        piece.size(), [&](std::vector<Id>& ids, Monitor& monitor) { encoder.encode_piece(view(piece), ids, monitor); });
+    return list_of(ids.data(), ids.size());
+}
+
+nb::object encode_piece_dropout(const Encoder& encoder, const nb::bytes& piece, double dropout, std::uint64_t seed) {
+    const std::vector<Id> ids = run_for_ids(piece.size(), [&](std::vector<Id>& ids, Monitor& monitor) {
+        encoder.encode_piece_dropout(view(piece), dropout, seed, ids, monitor);
+    });
+    return list_of(ids.data(), ids.size());
+}
+
+nb::object token_lengths(const Encoder& encoder) {
+    std::vector<std::uint32_t> lengths(encoder.num_ids());
+    for (Id id = 0; id < lengths.size(); ++id) lengths[id] = static_cast<std::uint32_t>(encoder.token_bytes(id).size());
+    return nb::cast(to_array(std::move(lengths)));
+}
+
+nb::dict cache_stats(const Encoder& encoder) {
+    const CacheStats stats = encoder.cache_stats();
+    nb::dict result;
+    result["num_caches"] = stats.num_caches;
+    result["num_pieces"] = stats.num_pieces;
+    result["memory_bytes"] = stats.memory_bytes;
+    result["limit_bytes"] = stats.limit_bytes;
+    return result;
+}
+
+using InputRules = nb::ndarray<const std::uint32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>;
+
+std::vector<IdOfBytes> parse_tokens(const nb::sequence& tokens, const std::vector<Id>& ids) {
+    std::vector<IdOfBytes> result;
+    for (nb::handle token : tokens) {
+        const std::string_view bytes = view(nb::cast<nb::bytes>(token));
+        if (bytes.empty()) throw nb::value_error("a token must not be empty");
+        if (result.size() == ids.size()) throw nb::value_error("there are more tokens than ids");
+        result.push_back({std::string(bytes), ids[result.size()]});
+    }
+    if (result.size() != ids.size()) throw nb::value_error("there are more ids than tokens");
+    return result;
+}
+
+// The encoder and the names of its specials, from which rules are made.
+class PyEncoder : public Encoder {
+  public:
+    PyEncoder(const VocabularyParts& parts, std::optional<Pattern> pattern, std::size_t cache_bytes)
+        : Encoder(parts, pattern, default_kernel(), cache_bytes), specials_(parts.specials) {}
+
+    std::unique_ptr<SpecialRule> special_rule(const std::vector<Id>& allowed, const std::vector<Id>& disallowed) const {
+        return std::make_unique<SpecialRule>(chosen(allowed), chosen(disallowed));
+    }
+
+  private:
+    std::vector<IdOfBytes> chosen(const std::vector<Id>& ids) const {
+        const std::unordered_set<Id> wanted(ids.begin(), ids.end());
+        std::vector<IdOfBytes> result;
+        for (const IdOfBytes& special : specials_) {
+            if (wanted.contains(special.id)) result.push_back(special);
+        }
+        return result;
+    }
+
+    std::vector<IdOfBytes> specials_;
+};
+
+nb::object find_special(const PyEncoder& encoder, const nb::bytes& text, const std::vector<Id>& special_ids) {
+    try {
+        encoder.special_rule({}, special_ids)
+            ->check(reinterpret_cast<const std::uint8_t*>(text.c_str()), text.size(), 0, 0);
+    } catch (const ForgedSpecial& found) {
+        return nb::make_tuple(found.position, found.id);
+    }
+    return nb::none();
+}
+
+void init_encoder(PyEncoder* self, const InputArray<std::uint32_t>& byte_ids, const InputRules& merges,
+                  const nb::sequence& other_tokens, const std::vector<Id>& other_ids, bool whole_pieces,
+                  const std::optional<std::string>& pattern, const nb::sequence& special_tokens,
+                  const std::vector<Id>& special_ids, std::size_t cache_bytes) {
+    VocabularyParts parts;
+    if (byte_ids.size() != 256) throw nb::value_error("byte_ids must hold 256 ids");
+    std::copy(byte_ids.data(), byte_ids.data() + 256, parts.byte_ids.begin());
+    parts.merges.reserve(merges.shape(0));
+    for (std::size_t i = 0; i < merges.shape(0); ++i)
+        parts.merges.push_back({merges(i, 0), merges(i, 1), merges(i, 2)});
+    parts.others = parse_tokens(other_tokens, other_ids);
+    parts.whole_pieces = whole_pieces;
+    parts.specials = parse_tokens(special_tokens, special_ids);
+    std::optional<Pattern> native;
+    if (pattern) native = parse_pattern(*pattern);
+    const nb::gil_scoped_release release;
+    new (self) PyEncoder(parts, native, cache_bytes);
+}
+
+nb::object recovered_merges(const nb::list& tokens, const InputArray<std::uint32_t>& ids) {
+    std::vector<std::string_view> views;
+    views.reserve(tokens.size());
+    for (nb::handle token : tokens) views.push_back(view(nb::cast<nb::bytes>(token)));
+    if (views.size() != ids.size()) throw nb::value_error("tokens and ids differ in number");
+    std::vector<MergeRule> merges;
+    {
+        const nb::gil_scoped_release release;
+        merges = recover_merges(views, std::vector<Id>(ids.data(), ids.data() + ids.size()));
+    }
+    std::vector<std::uint32_t> flat;
+    flat.reserve(3 * merges.size());
+    for (const MergeRule& merge : merges) flat.insert(flat.end(), {merge.left, merge.right, merge.made});
+    const nb::object array = nb::cast(to_array(std::move(flat)));
+    return array.attr("reshape")(-1, 3);
+}
+
 }  // namespace
 
 void register_encode(nb::module_& m) {
@@ -100,51 +390,82 @@ void register_encode(nb::module_& m) {
     m.def("build_tokens", &build_tokens, "merges"_a);
     m.def("build_pairs", &build_pairs, "merges"_a, "tokens"_a);
     m.def("find_wrong_merge", &find_wrong_merge, "merges"_a);
-    nb::class_<Encoder>(m, "Encoder")
-        .def(
-            "__init__",
-            [](Encoder* self, const InputMerges& merges, const std::optional<std::string>& pattern,
-               const nb::sequence& special_tokens, const std::vector<Id>& special_ids) {
-                std::optional<Pattern> native;
-                if (pattern) native = parse_pattern(*pattern);
-                new (self) Encoder(parse_merges(merges), native, default_kernel(), parse_specials(special_tokens),
-                                   special_ids);
-            },
-            "merges"_a, "pattern"_a.none(), "special_tokens"_a = nb::make_tuple(), "special_ids"_a = std::vector<Id>())
+    m.def("recover_merges", &recovered_merges, "tokens"_a, "ids"_a);
+    static PyObject* forged_type = nb::exception<ForgedSpecial>(m, "ForgedSpecial", PyExc_ValueError).release().ptr();
+    nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+        try {
+            std::rethrow_exception(pointer);
+        } catch (const ForgedSpecial& found) {
+            PyErr_SetObject(forged_type, nb::make_tuple(found.text, found.position, found.id).ptr());
+        }
+    });
+    nb::class_<SpecialRule>(m, "SpecialRule");
+    nb::class_<PyEncoder>(m, "Encoder")
+        .def("__init__", &init_encoder, nb::kw_only(), "byte_ids"_a, "merges"_a, "other_tokens"_a = nb::make_tuple(),
+             "other_ids"_a = std::vector<Id>(), "whole_pieces"_a = false, "pattern"_a.none(),
+             "special_tokens"_a = nb::make_tuple(), "special_ids"_a = std::vector<Id>(), "cache_bytes"_a = 0)
+        .def_prop_ro("dtype", [](const PyEncoder& self) { return self.is_narrow() ? "uint16" : "uint32"; })
+        .def("special_rule", &PyEncoder::special_rule, "allowed"_a, "disallowed"_a)
         .def(
             "encode",
-            [](const Encoder& self, const nb::bytes& text, const std::vector<Id>& allowed_special) {
-                std::vector<Id> ids;
-                {
-                    const nb::gil_scoped_release release;
-                    self.encode(view(text), allowed_special, ids);
-                }
-                return to_array(std::move(ids));
-            },
-            "text"_a, "allowed_special"_a = std::vector<Id>())
+            [](const PyEncoder& self, nb::handle text, const SpecialRule& rule) { return encode(self, text, rule); },
+            "text"_a, "rule"_a)
         .def(
-            "encode_piece",
-            [](const Encoder& self, const nb::bytes& piece) {
-                std::vector<Id> ids;
-                {
-                    const nb::gil_scoped_release release;
-                    self.encode_piece(view(piece), ids);
-                }
-                return to_array(std::move(ids));
+            "encode_array",
+            [](const PyEncoder& self, nb::handle text, const SpecialRule& rule, int num_threads) {
+                return encode_array(self, text, rule, num_threads);
             },
+            "text"_a, "rule"_a, "num_threads"_a = 1)
+        .def(
+            "encode_batch",
+            [](const PyEncoder& self, const nb::list& texts, const SpecialRule& rule, int num_threads) {
+                return encode_batch(self, texts, rule, num_threads);
+            },
+            "texts"_a, "rule"_a, "num_threads"_a = 1)
+        .def(
+            "encode_file",
+            [](const PyEncoder& self, nb::handle path, const SpecialRule& rule, int num_threads,
+               nb::object on_progress) { return encode_file(self, path, rule, num_threads, std::move(on_progress)); },
+            "path"_a, "rule"_a, "num_threads"_a = 1, "on_progress"_a = nb::none())
+        .def(
+            "count_tokens",
+            [](const PyEncoder& self, nb::handle text, const SpecialRule& rule, int num_threads) {
+                return count_tokens(self, text, rule, num_threads);
+            },
+            "text"_a, "rule"_a, "num_threads"_a = 1)
+        .def(
+            "encode_dropout",
+            [](const PyEncoder& self, nb::handle text, const SpecialRule& rule, double dropout, std::uint64_t seed) {
+                return encode_dropout(self, text, rule, dropout, seed);
+            },
+            "text"_a, "rule"_a, "dropout"_a, "seed"_a)
+        .def(
+            "encode_piece", [](const PyEncoder& self, const nb::bytes& piece) { return encode_piece(self, piece); },
             "piece"_a)
         .def(
-            "find_special",
-            [](const Encoder& self, const nb::bytes& text, const std::vector<Id>& special_ids) -> nb::object {
-                const auto found = self.find_special(view(text), special_ids);
-                if (!found) return nb::none();
-                return nb::make_tuple(found->position, found->id);
+            "encode_piece_dropout",
+            [](const PyEncoder& self, const nb::bytes& piece, double dropout, std::uint64_t seed) {
+                return encode_piece_dropout(self, piece, dropout, seed);
             },
-            "text"_a, "special_ids"_a)
-        .def("decode_bytes", &decode_bytes, "ids"_a)
+            "piece"_a, "dropout"_a, "seed"_a)
+        .def("find_special", &find_special, "text"_a, "special_ids"_a)
         .def(
-            "token_bytes", [](const Encoder& self, std::uint64_t id) { return to_bytes(known_token(self, id)); },
-            "id"_a);
+            "last_cut",
+            [](const PyEncoder& self, const nb::bytes& text, std::size_t start, const SpecialRule& rule) {
+                return self.last_cut(view(text), start, rule);
+            },
+            "text"_a, "start"_a, "rule"_a)
+        .def(
+            "decode_bytes",
+            [](const PyEncoder& self, const InputArray<std::uint32_t>& ids) { return decode_bytes(self, ids); },
+            "ids"_a)
+        .def(
+            "decode_list", [](const PyEncoder& self, const nb::list& ids) { return decode_list(self, ids); }, "ids"_a)
+        .def(
+            "token_bytes", [](const PyEncoder& self, std::uint64_t id) { return to_bytes(known_token(self, id)); },
+            "id"_a)
+        .def_prop_ro("token_lengths", [](const PyEncoder& self) { return token_lengths(self); })
+        .def_prop_ro("cache_stats", [](const PyEncoder& self) { return cache_stats(self); });
 }
 
 }  // namespace gristmill::bindings

@@ -23,6 +23,8 @@ const char* stage_name(Stage stage) {
             return "setup";
         case Stage::merge:
             return "merge";
+        case Stage::encode:
+            return "encode";
         case Stage::idle:
             break;
     }

@@ -183,13 +183,14 @@ def test_the_longest_of_overlapping_specials_wins(tok):
     assert tok.encode("<s>><s><s", allowed_special="all")[:2] == [specials["<s>>"], specials["<s>"]]
 
 
-def test_a_special_that_is_not_allowed_hides_no_longer_one_that_is(tok):
-    # the text is the allowed <s>>, not the disallowed <s> with something behind it
-    assert tok.encode("<s>>", allowed_special={"<s>>"}) == [tok.special_tokens["<s>>"]]
+def test_a_disallowed_special_is_an_error_also_inside_one_that_is_allowed(tok):
+    with pytest.raises(gm.SpecialTokenError, match="'<s>' at byte 0"):
+        tok.encode("<s>>", allowed_special={"<s>>"})
     with pytest.raises(gm.SpecialTokenError, match="'<s>>'"):
         tok.encode("<s>>", allowed_special={"<s>"})
-    with pytest.raises(gm.SpecialTokenError, match="'<s>' at byte 5"):
-        tok.encode("<s>>a<s>", allowed_special={"<s>>"})
+    assert tok.encode("<s>>", allowed_special={"<s>>"}, disallowed_special=()) == [tok.special_tokens["<s>>"]]
+    with pytest.raises(gm.SpecialTokenError, match="'</s>' at byte 4"):
+        tok.encode("<s>a</s>", allowed_special={"<s>", "</s>"}, disallowed_special={"</s>"})
 
 
 def test_what_is_neither_allowed_nor_disallowed_is_plain_text(tok):
@@ -248,6 +249,24 @@ def test_equal_tokenizers_are_equal_and_have_the_same_hash(tok):
     assert tok != "a tokenizer"
 
 
+def test_the_fingerprint_is_that_of_all_that_affects_ids_and_of_nothing_else(tok):
+    same = Tokenizer(tok.merges, pattern=tok.pattern, special_tokens=SPECIALS, tie_break="first-seen")
+    assert same.fingerprint == tok.fingerprint
+    others = [
+        tok.truncated(300),
+        Tokenizer(tok.merges, pattern=tok.pattern, special_tokens=SPECIALS[::-1]),
+        Tokenizer(tok.merges, pattern=tok.pattern, special_tokens=SPECIALS[:3]),
+        Tokenizer(tok.merges, pattern=r"\p{N}", special_tokens=SPECIALS),
+        Tokenizer([]),
+    ]
+    assert len({tok.fingerprint, *(other.fingerprint for other in others)}) == 6
+
+
+def test_the_fingerprint_never_changes():
+    tok = Tokenizer([(b"h", b"e"), (b"t", b"he")], special_tokens=["<é>"])
+    assert tok.fingerprint == "1875d93563f7ca76e56e33001d4671df5984bb80969190810ff77fd9c50bd44f"
+
+
 def test_pickle_and_copy_give_an_equal_tokenizer_that_works(tok):
     tok.encode("used before")
     for twin in (pickle.loads(pickle.dumps(tok)), copy.copy(tok), copy.deepcopy(tok)):
@@ -289,6 +308,11 @@ def test_merge_ids_that_can_not_be(merges, message):
 def test_merges_of_bytes_that_can_not_be(merges, message):
     with pytest.raises(gm.TokenizerFormatError, match=message):
         Tokenizer(merges)
+
+
+def test_merges_that_no_encoder_can_use_are_a_format_error():
+    with pytest.raises(gm.TokenizerFormatError, match=r"these merges cannot be used: .* more than 1 GiB"):
+        Tokenizer(np.array([[97, 97]] + [[256 + i, 256 + i] for i in range(60)])).encode("a")
 
 
 # The file

@@ -9,8 +9,8 @@
 #include <random>
 
 #include "check.hpp"
+#include "corpus/source.hpp"
 #include "count/piece_table.hpp"
-#include "count/source.hpp"
 #include "count/spill.hpp"
 #include "gristmill/count.hpp"
 #include "gristmill/specials.hpp"

@@ -1,109 +1,391 @@
-// Encoding merges the pair learned first, leftmost first, in pieces of every length: the plain loop written here is the
-// judge.
-#include <algorithm>
-#include <random>
-#include <stdexcept>
+// Encoding gives the ids of the plain loop, whatever the vocabulary, the length of a piece, where texts are cut and how
+// many threads work.
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
 
 #include "check.hpp"
-#include "gristmill/encode.hpp"
+#include "encode_judge.hpp"
 
 using namespace gristmill;
+using namespace gristmill::test;
 
 namespace {
 
-std::vector<Id> encode_plainly(std::string_view piece, const std::vector<Merge>& merges) {
-    std::vector<Id> symbols;
-    for (const char c : piece) symbols.push_back(static_cast<std::uint8_t>(c));
+void test_pieces_of_every_length_equal_the_plain_loop() {
+    Random random(1);
+    for (int round = 0; round < 300; ++round) {
+        const std::vector<std::string>& units = round % 2 ? kLetters : kCharacters;
+        const VocabularyParts parts = random_parts(random, units, random_layout(random));
+        const Encoder encoder(parts, std::nullopt, any_of(random, kernels()));
+        Judge judge(parts);
+        for (int i = 0; i < 4; ++i) {
+            std::string piece = joined(random, units, random() % 100);
+            if (i == 0) piece.resize(62 + random() % 5, 'a');  // where the scan ends and the heap begins
+            if (i == 1 && !parts.others.empty()) piece = any_of(random, parts.others).bytes;
+            const Ids ids = encoded_piece(encoder, piece);
+            CHECK(ids == judge.piece(piece));
+            CHECK((parts.whole_pieces && ids.size() == 1) || decoded(encoder, ids) == piece);
+        }
+    }
+    const VocabularyParts parts = random_parts(random, kLetters, {.num_merges = 12});
+    Judge judge(parts);
+    for (const Kernel kernel : kernels()) {
+        const Encoder encoder(parts, std::nullopt, kernel);
+        for (std::size_t size = 0; size < 200; ++size) {
+            for (const char* unit : {"a", "ab", "aab"}) {
+                std::string piece;
+                while (piece.size() < size) piece += unit;
+                CHECK(encoded_piece(encoder, piece) == judge.piece(piece));
+            }
+        }
+    }
+}
+
+// Long pieces are cut where no token lies across, and their parts looked up each for itself.
+void test_cutting_long_pieces_never_changes_their_ids() {
+    Random random(2);
+    for (int round = 0; round < 150; ++round) {
+        const std::vector<std::string>& units = round % 3 == 0 ? kLetters : kCharacters;
+        const VocabularyParts parts = random_parts(random, units, random_layout(random));
+        const Encoder encoder(parts, Pattern::whitespace, any_of(random, kernels()));
+        Judge judge(parts);
+        for (int i = 0; i < 16; ++i) {
+            std::string piece = joined(random, units, 1 + random() % 150);
+            if (i % 4 == 0) piece = random_bytes(random, 1 + random() % 600);
+            if (i % 4 == 1) piece += std::string(random() % 300, units[0][0]);  // parts that are too long to be cached
+            if (i % 4 == 2 && !parts.others.empty()) {
+                // Parts that are whole pieces elsewhere, and are not here; and the other way round.
+                const std::string& other = any_of(random, parts.others).bytes;
+                piece = random() % 2 ? other : "\x01" + other + "\x01" + other + std::string(9, '\x01');
+            }
+            for (int time = 0; time < 2; ++time)  // computed, then remembered
+                CHECK(encoded(encoder, piece) == judge.text(piece, Pattern::whitespace));
+        }
+    }
+}
+
+void test_texts_equal_the_plain_loop_in_narrow_and_wide_ids_under_every_pattern() {
+    Random random(3);
+    for (int round = 0; round < 60; ++round) {
+        Layout layout = random_layout(random);
+        layout.num_merges = random() % 120;
+        layout.first_id = round % 2 ? kWideIds : 0;
+        VocabularyParts parts = random_parts(random, kWords, layout);
+        parts.specials = {{"<s>", layout.first_id + 900}, {"the", layout.first_id + 901}};
+        const auto pattern = static_cast<Pattern>(round % 6);
+        const Encoder encoder(parts, pattern, any_of(random, kernels()));
+        CHECK(encoder.is_narrow() == !layout.first_id);
+        Judge judge(parts);
+        const SpecialRule rule(parts.specials, {});
+        std::string text = random_text(random, 1 + random() % 3000);
+        for (int i = 0; i < 3; ++i) text.insert(random() % text.size(), "<s>");
+        CHECK(encoded(encoder, text) == judge.text(text, pattern));
+        const Ids expected = judge.text(text, pattern, parts.specials);
+        CHECK(encoded(encoder, text, rule) == expected);
+        CHECK(encoded_shortly(encoder, text, rule) == expected);
+        CHECK(encoded(encoder, text, rule) == expected);  // from the cache
+        Monitor monitor;
+        CHECK(encoder.count_tokens(text, rule, 2, monitor) == expected.size());
+    }
+    for (const Id largest : {65535u, 65536u}) {
+        VocabularyParts parts = random_parts(random, kWords, {});
+        parts.specials = {{"<s>", largest}};
+        const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+        CHECK(encoder.is_narrow() == (largest < 65536));
+        CHECK((encoded(encoder, "<s>", SpecialRule(parts.specials, {})) == Ids{largest}));
+        CHECK(encoder.num_ids() == largest + 1 && encoder.token_bytes(largest) == "<s>");
+        CHECK(encoder.token_bytes(largest - 1).empty() && encoder.token_bytes(largest + 1).empty());
+    }
+}
+
+void test_threads_batches_and_files_give_the_ids_of_one_thread() {
+    Random random(7);
+    const std::string path = "test_encode." + std::to_string(::getpid()) + ".tmp";
+    for (const Id first_id : {Id{0}, kWideIds}) {
+        VocabularyParts parts = random_parts(random, kWords, {.num_merges = 80, .first_id = first_id});
+        parts.specials = {{"<s>", first_id + 900}, {"mill of", first_id + 901}, {"\n", first_id + 902}};
+        const Encoder encoder(parts, Pattern::cl100k, default_kernel());
+        const SpecialRule rule(parts.specials, {});
+        Judge judge(parts);
+
+        std::vector<std::string> texts;
+        for (const std::size_t size :
+             {std::size_t{0}, std::size_t{1}, kBlock - 1, kBlock, kBlock + 1, 3 * kBlock + 77}) {
+            std::string text = random_text(random, size + 8);
+            for (std::size_t at = 0; at + 8 < size; at += 1 + random() % 60000) text.replace(at, 7, "mill of");
+            // A special, a character and white space across the place where blocks meet.
+            if (size > kBlock) text.replace(kBlock - 3, 7, "mill of");
+            if (size > 3 * kBlock)
+                text.replace(2 * kBlock - 2, 4, "😀").replace(3 * kBlock - 9, 20, std::string(20, ' '));
+            text.resize(size);
+            texts.push_back(text);
+        }
+        for (int i = 0; i < 300; ++i) texts.push_back(random_text(random, random() % 2000));
+        texts.insert(texts.begin() + 2, "");
+        texts.push_back("");
+
+        Ids together;
+        std::vector<std::int64_t> expected_offsets = {0};
+        std::vector<Exact> kept;
+        std::vector<std::string_view> views;
+        for (const std::string& text : texts) {
+            const Ids ids = judge.text(text, Pattern::cl100k, parts.specials);
+            together.insert(together.end(), ids.begin(), ids.end());
+            expected_offsets.push_back(static_cast<std::int64_t>(together.size()));
+            kept.emplace_back(text);
+            views.push_back(kept.back().view());
+        }
+        for (const unsigned num_threads : {1u, 2u, 7u}) {
+            Monitor monitor;
+            std::vector<std::int64_t> offsets;
+            CHECK(to_ids(encoder.encode_batch(views, rule, num_threads, offsets, monitor)) == together);
+            CHECK(offsets == expected_offsets);
+            for (std::size_t i = 0; i < 8; ++i) {
+                const Ids expected(together.begin() + expected_offsets[i], together.begin() + expected_offsets[i + 1]);
+                CHECK(encoded(encoder, views[i], rule, num_threads) == expected);
+                Monitor counting;
+                CHECK(encoder.count_tokens(views[i], rule, num_threads, counting) == expected.size());
+                std::ofstream(path, std::ios::binary) << views[i];
+                Monitor reading;
+                CHECK(to_ids(encoder.encode_file(path, rule, num_threads, reading)) == expected);
+                CHECK(reading.done() == views[i].size() && reading.total() == views[i].size());
+            }
+        }
+        Monitor monitor;
+        std::vector<std::int64_t> offsets;
+        CHECK(encoder.encode_batch({}, rule, 2, offsets, monitor).size() == 0);
+        CHECK(offsets == std::vector<std::int64_t>{0});
+    }
+    std::remove(path.c_str());
+}
+
+void test_a_text_may_be_cut_at_every_last_cut_whatever_follows() {
+    Random random(9);
+    const std::vector<std::string> units = {"a", "b", " ", " ",  "\n", "\r",       "\t",   "<s>", "<",        "s",
+                                            ">", "1", "!", "'s", "é",  "\xc2\xa0", "\xff", "a b", "\xe4\xb8", "'"};
+    std::size_t num_cuts = 0;
+    for (int round = 0; round < 600; ++round) {
+        VocabularyParts parts = random_parts(random, {"a", "b", " ", "é", "'s", "\n"}, {.num_merges = 30});
+        parts.specials = {{"<s>", 900}, {"<s>>", 901}, {"<s> <", 902}, {" a", 903},
+                          {"a b", 904}, {"\n\n", 905}, {"b \n a", 906}};
+        std::shuffle(parts.specials.begin(), parts.specials.end(), random);
+        parts.specials.resize(random() % 5);
+        const auto middle =
+            parts.specials.begin() + static_cast<std::ptrdiff_t>(random() % (parts.specials.size() + 1));
+        const Tokens allowed(parts.specials.begin(), middle), disallowed(middle, parts.specials.end());
+        const auto pattern = static_cast<Pattern>(round % 6);
+        const Encoder encoder(parts, pattern, default_kernel());
+        const SpecialRule rule(allowed, disallowed), only_allowed(allowed, {}), only_disallowed(disallowed, {});
+        const std::string text = joined(random, units, 1 + random() % 120);
+        const std::size_t start = random() % 3 ? 0 : random() % text.size();
+        const Exact seen(text);
+        const std::size_t cut = encoder.last_cut(seen.view(), start, rule);
+        if (!cut) continue;
+        ++num_cuts;
+        CHECK(cut > start && cut < text.size());
+        for (int i = 0; i < 6; ++i) {
+            const std::string whole = text + joined(random, units, random() % 12);
+            const std::string_view left = std::string_view(whole).substr(0, cut),
+                                   right = std::string_view(whole).substr(cut);
+            // The disallowed ones as well: as if each kind were what is looked for.
+            for (const SpecialRule* one : {&only_allowed, &only_disallowed}) {
+                Ids both = encoded(encoder, left, *one);
+                const Ids others = encoded(encoder, right, *one);
+                both.insert(both.end(), others.begin(), others.end());
+                CHECK(both == encoded(encoder, whole, *one));
+            }
+        }
+    }
+    CHECK(num_cuts > 300);
+    VocabularyParts parts = random_parts(random, kWords, {});
+    const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+    CHECK(encoder.last_cut("", 0, no_specials()) == 0);
+    CHECK(encoder.last_cut(std::string(5000, 'a'), 0, no_specials()) == 0);
+    CHECK(encoder.last_cut("a b" + std::string(5000, 'c'), 0, no_specials()) == 1);
+    CHECK(encoder.last_cut("a b" + std::string(5000, 'c'), 1, no_specials()) == 0);
+    CHECK(encoder.last_cut("a b c", 5, no_specials()) == 0);
+}
+
+void test_the_longest_special_wins_and_only_allowed_ones_are_found() {
+    VocabularyParts parts;
+    std::iota(parts.byte_ids.begin(), parts.byte_ids.end(), 0);
+    parts.specials = {{"<s>", 300}, {"<s>>", 301}, {"x", 302}};
+    const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+    const auto with = [&](std::string_view text, const Tokens& allowed) {
+        return encoded(encoder, text, SpecialRule(allowed, {}));
+    };
+    CHECK((with("<s>><s>x", {{"<s>", 300}, {"<s>>", 301}}) == Ids{301, 300, 'x'}));
+    CHECK((with("<s>>", {{"<s>", 300}}) == Ids{300, '>'}));
+    CHECK((with("<s>", {}) == Ids{'<', 's', '>'}));
+    CHECK((with("axx", {{"x", 302}}) == Ids{'a', 302, 302}));
+    CHECK(with("", {{"<s>", 300}}).empty());
+}
+
+void test_the_earliest_forged_special_is_reported_for_any_number_of_threads() {
+    Random random(10);
+    VocabularyParts parts = random_parts(random, kWords, {});
+    const Tokens allowed = {{"<a>", 900}}, disallowed = {{"<x>", 901}, {"<x>>", 902}, {"rye <x>", 903}};
+    parts.specials = allowed;
+    parts.specials.insert(parts.specials.end(), disallowed.begin(), disallowed.end());
+    const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+    const SpecialRule rule(allowed, disallowed);
+    std::string base;
+    while (base.size() < 6 * kBlock) base += random_text(random, 500) + "<a> ";
+    for (int round = 0; round < 6; ++round) {
+        std::string text = base;
+        std::size_t first = text.size();
+        for (int i = 0; i < 4; ++i) {
+            const std::size_t at = i == 0 ? (1 + random() % 5) * kBlock - 2 : random() % (text.size() - 8);
+            text.replace(at, 4, "<x>>");
+            first = std::min(first, at);
+        }
+        first = std::min(text.find("<x>"), text.find("rye <x>"));
+        const Id id = text[first] == 'r' ? 903 : text[first + 3] == '>' ? 902 : 901;
+        for (const unsigned num_threads : {1u, 2u, 7u}) {
+            for (int how = 0; how < 3; ++how) {
+                std::uint64_t index = 99, position = 0;
+                Id found_id = 0;
+                try {
+                    Monitor monitor;
+                    std::vector<std::int64_t> offsets;
+                    if (how == 0) encoder.encode(text, rule, num_threads, monitor);
+                    if (how == 1) encoder.count_tokens(text, rule, num_threads, monitor);
+                    if (how == 2) encoder.encode_batch({base, "", text, text}, rule, num_threads, offsets, monitor);
+                } catch (const ForgedSpecial& found) {
+                    index = found.text, position = found.position, found_id = found.id;
+                }
+                CHECK(index == (how == 2 ? 2u : 0u) && position == first && found_id == id);
+            }
+        }
+    }
+    Judge judge(parts);
+    CHECK(encoded(encoder, base, rule, 7) == judge.text(base, Pattern::gpt2, allowed));
+}
+
+// tiktoken's way: of all neighbours whose bytes together are a token, those of the lowest id merge first.
+Ids encode_by_ranks(std::string_view piece, const std::map<std::string, Id>& ranks) {
+    const auto rank_of = [&](const std::string& bytes) {
+        const auto found = ranks.find(bytes);
+        return found == ranks.end() ? static_cast<Id>(-1) : found->second;
+    };
+    if (ranks.contains(std::string(piece))) return {ranks.at(std::string(piece))};
+    std::vector<std::string> symbols;
+    for (const char byte : piece) symbols.emplace_back(1, byte);
     for (;;) {
-        std::size_t best_rank = merges.size(), best = 0;
+        Id best_rank = static_cast<Id>(-1);
+        std::size_t best = 0;
         for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
-            const auto found = std::find(merges.begin(), merges.end(), Merge(symbols[i], symbols[i + 1]));
-            const auto rank = static_cast<std::size_t>(found - merges.begin());
+            const Id rank = rank_of(symbols[i] + symbols[i + 1]);
             if (rank < best_rank) best_rank = rank, best = i;
         }
-        if (best_rank == merges.size()) return symbols;
-        symbols[best] = static_cast<Id>(256 + best_rank);
+        if (best_rank == static_cast<Id>(-1)) break;
+        symbols[best] += symbols[best + 1];
         symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
     }
+    Ids ids;
+    for (const std::string& symbol : symbols) ids.push_back(rank_of(symbol));
+    return ids;
 }
 
-// Merges of any two tokens made so far over a small alphabet; many are never used, which is how hostile vocabularies
-// are.
-std::vector<Merge> random_merges(std::mt19937& random, std::size_t num) {
-    std::vector<Merge> merges;
-    const auto token = [&]() -> Id {
-        const std::size_t made = merges.size(), draw = random() % (made + 3);
-        return draw < 3 ? static_cast<Id>('a' + draw) : static_cast<Id>(256 + draw - 3);
-    };
-    while (merges.size() < num) {
-        const Merge merge(token(), token());
-        if (std::find(merges.begin(), merges.end(), merge) == merges.end()) merges.push_back(merge);
+void test_merges_recovered_from_ranks_encode_as_the_ranks_do() {
+    Random random(11);
+    for (int round = 0; round < 150; ++round) {
+        std::map<std::string, Id> ranks;
+        std::vector<Id> ids(256 + random() % 60);
+        std::iota(ids.begin(), ids.end(), 0);
+        if (round % 2) std::shuffle(ids.begin(), ids.end(), random);  // a token may rank before its parts
+        std::size_t next = 0;
+        for (int byte = 0; byte < 256; ++byte) ranks[std::string(1, static_cast<char>(byte))] = ids[next++];
+        while (next < ids.size()) {
+            const std::string token = joined(random, kLetters, 2 + random() % 5);
+            if (!ranks.contains(token)) ranks[token] = ids[next++];
+        }
+        std::vector<std::string_view> tokens;
+        std::vector<Id> token_ids;
+        for (const auto& [token, id] : ranks) tokens.push_back(token), token_ids.push_back(id);
+        VocabularyParts parts;
+        parts.merges = recover_merges(tokens, token_ids);
+        parts.whole_pieces = true;
+        std::set<Id> made;
+        for (const MergeRule& merge : parts.merges) CHECK(made.insert(merge.made).second);
+        CHECK(std::is_sorted(parts.merges.begin(), parts.merges.end(),
+                             [](const MergeRule& a, const MergeRule& b) { return a.made < b.made; }));
+        for (const auto& [token, id] : ranks) {
+            if (token.size() == 1) parts.byte_ids[static_cast<std::uint8_t>(token[0])] = id;
+            if (token.size() > 1 && !made.contains(id)) parts.others.push_back({token, id});
+        }
+        const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+        for (int i = 0; i < 20; ++i) {
+            const std::string piece = joined(random, kLetters, 1 + random() % 90);
+            CHECK(encoded_piece(encoder, piece) == encode_by_ranks(piece, ranks));
+            CHECK(encoded(encoder, piece) == encode_by_ranks(piece, ranks));
+        }
+        for (const auto& [token, id] : ranks) CHECK((encoded_piece(encoder, token) == Ids{id}));
     }
-    return merges;
+    CHECK(recover_merges({}, {}).empty());
 }
 
-void test_pieces_of_every_length_equal_the_plain_loop() {
-    std::mt19937 random(1);
-    for (int round = 0; round < 300; ++round) {
-        const std::vector<Merge> merges = random_merges(random, random() % 12);
-        const Encoder encoder(merges, std::nullopt, Kernel::scalar, {}, {});
-        std::string piece;
-        for (std::size_t size = random() % 150; size; --size) piece += static_cast<char>('a' + random() % 3);
-        std::vector<Id> ids;
-        encoder.encode_piece(piece, ids);
-        CHECK(ids == encode_plainly(piece, merges));
-        std::string decoded;
-        for (const Id id : ids) decoded += encoder.token_bytes(id);
-        CHECK(decoded == piece);
-    }
-}
-
-void test_a_piece_of_megabytes_is_not_quadratic() {
-    const std::vector<Merge> merges = {{'a', 'a'}, {256, 256}, {257, 257}};
-    const Encoder encoder(merges, std::nullopt, Kernel::scalar, {}, {});
-    std::vector<Id> ids;
-    encoder.encode_piece(std::string(3'000'003, 'a'), ids);
-    CHECK(ids.size() == 3'000'000 / 8 + 2);
-    CHECK(ids.front() == 258 && ids[ids.size() - 2] == 256 && ids.back() == 'a');
-}
-
-void test_only_allowed_specials_are_found_and_the_longest_wins() {
-    const Encoder encoder({}, Pattern::gpt2, default_kernel(), {"<s>", "<s>>", "x"}, {300, 301, 302});
-    const auto encoded = [&](std::string_view text, const std::vector<Id>& allowed) {
-        std::vector<Id> ids;
-        encoder.encode(text, allowed, ids);
+void test_dropout_goes_from_plain_ids_to_bytes() {
+    Random random(12);
+    VocabularyParts parts = random_parts(random, kWords, {.num_merges = 120, .permuted_bytes = true});
+    parts.specials = {{"<s>", 900}};
+    const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+    const SpecialRule rule(parts.specials, {});
+    const std::string text = random_text(random, 4000) + "<s>" + random_text(random, 4000) + std::string(300, 'e');
+    const auto dropped = [&](double dropout, std::uint64_t seed) {
+        Ids ids;
+        encoder.encode_dropout(text, rule, dropout, seed, ids);
+        CHECK(decoded(encoder, ids) == text);
+        CHECK(std::count(ids.begin(), ids.end(), 900u) == 1);
         return ids;
     };
-    CHECK((encoded("<s>><s>x", {300, 301}) == std::vector<Id>{301, 300, 'x'}));
-    CHECK((encoded("<s>>", {300}) == std::vector<Id>{300, '>'}));
-    CHECK((encoded("<s>", {}) == std::vector<Id>{'<', 's', '>'}));
-    CHECK(encoded("", {300}).empty());
-    CHECK(encoder.find_special("a x", {302})->position == 2);
-    CHECK(!encoder.find_special("a x", {300}));
-    CHECK(encoder.token_bytes(301) == "<s>>");
-    CHECK(encoder.token_bytes(303).empty());
-}
-
-void test_impossible_merges_are_refused_before_anything_large_is_allocated() {
-    std::vector<Merge> doubling = {{'a', 'a'}};
-    while (doubling.size() < 60) doubling.emplace_back(255 + doubling.size(), 255 + doubling.size());
-    for (const std::vector<Merge>& merges : {std::vector<Merge>{{'a', 256}}, doubling}) {
-        bool refused = false;
-        try {
-            const Encoder encoder(merges, std::nullopt, Kernel::scalar, {}, {});
-        } catch (const std::invalid_argument&) {
-            refused = true;
-        }
-        CHECK(refused);
+    const Ids plain = encoded(encoder, text, rule);
+    CHECK(dropped(0, 1) == plain && dropped(0, 2) == plain);
+    CHECK(dropped(1, 1).size() == text.size() - 2);
+    CHECK(dropped(0.5, 1) == dropped(0.5, 1) && dropped(0.5, 1) != dropped(0.5, 2));
+    std::size_t before = plain.size();
+    for (const double dropout : {0.1, 0.5, 0.9}) {
+        const std::size_t size = dropped(dropout, 7).size();
+        CHECK(size > before);
+        before = size;
     }
+    Ids ids;
+    encoder.encode_dropout("", rule, 0.5, 1, ids);
+    CHECK(ids.empty());
+    bool forged = false;
+    try {
+        encoder.encode_dropout("a <s>", SpecialRule({}, parts.specials), 0.5, 1, ids);
+    } catch (const ForgedSpecial& found) {
+        forged = found.position == 2 && found.id == 900;
+    }
+    CHECK(forged);
+
+    // One possible merge: it is left out as often as it should be.
+    VocabularyParts single;
+    std::iota(single.byte_ids.begin(), single.byte_ids.end(), 0);
+    single.merges = {{'a', 'b', 256}};
+    const Encoder one(single, std::nullopt, Kernel::scalar);
+    std::size_t num_left_out = 0;
+    for (std::uint64_t seed = 0; seed < 10000; ++seed) {
+        one.encode_piece_dropout("ab", 0.3, seed, ids);
+        num_left_out += ids.size() == 2;
+    }
+    CHECK(num_left_out > 2800 && num_left_out < 3200);
 }
 
 }  // namespace
 
 int main() {
     test_pieces_of_every_length_equal_the_plain_loop();
-    test_a_piece_of_megabytes_is_not_quadratic();
-    test_only_allowed_specials_are_found_and_the_longest_wins();
-    test_impossible_merges_are_refused_before_anything_large_is_allocated();
+    test_cutting_long_pieces_never_changes_their_ids();
+    test_texts_equal_the_plain_loop_in_narrow_and_wide_ids_under_every_pattern();
+    test_threads_batches_and_files_give_the_ids_of_one_thread();
+    test_a_text_may_be_cut_at_every_last_cut_whatever_follows();
+    test_the_longest_special_wins_and_only_allowed_ones_are_found();
+    test_the_earliest_forged_special_is_reported_for_any_number_of_threads();
+    test_merges_recovered_from_ranks_encode_as_the_ranks_do();
+    test_dropout_goes_from_plain_ids_to_bytes();
     return test_result();
 }

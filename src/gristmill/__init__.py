@@ -12,6 +12,7 @@ from gristmill.errors import (
     EarlyStopWarning,
     EmptyCorpusError,
     FormatError,
+    FormatWarning,
     GristmillError,
     InputChangedError,
     MemoryLimitError,
@@ -27,9 +28,12 @@ from gristmill.errors import (
     WordsFormatError,
     WorkerError,
 )
+from gristmill.offsets import Offsets
 from gristmill.patterns import pattern_names
 from gristmill.profile import Profile
 from gristmill.progress import Progress
+from gristmill.ragged import Ragged
+from gristmill.stream_decoder import StreamDecoder
 from gristmill.tokenizer import Tokenizer
 from gristmill.training import extend_tokenizer, train_tokenizer
 from gristmill.words import Words
@@ -41,16 +45,20 @@ __all__ = [
     "EarlyStopWarning",
     "EmptyCorpusError",
     "FormatError",
+    "FormatWarning",
     "GristmillError",
     "InputChangedError",
     "MemoryLimitError",
+    "Offsets",
     "OptionError",
     "PatternError",
     "PieceTimeoutError",
     "Profile",
     "Progress",
+    "Ragged",
     "SlowPatternWarning",
     "SpecialTokenError",
+    "StreamDecoder",
     "TextError",
     "Tokenizer",
     "TokenizerFormatError",

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Called from the calling thread about ten times a second, and once when the call ends:
-# (stage, done, total); stage is "count" | "spill" | "join" (bytes), "setup" (symbols) or "merge" (merges).
+# (stage, done, total); stage is "count" | "spill" | "join" | "encode" (bytes), "setup" (symbols) or "merge"
+# (merges).
 # What it raises cancels the work and is raised again.
 OnProgress = Callable[[str, int, int], object]
 
@@ -109,26 +110,78 @@ def build_pairs(merges: NDArray[np.uint32], tokens: list[bytes]) -> list[tuple[b
 def find_wrong_merge(merges: NDArray[np.uint32]) -> int:
     """The first merge of ids not made before it, or of a pair merged before; the number of merges if there is none."""
 
+def recover_merges(tokens: list[bytes], ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """For every token, the merge that makes it when ids are ranks: (n, 3), left id, right id, id made, by rank."""
+
+class ForgedSpecial(ValueError):
+    """A disallowed special is spelled out: args are (index of the text, byte position, id of the special)."""
+
+class SpecialRule:
+    """Which specials become ids, and which are an error. Made by `Encoder.special_rule`; costs, so keep it."""
+
 class Encoder:
-    """Ids of text under a list of merges; immutable and safe to share between threads."""
+    """Ids of text under a vocabulary; immutable and safe to share between threads.
+
+    A text is str or bytes; UnicodeEncodeError for a lone surrogate, TypeError for anything else.
+    """
 
     def __init__(
         self,
+        *,
+        byte_ids: NDArray[np.uint32],
         merges: NDArray[np.uint32],
+        other_tokens: Sequence[bytes] = (),
+        other_ids: Sequence[int] = (),
+        whole_pieces: bool = False,
         pattern: str | None,
         special_tokens: Sequence[bytes] = (),
         special_ids: Sequence[int] = (),
-    ) -> None: ...
-    def encode(self, text: bytes, allowed_special: Sequence[int] = ()) -> NDArray[np.uint32]:
-        """Ids of `text`; only the specials whose ids are given are recognised. `pattern` must be a native one."""
+        cache_bytes: int = 0,
+    ) -> None:
+        """`merges`: (n, 3), left id, right id, id made, by rank. `cache_bytes` bounds a thread's cache; 0: 64 MiB."""
 
-    def encode_piece(self, piece: bytes) -> NDArray[np.uint32]:
+    @property
+    def dtype(self) -> str:
+        """What ids are given in: "uint16" where all fit, else "uint32"."""
+
+    def special_rule(self, allowed: Sequence[int], disallowed: Sequence[int]) -> SpecialRule: ...
+    def encode(self, text: str | bytes, rule: SpecialRule) -> list[int]:
+        """On the calling thread."""
+
+    def encode_array(self, text: str | bytes, rule: SpecialRule, num_threads: int = 1) -> NDArray[Any]: ...
+    def encode_batch(
+        self, texts: list[str | bytes], rule: SpecialRule, num_threads: int = 1
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of all texts end to end, and where each begins; the last offset is their number."""
+
+    def encode_file(
+        self,
+        path: str | bytes | PathLike[str],
+        rule: SpecialRule,
+        num_threads: int = 1,
+        on_progress: OnProgress | None = None,
+    ) -> NDArray[Any]: ...
+    def count_tokens(self, text: str | bytes, rule: SpecialRule, num_threads: int = 1) -> int: ...
+    def encode_dropout(self, text: str | bytes, rule: SpecialRule, dropout: float, seed: int) -> NDArray[np.uint32]: ...
+    def encode_piece(self, piece: bytes) -> list[int]:
         """Ids of one piece: no pattern, no specials."""
 
+    def encode_piece_dropout(self, piece: bytes, dropout: float, seed: int) -> list[int]: ...
     def find_special(self, text: bytes, special_ids: Sequence[int]) -> tuple[int, int] | None:
         """(position, id) of the first special of `special_ids` spelled out in `text`."""
+
+    def last_cut(self, text: bytes, start: int, rule: SpecialRule) -> int:
+        """A position > start, near the end, where `text` may be cut whatever follows it; 0 if there is none."""
 
     def decode_bytes(self, ids: NDArray[np.uint32]) -> bytes:
         """KeyError for an unknown id, naming it."""
 
+    def decode_list(self, ids: list[int]) -> bytes: ...
     def token_bytes(self, id: int) -> bytes: ...
+    @property
+    def token_lengths(self) -> NDArray[np.uint32]:
+        """The bytes of every id; 0 for one that no token has."""
+
+    @property
+    def cache_stats(self) -> dict[str, int]:
+        """num_caches, num_pieces, memory_bytes, limit_bytes."""

@@ -21,6 +21,7 @@ Each is also the built-in exception a caller would expect, so `except ValueError
 
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
     SlowPatternWarning         (UserWarning)   a pattern without a native matcher: worker processes run it, slower
+    FormatWarning              (UserWarning)   something of a tokenizer that a file does not hold, or is not applied
 
 A missing or unreadable file is the `OSError` of the operating system: FileNotFoundError, PermissionError,
 IsADirectoryError. Ctrl-C is KeyboardInterrupt.
@@ -34,6 +35,7 @@ __all__ = [
     "EarlyStopWarning",
     "EmptyCorpusError",
     "FormatError",
+    "FormatWarning",
     "GristmillError",
     "InputChangedError",
     "MemoryLimitError",
@@ -124,6 +126,10 @@ class EarlyStopWarning(UserWarning):
 
 class SlowPatternWarning(UserWarning):
     """A pattern without a native matcher: worker processes run it through the `regex` module, slower."""
+
+
+class FormatWarning(UserWarning):
+    """Something of a tokenizer that the file written does not hold, or that the file read asks for and is not done."""
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

@@ -63,13 +63,35 @@ ALIASES = {
     "o200k_base": "o200k",
 }
 
+# One piece, however long: what a tokenizer without a pattern does.
+WHOLE_TEXT = r"[\s\S]+"
+
+# The same pieces in an older dialect, for tools whose engines read possessive quantifiers or `$` in other ways:
+# to Oniguruma, which Hugging Face uses, `{1,3}+` is a repetition of repetitions.
+CLASSIC = NATIVE_PATTERNS | {
+    "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "cl100k": (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s+(?![\s\S])|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+}
+
 # Other ways in which people write an expression that matches the same pieces.
 SPELLINGS = {
-    # the release of GPT-2
+    # the release of GPT-2; Hugging Face's ByteLevel
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
     # Stanford CS336, minbpe, earlier tiktoken
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
+    CLASSIC["gpt2"]: "gpt2",
+    CLASSIC["cl100k"]: "cl100k",
+    # cl100k in earlier tiktoken and minbpe: unlike today's, it cuts white space at the end of a text behind its last
+    # line break, as llama3 does. (What Hugging Face has for cl100k is llama3 to the letter.)
+    (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]"
+        r"|\s+(?!\S)|\s+"
+    ): "llama3",
+    # minbpe's file takes white space off both ends of a pattern, so it is written in parentheses there
+    rf"(?:{NATIVE_PATTERNS['whitespace']})": "whitespace",
 }
 
 _BY_REGEX = {regex: name for name, regex in NATIVE_PATTERNS.items()} | SPELLINGS

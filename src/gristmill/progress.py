@@ -34,7 +34,7 @@ AUTO_DELAY_SECONDS = 0.5
 # The core says only that it is setting up, not how far it is.
 _SETUP_BAR = "{l_bar}{bar}| [{elapsed}{postfix}]"
 
-_UNITS = {"count": "bytes", "spill": "bytes", "join": "bytes", "setup": "symbols", "merge": "merges"}
+_UNITS = {"count": "bytes", "spill": "bytes", "join": "bytes", "setup": "symbols", "merge": "merges", "encode": "bytes"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,42 +1,46 @@
-"""tokenizer: merges, a pattern and special tokens, and what they do with text."""
+"""tokenizer: a vocabulary and a pattern, and what they do with text."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.arguments import (
-    NUM_BYTE_TOKENS,
-    as_utf8,
-    check_kernel,
-    check_special_tokens,
-    check_tie_break,
-    check_vocab_size,
-)
-from gristmill.errors import SpecialTokenError, UnknownTokenError, VocabSizeError
-from gristmill.formats import TokenizerParts, read_tokenizer, write_tokenizer
-from gristmill.merges import MergeIds, build_tokens, check_merges, find_ids
+from gristmill.arguments import NUM_BYTE_TOKENS, as_utf8, check_special_tokens, check_tie_break, check_vocab_size
+from gristmill.decode import DecodeMethods
+from gristmill.encode import EncodeMethods
+from gristmill.errors import OptionError, UnknownTokenError, VocabSizeError
+from gristmill.fingerprint import fingerprint_of
+from gristmill.formats.parts import TokenizerParts
+from gristmill.merges import MergeIds, check_merges, find_ids
 from gristmill.patterns import resolve_pattern
-from gristmill.pretokenize import cut_into_pieces, time_limit, to_bytes, too_slow
 from gristmill.profile import Profile
+from gristmill.vocabulary import Vocabulary
 
 __all__ = ["Tokenizer"]
 
-Specials = Literal["all"] | Collection[str]
 
-
-class Tokenizer:
+class Tokenizer(EncodeMethods, DecodeMethods):
     """A byte-level BPE tokenizer: immutable, safe to share between threads, picklable.
 
     Ids 0-255 are the bytes, then come the merges in the order in which they were learned, then the special tokens in
-    the order given. Every text can be encoded and comes back the same: `decode(encode(x)) == x`.
+    the order given; a tokenizer from elsewhere keeps the ids it has there. Every text can be encoded and comes back
+    the same: `decode(encode(x)) == x`.
+
+    Wherever text is encoded, a special token spelled out in it is an error unless it is allowed: user text must not
+    forge control tokens. Of specials that overlap, the leftmost wins, then the longest.
+
+    allowed_special: special tokens that become their ids; "all" for all of them.
+    disallowed_special: special tokens that are an error; "all" for all that are not allowed. What is in neither is
+        encoded as plain text, so `disallowed_special=()` takes every text as it comes.
+    dtype: of the ids; default: uint16 where that holds them all, otherwise uint32.
+    num_threads: default: every core this process may use, for texts that are worth it.
 
     >>> tok = Tokenizer([(b"l", b"o"), (b"lo", b"w")], special_tokens=["<|end|>"])
     >>> tok.encode("low<|end|>", allowed_special="all")
@@ -59,87 +63,78 @@ class Tokenizer:
         `tie_break` is the rule the merges were learned under; `extend_tokenizer` goes on with it.
         """
         # Nothing here may loop over the merges in Python: training 32,000 of them takes no more than 0.2 s in all.
-        self._merge_ids = check_merges(merges if isinstance(merges, np.ndarray) else find_ids(merges))
-        self._pattern = resolve_pattern(pattern)
-        self._special_tokens = check_special_tokens(special_tokens)
-        self._tie_break = check_tie_break(tie_break)
+        merge_ids = check_merges(merges if isinstance(merges, np.ndarray) else find_ids(merges))
+        specials = check_special_tokens(special_tokens)
+        check_vocab_size(NUM_BYTE_TOKENS + len(merge_ids) + len(specials), len(specials))
+        vocabulary = Vocabulary.of_merges(merge_ids, specials)
+        self._parts = TokenizerParts(vocabulary, resolve_pattern(pattern), check_tie_break(tie_break))
         self._profile = profile
-        check_vocab_size(self.vocab_size, len(self._special_tokens))
+
+    @classmethod
+    def of_parts(cls, parts: TokenizerParts, *, profile: Profile | None = None) -> Tokenizer:
+        """The tokenizer of any vocabulary: what the readers of files build."""
+        check_tie_break(parts.tie_break)
+        tokenizer = cls.__new__(cls)
+        tokenizer._parts = parts
+        tokenizer._profile = profile
+        return tokenizer
 
     # What it is made of
 
     @property
-    def vocab_size(self) -> int:
-        """The number of tokens: 256 bytes, the merges and the special tokens."""
-        return NUM_BYTE_TOKENS + len(self._merge_ids) + len(self._special_tokens)
+    def parts(self) -> TokenizerParts:
+        """The vocabulary, the pattern and the tie-break."""
+        return self._parts
 
     @property
     def pattern(self) -> str:
         """What cuts text into pieces: a name, or the regular expression of a pattern without a name."""
-        return str(self._pattern)
+        return str(self._parts.pattern)
 
     @property
     def tie_break(self) -> str:
         """The rule for pairs of equal count under which the merges were learned."""
-        return self._tie_break
+        return self._parts.tie_break
 
     @property
     def profile(self) -> Profile | None:
         """The figures of the training run this tokenizer comes from; not saved, not compared."""
         return self._profile
 
-    @property
+    @cached_property
     def merge_ids(self) -> MergeIds:
-        """The merges as ids, in order: shape (n, 2), row i makes id 256 + i. Read-only."""
-        return self._merge_ids
+        """The merges as ids, in order: shape (n, 2), row i makes id `merged_ids[i]`. Read-only."""
+        return _read_only(self._vocabulary.merges[:, :2])
+
+    @cached_property
+    def merged_ids(self) -> NDArray[np.uint32]:
+        """The ids that the merges make, in order: 256, 257, … unless the tokenizer comes from elsewhere. Read-only."""
+        return _read_only(self._vocabulary.merges[:, 2])
 
     @property
     def merges(self) -> list[tuple[bytes, bytes]]:
         """The merges as bytes, in order."""
-        return _core.build_pairs(self._merge_ids, self._tokens)
+        tokens = self._vocabulary.tokens
+        if self._vocabulary.is_plain:
+            return _core.build_pairs(self.merge_ids, list(tokens.values()))
+        return [(tokens[left], tokens[right]) for left, right in self.merge_ids.tolist()]
 
     @property
     def special_tokens(self) -> dict[str, int]:
         """The special tokens with their ids."""
-        return dict(self._id_of_special)
+        return dict(self._vocabulary.special_tokens)
 
     @property
     def vocab(self) -> dict[int, bytes]:
-        """The bytes of every id, special tokens among them."""
-        vocab = dict(enumerate(self._tokens))
-        vocab.update((id, special.encode()) for special, id in self._id_of_special.items())
-        return vocab
+        """The bytes of every id, special tokens among them, in the order of the ids."""
+        specials = {id: special.encode() for special, id in self._vocabulary.special_tokens.items()}
+        vocab = self._vocabulary.tokens | specials
+        return vocab if self._vocabulary.is_plain else dict(sorted(vocab.items()))
 
     @cached_property
-    def _tokens(self) -> list[bytes]:
-        return build_tokens(self._merge_ids)
-
-    @cached_property
-    def _id_of_token(self) -> dict[bytes, int]:
-        return {token: id for id, token in enumerate(self._tokens)}
-
-    @cached_property
-    def _id_of_special(self) -> dict[str, int]:
-        first = NUM_BYTE_TOKENS + len(self._merge_ids)
-        return {special: first + i for i, special in enumerate(self._special_tokens)}
-
-    @cached_property
-    def _encoder(self) -> _core.Encoder:
-        check_kernel()
-        return _core.Encoder(
-            self._merge_ids,
-            self._pattern.name,
-            [special.encode() for special in self._special_tokens],
-            list(self._id_of_special.values()),
-        )
-
-    def token_bytes(self, id: int) -> bytes:
-        """The bytes of one token, special or not.
-
-        >>> Tokenizer([(b"l", b"o")]).token_bytes(256)
-        b'lo'
-        """
-        return self.decode_bytes([id])
+    def fingerprint(self) -> str:
+        """The SHA-256 of all that affects ids: the same on every machine and in every version."""
+        return fingerprint_of(self._vocabulary, self._parts.pattern)
 
     def id_of(self, token: str | bytes) -> int:
         """The id of the token with these bytes; where a special token has the bytes of a plain one, the plain one's.
@@ -150,60 +145,14 @@ class Tokenizer:
         data = as_utf8(token, "the token")
         id = self._id_of_token.get(data)
         if id is None:
-            id = self._id_of_special.get(data.decode("utf-8", "replace"))
+            id = self._vocabulary.special_tokens.get(data.decode("utf-8", "replace"))
         if id is None:
             raise UnknownTokenError(f"{token!r} is not a token of this tokenizer; encode() gives the ids of any text.")
         return id
 
-    # What it does
-
-    def encode(
-        self, text: str | bytes, *, allowed_special: Specials = (), disallowed_special: Specials = "all"
-    ) -> list[int]:
-        """Return the ids of `text`.
-
-        A special token spelled out in `text` is an error unless it is allowed: user text must not forge control tokens.
-        Of specials that overlap, the leftmost wins, then the longest.
-
-        allowed_special: special tokens that become their ids; "all" for all of them.
-        disallowed_special: special tokens that are an error; "all" for all that are not allowed. What is in neither is
-            encoded as plain text, so `disallowed_special=()` takes every text as it comes.
-
-        >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|end|>"])
-        >>> tok.encode("aab")
-        [256, 98]
-        >>> tok.encode("aab<|end|>", allowed_special={"<|end|>"})
-        [256, 98, 257]
-        >>> len(tok.encode("<|end|>", disallowed_special=()))
-        7
-        """
-        data = as_utf8(text, "the text")
-        allowed = self._special_ids("allowed_special", allowed_special)
-        if disallowed_special == "all":
-            disallowed = set(self._id_of_special.values()) - allowed
-        else:
-            disallowed = self._special_ids("disallowed_special", disallowed_special)
-        self._refuse_forged_specials(data, allowed, disallowed)
-        if self._pattern.name is not None:
-            ids: list[int] = self._encoder.encode(data, sorted(allowed)).tolist()
-            return ids
-        return self._encode_by_regex(data, allowed)
-
-    def decode(self, ids: Iterable[int] | NDArray[np.integer[Any]], *, errors: str = "replace") -> str:
-        r"""Return the text of `ids`.
-
-        Tokens are bytes, and a few of them may be only a part of a character: `errors` says what becomes of that, as in
-        `bytes.decode`. `decode_bytes` loses nothing.
-
-        >>> tok = Tokenizer([])
-        >>> tok.decode(tok.encode("é")), tok.decode(tok.encode("é")[:1])
-        ('é', '\ufffd')
-        """
-        return self.decode_bytes(ids).decode("utf-8", errors)
-
-    def decode_bytes(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> bytes:
-        """Return the bytes of `ids`; `UnknownTokenError` (a `KeyError`) for an id that no token has."""
-        return self._encoder.decode_bytes(self._checked_ids(ids))
+    @cached_property
+    def _id_of_token(self) -> dict[bytes, int]:
+        return {token: id for id, token in self._vocabulary.tokens.items()}
 
     # What can be made of it
 
@@ -215,17 +164,23 @@ class Tokenizer:
         >>> Tokenizer([(b"l", b"o"), (b"lo", b"w")], special_tokens=["<s>"]).truncated(258).special_tokens
         {'<s>': 257}
         """
-        size = check_vocab_size(vocab_size, len(self._special_tokens))
+        specials = list(self._vocabulary.special_tokens)
+        if not self._vocabulary.is_plain:
+            raise OptionError(
+                "this tokenizer keeps the ids of the tool it comes from, and a smaller one would need others. "
+                "Only tokenizers with Gristmill's own ids (bytes, merges, specials) can be truncated."
+            )
+        size = check_vocab_size(vocab_size, len(specials))
         if size > self.vocab_size:
             raise VocabSizeError(
                 f"vocab_size={size} is larger than that of the tokenizer, {self.vocab_size}. "
                 f"Pass a smaller one, or go on training with extend_tokenizer()."
             )
         return Tokenizer(
-            self._merge_ids[: size - NUM_BYTE_TOKENS - len(self._special_tokens)],
+            self.merge_ids[: size - NUM_BYTE_TOKENS - len(specials)],
             pattern=self.pattern,
-            special_tokens=self._special_tokens,
-            tie_break=self._tie_break,
+            special_tokens=specials,
+            tie_break=self.tie_break,
         )
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
@@ -233,117 +188,84 @@ class Tokenizer:
 
         A symbolic link is replaced, not followed. With `overwrite=False` an existing file is FileExistsError.
         """
-        parts = TokenizerParts(self._merge_ids, self._pattern, self._special_tokens, self._tie_break)
-        write_tokenizer(parts, path, overwrite=overwrite)
+        self.export(path, format="gristmill", overwrite=overwrite)
+
+    def export(
+        self, path: str | os.PathLike[str], *, format: str, overwrite: bool = True, **options: Any
+    ) -> list[Path]:
+        """Write the tokenizer to `path` in the format of another tool, and return the files written.
+
+        What a format cannot hold is an error or a warning, never silently left out; docs/formats.md has the table.
+        """
+        from gristmill.formats import write_tokenizer
+
+        return write_tokenizer(self._parts, path, format=format, overwrite=overwrite, **options)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, format: str = "auto") -> Tokenizer:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        format: str = "auto",
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | Sequence[str] | None = None,
+    ) -> Tokenizer:
         """The tokenizer in the file at `path`; `TokenizerFormatError` when it does not hold a sound one.
 
-        Nothing in the file is executed.
+        `pattern` and `special_tokens` are for formats that do not hold them. Nothing in the file is executed.
         """
-        parts = read_tokenizer(path, format)
-        return cls(
-            parts.merges, pattern=str(parts.pattern), special_tokens=parts.special_tokens, tie_break=parts.tie_break
-        )
+        from gristmill.formats import read_tokenizer
+
+        return cls.of_parts(read_tokenizer(path, format, pattern=pattern, special_tokens=special_tokens))
+
+    @classmethod
+    def from_tiktoken(cls, encoding: Any) -> Tokenizer:
+        """The tokenizer of a `tiktoken.Encoding`, or of the name of one: the same ids for every text."""
+        from gristmill.formats.tiktoken import from_encoding
+
+        return cls.of_parts(from_encoding(encoding))
+
+    @classmethod
+    def from_huggingface(cls, tokenizer: Any) -> Tokenizer:
+        """The tokenizer of a `tokenizers.Tokenizer`, or of the path of a `tokenizer.json` or of its folder."""
+        if isinstance(tokenizer, str | os.PathLike):
+            path = Path(tokenizer)
+            return cls.load(path / "tokenizer.json" if path.is_dir() else path, format="huggingface")
+        from gristmill.formats.huggingface import from_object
+
+        return cls.of_parts(from_object(tokenizer))
+
+    def to_tiktoken(self, name: str = "gristmill") -> Any:
+        """The `tiktoken.Encoding` that gives the same ids."""
+        from gristmill.formats.tiktoken import to_encoding
+
+        return to_encoding(self._parts, name)
+
+    def to_huggingface(self) -> Any:
+        """The `tokenizers.Tokenizer` that gives the same ids."""
+        from gristmill.formats.huggingface import to_object
+
+        return to_object(self._parts)
 
     # How Python sees it
 
-    def _identity(self) -> tuple[bytes, str, tuple[str, ...], str]:
-        merges = self._merge_ids.astype("<u4", copy=False).tobytes()
-        return merges, self.pattern, self._special_tokens, self._tie_break
-
     def __eq__(self, other: object) -> bool:
         """Whether both would be saved as the same file."""
-        return self._identity() == other._identity() if isinstance(other, Tokenizer) else NotImplemented
+        return self._parts == other._parts if isinstance(other, Tokenizer) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return hash((self.fingerprint, self.tie_break))
 
-    def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[Any, ...]]:
-        return _restore, self._identity()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).of_parts, (self._parts,)
 
     def __repr__(self) -> str:
-        specials = ", ".join(map(repr, self._special_tokens[:3])) + ", …" * (len(self._special_tokens) > 3)
-        return f"<Tokenizer: vocab_size {self.vocab_size:,}, pattern {self.pattern!r}, special_tokens [{specials}]>"
-
-    # Parts of encode and decode
-
-    def _special_ids(self, argument: str, specials: Specials) -> set[int]:
-        if specials == "all":
-            return set(self._id_of_special.values())
-        if isinstance(specials, str):
-            raise SpecialTokenError(f"{argument}={specials!r} is a str. Pass a set, {{{specials!r}}}, or 'all'.")
-        unknown = [special for special in specials if special not in self._id_of_special]
-        if unknown:
-            known = ", ".join(map(repr, self._special_tokens)) or "none at all"
-            raise SpecialTokenError(
-                f"{argument}: {unknown[0]!r} is not a special token of this tokenizer. It has {known}."
-            )
-        return {self._id_of_special[special] for special in specials}
-
-    def _refuse_forged_specials(self, data: bytes, allowed: set[int], disallowed: set[int]) -> None:
-        if not disallowed:
-            return
-        if not allowed:
-            found = self._encoder.find_special(data, sorted(disallowed))
-        else:
-            matches = self._find_specials(data, allowed | disallowed)
-            found = next(((match.start(), id) for match, id in matches if id in disallowed), None)
-        if found is not None:
-            position, id = found
-            special = self._special_tokens[id - self.vocab_size]
-            raise SpecialTokenError(
-                f"the text spells out the special token {special!r} at byte {position}, which is not allowed. "
-                f"Pass allowed_special={{{special!r}}} to encode it as its id, "
-                f"or disallowed_special=() to encode it as plain text."
-            )
-
-    def _find_specials(self, data: bytes, ids: set[int]) -> Iterable[tuple[re.Match[bytes], int]]:
-        """The specials with these ids in `data`: the leftmost, then the longest."""
-        id_of = {special.encode(): id for special, id in self._id_of_special.items() if id in ids}
-        if not id_of:
-            return []
-        longest_first = sorted(id_of, key=len, reverse=True)
-        matches = re.finditer(b"|".join(map(re.escape, longest_first)), data)
-        return ((match, id_of[match.group()]) for match in matches)
-
-    def _encode_by_regex(self, data: bytes, allowed: set[int]) -> list[int]:
-        ids: list[int] = []
-        ids_of: dict[str, list[int]] = {}
-
-        def encode_document(document: bytes) -> None:
-            try:
-                pieces = cut_into_pieces(document, self._pattern.regex, timeout=time_limit(document))
-            except TimeoutError:
-                raise too_slow(self._pattern.regex, document, "the text") from None
-            for piece in pieces:
-                if piece not in ids_of:
-                    ids_of[piece] = self._encoder.encode_piece(to_bytes(piece)).tolist()
-                ids.extend(ids_of[piece])
-
-        begin = 0
-        for match, id in self._find_specials(data, allowed):
-            encode_document(data[begin : match.start()])
-            ids.append(id)
-            begin = match.end()
-        encode_document(data[begin:])
-        return ids
-
-    def _checked_ids(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> NDArray[np.uint32]:
-        array = np.asarray(ids if hasattr(ids, "__array__") else list(ids))
-        if array.size == 0:
-            return np.empty(0, np.uint32)
-        if array.ndim != 1 or array.dtype.kind not in "iuO":
-            raise TypeError(
-                f"ids are {array.dtype} of shape {array.shape}. Pass a list or one-dimensional array of ints."
-            )
-        wrong = (array < 0) | (array >= self.vocab_size)
-        if wrong.any():
-            raise UnknownTokenError(f"no token has id {array[wrong][0]}: they go from 0 to {self.vocab_size - 1}.")
-        return array.astype(np.uint32)
+        specials = list(self._vocabulary.special_tokens)
+        shown = ", ".join(map(repr, specials[:3])) + ", …" * (len(specials) > 3)
+        return f"<Tokenizer: vocab_size {self.vocab_size:,}, pattern {self.pattern!r}, special_tokens [{shown}]>"
 
 
-def _restore(merges: bytes, pattern: str, special_tokens: tuple[str, ...], tie_break: str) -> Tokenizer:
-    ids = np.frombuffer(merges, "<u4").reshape(-1, 2)
-    return Tokenizer(ids, pattern=pattern, special_tokens=special_tokens, tie_break=tie_break)
+def _read_only(array: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    array = np.ascontiguousarray(array)
+    array.flags.writeable = False
+    return array

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-import numpy as np
-
 from gristmill import _core
 from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_vocab_size
 from gristmill.corpus import Corpus
 from gristmill.count import CountOptions, count
 from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
+from gristmill.formats.parts import TokenizerParts
 from gristmill.profile import Profile, Stage, peak_memory_bytes
 from gristmill.progress import ProgressOption, open_progress
 from gristmill.tokenizer import Tokenizer
+from gristmill.vocabulary import extended, plain_merges
 
 __all__ = ["extend_tokenizer", "train_tokenizer"]
 
@@ -91,7 +91,8 @@ def extend_tokenizer(
     """Return a tokenizer of `vocab_size` that starts with the merges of `tokenizer` and goes on learning from `corpus`.
 
     On the corpus that `tokenizer` was trained on, this gives what a longer run would have given. Pattern, specials and
-    tie-break are those of `tokenizer`. Special tokens stay last, so **their ids move up**; all other ids stay.
+    tie-break are those of `tokenizer`. Special tokens stay last, so **their ids move up**; all other ids stay. A
+    tokenizer that keeps the ids of another tool keeps all of them, and new tokens get the ids from its `vocab_size` on.
 
     >>> small = train_tokenizer(["low low low lower lowest"], vocab_size=258, progress=None)
     >>> large = extend_tokenizer(small, ["low low low lower lowest"], vocab_size=260, progress=None)
@@ -136,6 +137,8 @@ def _go_on(
         kind = type(tokenizer).__name__
         raise TypeError(f"tokenizer is of type {kind}. Pass a Tokenizer, such as Tokenizer.load(path).")
     start = time.perf_counter()
+    vocabulary = tokenizer.parts.vocabulary
+    given = plain_merges(vocabulary)
     num_merges = vocab_size - tokenizer.vocab_size
     with open_progress(progress) as on_progress:
         words, stages = count(corpus, options, on_progress)
@@ -144,16 +147,13 @@ def _go_on(
             num_merges=num_merges,
             tie_break=tokenizer.tie_break,
             max_token_bytes=max_token_bytes,
-            given=tokenizer.merge_ids,
+            given=given,
             num_threads=options.num_threads,
             on_progress=on_progress,
         )
     _warn_of_early_stop(len(run.merges), num_merges, tokenizer.vocab_size, max_token_bytes)
-    return Tokenizer(
-        np.concatenate([tokenizer.merge_ids, run.merges]),
-        pattern=tokenizer.pattern,
-        special_tokens=tokenizer.special_tokens,
-        tie_break=tokenizer.tie_break,
+    return Tokenizer.of_parts(
+        TokenizerParts(extended(vocabulary, given, run.merges), tokenizer.parts.pattern, tokenizer.tie_break),
         profile=Profile(
             stages=(*stages, *_merge_stages(run)),
             seconds=time.perf_counter() - start,

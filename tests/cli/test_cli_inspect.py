@@ -1,11 +1,13 @@
 """gristmill inspect."""
 
 import itertools
+import json
 
 import pytest
 
 import gristmill as package
 from gristmill.cli.table import show_token
+from gristmill.formats.byte_alphabet import CHARACTER_OF
 
 
 def test_sizes_pattern_specials_lengths_and_merges_are_shown(gristmill, tokenizer_path, monkeypatch):
@@ -68,6 +70,41 @@ def test_a_file_that_is_no_tokenizer_is_one_line(gristmill, stories_path):
     assert (code, out) == (1, "")
     assert err.startswith("gristmill: error: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "options"),
+    [
+        ("huggingface", "tokenizer.json", []),
+        ("gpt2", "folder", []),
+        ("minbpe", "tok.model", []),
+        ("tiktoken", "tok.tiktoken", ["--pattern", "gpt2", "--special-tokens", "<|endoftext|>=999"]),
+    ],
+)
+def test_every_format_that_can_be_read_is_shown_the_same(gristmill, tokenizer_path, tmp_path, format, name, options):
+    assert gristmill("export", tokenizer_path, "-f", format, "-o", tmp_path / name)[0] == 0
+    _, expected, _ = gristmill("inspect", tokenizer_path)
+    code, out, err = gristmill("inspect", tmp_path / name, *options)
+    assert (code, err) == (0, "")
+    assert out.split("\n\n")[1:] == expected.split("\n\n")[1:]
+
+
+def test_a_vocabulary_from_elsewhere_is_shown_with_its_own_ids(gristmill, tmp_path):
+    vocab = {character: 300 - byte for byte, character in enumerate(CHARACTER_OF)} | {"ab": 500, "xyz": 501}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    code, out, err = gristmill("inspect", tmp_path, "--string", "abc")
+    assert (code, err) == (0, "")
+    assert "502  (258 tokens: some ids have none)" in out
+    assert "500  a + b" in out
+    assert "501     3 bytes  xyz" in out
+
+
+def test_hundreds_of_specials_are_not_all_shown(gristmill, tmp_path):
+    package.Tokenizer([], special_tokens=[f"<|{i}|>" for i in range(300)]).save(tmp_path / "many.json")
+    _, out, _ = gristmill("inspect", tmp_path / "many.json")
+    assert "<|19|> = 275, … 300 in all" in out
+    assert "<|20|>" not in out
 
 
 def test_no_two_tokens_look_the_same():

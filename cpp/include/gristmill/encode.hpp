@@ -1,64 +1,128 @@
-// encode: text -> ids under a list of merges, and back.
+// encode: text -> ids under a vocabulary, and back.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "gristmill/id_buffer.hpp"
 #include "gristmill/merge.hpp"
+#include "gristmill/monitor.hpp"
 #include "gristmill/pretokenize.hpp"
 #include "gristmill/specials.hpp"
 
 namespace gristmill {
 
-// Immutable: any number of threads may use one.
-class Encoder {
+struct MergeRule {
+    Id left, right, made;
+};
+
+struct IdOfBytes {
+    std::string bytes;
+    Id id;
+};
+
+// Ids as they are, in any order and with gaps. Several rules may make one token; rules are in the order of their rank.
+struct VocabularyParts {
+    std::array<Id, 256> byte_ids;
+    std::vector<MergeRule> merges;
+    std::vector<IdOfBytes> others;  // tokens that no merge makes
+    bool whole_pieces = false;      // a piece that is one of `others` is that token
+    std::vector<IdOfBytes> specials;
+};
+
+// A special that is not allowed is spelled out in a text.
+struct ForgedSpecial : std::invalid_argument {
+    ForgedSpecial(std::uint64_t text, std::uint64_t position, Id id)
+        : std::invalid_argument("a special token is spelled out in the text"), text(text), position(position), id(id) {}
+    std::uint64_t text, position;
+    Id id;
+};
+
+// Which specials become ids, and which are an error.
+class SpecialRule {
   public:
-    // Merge i makes id 256 + i from two smaller ids; special i has the id special_ids[i]. Without a pattern only pieces
-    // can be encoded. Throws std::invalid_argument for a merge of ids that are not there yet, or tokens that add up to
-    // over 1 GiB.
-    Encoder(const std::vector<Merge>& merges, std::optional<Pattern> pattern, Kernel kernel,
-            const std::vector<std::string>& specials, const std::vector<Id>& special_ids);
+    SpecialRule(const std::vector<IdOfBytes>& allowed, const std::vector<IdOfBytes>& disallowed);
 
-    // `allowed` are the specials to recognise; everything else is ordinary text.
-    void encode(std::string_view text, const std::vector<Id>& allowed, std::vector<Id>& ids) const;
-    void encode_piece(std::string_view piece, std::vector<Id>& ids) const;
-
-    struct Found {
-        std::size_t position;
-        Id id;
-    };
-    std::optional<Found> find_special(std::string_view text, const std::vector<Id>& among) const;
-    // Empty for an unknown id: no token is.
-    std::string_view token_bytes(Id id) const;
+    const SpecialFinder& allowed() const { return allowed_; }
+    Id allowed_id(std::uint32_t index) const { return allowed_ids_[index]; }
+    // Throws ForgedSpecial if text[0, size), which stands at `position` of text number `text_index`, holds a disallowed
+    // one.
+    void check(const std::uint8_t* text, std::size_t size, std::uint64_t text_index, std::uint64_t position) const;
+    // Of either kind: no text may be cut where one of them could stand across.
+    const SpecialFinder& all() const { return all_; }
+    // The longest of either kind, in bytes; 0 if there is none.
+    std::size_t longest() const { return longest_; }
 
   private:
-    static constexpr Id kNoId = static_cast<Id>(-1);
-
-    void add_tokens(const std::vector<Merge>& merges);
-    void add_pairs(const std::vector<Merge>& merges);
-    // What merging `left` and `right` makes, kNoId if they are no merge. A smaller id was learned earlier, so it is
-    // also the rank.
-    Id merged(Id left, Id right) const;
-    void encode_text(std::string_view text, std::vector<Id>& ids) const;
-    void encode_short(std::string_view piece, std::vector<Id>& ids) const;
-    void encode_long(std::string_view piece, std::vector<Id>& ids) const;
-    SpecialFinder finder(const std::vector<Id>& among, std::vector<Id>& ids) const;
-
-    struct Slot {
-        std::uint64_t pair;
-        Id id;
-    };
-    std::vector<Slot> slots_;  // open addressing by pair; id == kNoId: free
-    unsigned slot_shift_ = 0;
-    std::string bytes_;  // all tokens, end to end
-    std::vector<std::uint32_t> offsets_;
-    std::optional<Pattern> pattern_;
-    Kernel kernel_;
-    std::vector<std::string> specials_;
-    std::vector<Id> special_ids_;
+    SpecialFinder allowed_, disallowed_, all_;
+    std::vector<Id> allowed_ids_, disallowed_ids_;
+    std::size_t longest_ = 0;
 };
+
+struct CacheStats {
+    std::uint64_t num_caches = 0, num_pieces = 0, memory_bytes = 0, limit_bytes = 0;
+};
+
+// Immutable as far as anyone can tell: any number of threads may use one. Inside it keeps caches of pieces, one for
+// each thread that is at work, bounded in size; ids never depend on what is in them.
+class Encoder {
+  public:
+    // Without a pattern only pieces can be encoded. Throws std::invalid_argument for merges of tokens that are never
+    // made, tokens with two spellings, or tokens that add up to over 1 GiB. `cache_bytes` bounds each cache; 0 means
+    // kDefaultCacheBytes.
+    Encoder(const VocabularyParts& parts, std::optional<Pattern> pattern, Kernel kernel, std::size_t cache_bytes = 0);
+    ~Encoder();
+    Encoder(const Encoder&) = delete;
+    Encoder& operator=(const Encoder&) = delete;
+
+    static constexpr std::size_t kDefaultCacheBytes = std::size_t{64} << 20;
+
+    // Whether all ids fit 16 bits; ids are then given in 16 bits, otherwise in 32.
+    bool is_narrow() const;
+
+    IdBuffer encode(std::string_view text, const SpecialRule& rule, unsigned num_threads, Monitor& monitor) const;
+    // The ids of all texts end to end; `offsets` gets where each begins, and the total.
+    IdBuffer encode_batch(const std::vector<std::string_view>& texts, const SpecialRule& rule, unsigned num_threads,
+                          std::vector<std::int64_t>& offsets, Monitor& monitor) const;
+    IdBuffer encode_file(const std::string& path, const SpecialRule& rule, unsigned num_threads,
+                         Monitor& monitor) const;
+    std::uint64_t count_tokens(std::string_view text, const SpecialRule& rule, unsigned num_threads,
+                               Monitor& monitor) const;
+    // For short texts: on the calling thread, and the ids stay where they were made. `use` is called once.
+    using UseIds = void (*)(void* context, const void* ids, std::size_t num_ids);
+    void encode_short(std::string_view text, const SpecialRule& rule, UseIds use, void* context) const;
+
+    void encode_piece(std::string_view piece, std::vector<Id>& ids, const Monitor& monitor = {}) const;
+    // BPE-dropout: at every step each possible merge is left out with probability `dropout`. The same seed gives the
+    // same ids.
+    void encode_dropout(std::string_view text, const SpecialRule& rule, double dropout, std::uint64_t seed,
+                        std::vector<Id>& ids, const Monitor& monitor = {}) const;
+    void encode_piece_dropout(std::string_view piece, double dropout, std::uint64_t seed, std::vector<Id>& ids,
+                              const Monitor& monitor = {}) const;
+
+    // A position p > start, near the end of `text`, where it may be cut: the ids of both parts are the ids of the
+    // whole, whatever follows. 0 if there is none.
+    std::size_t last_cut(std::string_view text, std::size_t start, const SpecialRule& rule) const;
+
+    // Empty for an unknown id: no token is.
+    std::string_view token_bytes(Id id) const;
+    // One more than the largest id.
+    std::size_t num_ids() const;
+    CacheStats cache_stats() const;
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+// For every token, the merge that makes it when its own bytes are encoded with its rank as priority; tokens that are
+// never made so are left out. In the order of ranks (ids are ranks).
+std::vector<MergeRule> recover_merges(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids);
 
 }  // namespace gristmill

@@ -56,6 +56,16 @@ inline void free_zeroed(void* memory, std::size_t num_bytes) noexcept {
         munmap(memory, allocated_bytes(num_bytes));
     }
 }
+
+// Gives back what lies behind the first `needed` bytes, as far as that can be done without moving them; returns the
+// size that the memory has from now on.
+inline std::size_t shrink_zeroed(void* memory, std::size_t num_bytes, std::size_t needed) noexcept {
+    if (num_bytes < kLargeBytes) return num_bytes;
+    if (needed < kLargeBytes) needed = kLargeBytes;
+    const std::size_t kept = allocated_bytes(needed), held = allocated_bytes(num_bytes);
+    if (kept < held) munmap(static_cast<char*>(memory) + kept, held - kept);
+    return kept < held ? kept : num_bytes;
+}
 #else
 inline void* allocate_zeroed(std::size_t num_bytes) {
     void* memory = std::calloc(num_bytes + 1, 1);
@@ -63,6 +73,7 @@ inline void* allocate_zeroed(std::size_t num_bytes) {
     return memory;
 }
 inline void free_zeroed(void* memory, std::size_t) noexcept { std::free(memory); }
+inline std::size_t shrink_zeroed(void*, std::size_t num_bytes, std::size_t) noexcept { return num_bytes; }
 #endif
 
 // An array of zeros of fixed size.

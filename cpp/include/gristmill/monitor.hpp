@@ -12,7 +12,7 @@ struct Cancelled : std::exception {
     const char* what() const noexcept override { return "cancelled"; }
 };
 
-enum class Stage : std::uint8_t { idle, count, spill, join, setup, merge };
+enum class Stage : std::uint8_t { idle, count, spill, join, setup, merge, encode };
 
 class Monitor {
   public:

@@ -39,11 +39,10 @@ class SpecialFinder {
     std::vector<std::string> specials_;
     std::unordered_map<std::string_view, std::uint32_t> index_of_;
     std::vector<std::size_t> lengths_;     // distinct, longest first
-    std::vector<std::uint32_t> spanning_;  // specials with ASCII white space inside: only they can cover a cut
     std::vector<std::uint16_t> prefixes_;  // distinct first two bytes of the specials that have two
     std::vector<bool> starts_with_;  // by the first two bytes, for more prefixes than a register compare is good for
     bool has_single_byte_ = false;
-    std::size_t span_reach_ = 0;
+    std::size_t span_reach_ = 0;  // the longest special with ASCII white space inside: only such can cover a cut
 };
 
 }  // namespace gristmill

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <deque>
 
+#include "corpus/source.hpp"
 #include "count/join.hpp"
 #include "count/piece_table.hpp"
-#include "count/source.hpp"
 #include "count/spill.hpp"
 #include "gristmill/count.hpp"
 #include "threads.hpp"

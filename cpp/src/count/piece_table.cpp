@@ -190,7 +190,7 @@ void PieceTable::clear() {
     short_.clear();
     medium_.clear();
     long_.clear();
-    arena_ = {};
+    arena_ = LargeVector<std::uint8_t>();
 }
 
 }  // namespace gristmill

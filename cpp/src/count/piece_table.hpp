@@ -78,8 +78,8 @@ struct Part {
     }
     void clear() {
         slots.clear();
-        records = {};
-        carries = {};
+        records = LargeVector<Record>();  // `= {}` would keep the memory
+        carries = std::vector<std::uint32_t>();
     }
     std::uint64_t memory_bytes() const {
         return slots.memory_bytes() + allocated_bytes(records.capacity() * sizeof(Record));

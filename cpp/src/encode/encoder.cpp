@@ -1,208 +1,349 @@
 #include <algorithm>
-#include <bit>
+#include <atomic>
 #include <cstring>
-#include <queue>
-#include <stdexcept>
+#include <variant>
 
-#include "gristmill/encode.hpp"
+#include "encode/ordered_output.hpp"
+#include "encode/worker_pool.hpp"
+#include "threads.hpp"
 
 namespace gristmill {
 namespace {
 
-constexpr std::uint64_t kMaxTotalTokenBytes = std::uint64_t{1} << 30;
-// Up to this many bytes a scan for the best pair is faster than a heap.
-constexpr std::size_t kShortPiece = 64;
+// What one thread takes at a time. It and its ids stay in the second-level cache.
+constexpr std::size_t kBlockBytes = 256 << 10;
+// A thread is not worth starting for less.
+constexpr std::size_t kMinBlocksPerThread = 2;
+constexpr Id kNarrowIds = 65536;
 
-std::uint64_t pair_key(Id left, Id right) { return static_cast<std::uint64_t>(left) << 32 | right; }
+std::vector<std::string> bytes_of(const std::vector<IdOfBytes>& specials) {
+    std::vector<std::string> result;
+    for (const IdOfBytes& special : specials) result.push_back(special.bytes);
+    return result;
+}
 
-std::size_t hash_pair(std::uint64_t pair, unsigned shift) {
-    return static_cast<std::size_t>((pair ^ pair >> 29) * 0x9e3779b97f4a7c15u >> shift);
+std::vector<Id> ids_of(const std::vector<IdOfBytes>& specials) {
+    std::vector<Id> result;
+    for (const IdOfBytes& special : specials) result.push_back(special.id);
+    return result;
+}
+
+std::vector<IdOfBytes> both(std::vector<IdOfBytes> a, const std::vector<IdOfBytes>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+const std::uint8_t* begin_of(std::string_view text) { return reinterpret_cast<const std::uint8_t*>(text.data()); }
+
+unsigned useful_threads(unsigned num_threads, std::size_t num_blocks) {
+    return static_cast<unsigned>(
+        std::clamp<std::size_t>(num_blocks / kMinBlocksPerThread, 1, std::max(1u, num_threads)));
+}
+
+// Whole texts, or a block of one text.
+struct Task {
+    std::size_t first_text, num_texts;
+    std::uint64_t begin, end;  // where it is one text: the block of it
+    std::size_t num_bytes() const { return static_cast<std::size_t>(end - begin); }
+};
+
+std::vector<Task> plan(const std::vector<std::string_view>& texts) {
+    std::vector<Task> tasks;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+        const std::size_t size = texts[i].size();
+        if (size > kBlockBytes) {
+            for (std::size_t begin = 0; begin < size; begin += kBlockBytes)
+                tasks.push_back({i, 1, begin, std::min(begin + kBlockBytes, size)});
+        } else if (!tasks.empty() && tasks.back().first_text + tasks.back().num_texts == i && tasks.back().begin == 0 &&
+                   tasks.back().end + size <= kBlockBytes) {
+            ++tasks.back().num_texts;  // begin and end of several texts are only their size
+            tasks.back().end += size;
+        } else {
+            tasks.push_back({i, 1, 0, size});
+        }
+    }
+    return tasks;
 }
 
 }  // namespace
 
-Encoder::Encoder(const std::vector<Merge>& merges, std::optional<Pattern> pattern, Kernel kernel,
-                 const std::vector<std::string>& specials, const std::vector<Id>& special_ids)
-    : pattern_(pattern), kernel_(kernel), specials_(specials), special_ids_(special_ids) {
-    if (specials.size() != special_ids.size()) throw std::invalid_argument("specials and special_ids differ in number");
-    add_tokens(merges);
-    add_pairs(merges);
+SpecialRule::SpecialRule(const std::vector<IdOfBytes>& allowed, const std::vector<IdOfBytes>& disallowed)
+    : allowed_(bytes_of(allowed)),
+      disallowed_(bytes_of(disallowed)),
+      all_(bytes_of(both(allowed, disallowed))),
+      allowed_ids_(ids_of(allowed)),
+      disallowed_ids_(ids_of(disallowed)) {
+    for (const auto& [bytes, id] : both(allowed, disallowed)) longest_ = std::max(longest_, bytes.size());
 }
 
-void Encoder::add_tokens(const std::vector<Merge>& merges) {
-    const std::size_t num_tokens = 256 + merges.size();
-    std::vector<std::uint64_t> sizes(num_tokens, 1);
-    std::uint64_t total = 256;
-    for (std::size_t i = 0; i < merges.size(); ++i) {
-        const auto [left, right] = merges[i];
-        if (left >= 256 + i || right >= 256 + i) {
-            throw std::invalid_argument("merge " + std::to_string(i) + " uses id " +
-                                        std::to_string(std::max(left, right)) + ", which is not made before it");
+void SpecialRule::check(const std::uint8_t* text, std::size_t size, std::uint64_t text_index,
+                        std::uint64_t position) const {
+    const SpecialFinder::Match match = disallowed_.find(text, size, 0);
+    if (match.index != SpecialFinder::kNone)
+        throw ForgedSpecial(text_index, position + match.position, disallowed_ids_[match.index]);
+}
+
+struct Encoder::Impl {
+    Impl(const VocabularyParts& parts, std::optional<Pattern> pattern, Kernel kernel, std::size_t cache_bytes)
+        : tables(parts, pattern, kernel) {
+        if (!cache_bytes) cache_bytes = kDefaultCacheBytes;
+        if (tables.tokens.num_ids() <= kNarrowIds) {
+            narrow = std::make_unique<WorkerPool<std::uint16_t>>(tables, cache_bytes);
+        } else {
+            wide = std::make_unique<WorkerPool<std::uint32_t>>(tables, cache_bytes);
         }
-        total += sizes[256 + i] = sizes[left] + sizes[right];
-        // Checked before anything is allocated: thirty merges that each double a token would fill the memory.
-        if (total > kMaxTotalTokenBytes) throw std::invalid_argument("the tokens add up to more than 1 GiB");
     }
-    bytes_.reserve(static_cast<std::size_t>(total));
-    offsets_.reserve(num_tokens + 1);
-    offsets_.push_back(0);
-    for (unsigned byte = 0; byte < 256; ++byte) {
-        bytes_.push_back(static_cast<char>(byte));
-        offsets_.push_back(byte + 1);
+
+    // Calls `call` with the pool there is.
+    template <class Call>
+    auto with_pool(const Call& call) const {
+        return narrow ? call(*narrow) : call(*wide);
     }
-    for (const auto& [left, right] : merges) {
-        bytes_.append(bytes_, offsets_[left], offsets_[left + 1] - offsets_[left]);
-        bytes_.append(bytes_, offsets_[right], offsets_[right + 1] - offsets_[right]);
-        offsets_.push_back(static_cast<std::uint32_t>(bytes_.size()));
+    void need_pattern() const {
+        if (!tables.pattern)
+            throw std::invalid_argument("this encoder has no native pattern: cut the text into pieces first");
     }
+
+    EncodeTables tables;
+    std::unique_ptr<WorkerPool<std::uint16_t>> narrow;  // one of the two
+    std::unique_ptr<WorkerPool<std::uint32_t>> wide;
+};
+
+namespace {
+
+// Runs tasks on threads, in order as they are handed out. ForgedSpecial of the earliest place wins: a task that is
+// under way when one fails is finished, so that no earlier place can be missed.
+template <class Token, class Run>
+void run_tasks(WorkerPool<Token>& pool, std::size_t num_tasks, unsigned num_threads, const Run& run) {
+    std::atomic<std::size_t> next{0};
+    std::atomic<bool> failed{false};
+    std::mutex forged_mutex;
+    std::optional<ForgedSpecial> forged;
+    run_threads(num_threads, [&](unsigned) {
+        try {
+            const auto worker = pool.take();
+            for (std::size_t task; !failed && (task = next.fetch_add(1)) < num_tasks;) run(*worker, task);
+        } catch (const ForgedSpecial& found) {
+            failed = true;
+            const std::lock_guard lock(forged_mutex);
+            if (!forged || std::pair(found.text, found.position) < std::pair(forged->text, forged->position))
+                forged.emplace(found);
+        } catch (...) {
+            failed = true;
+            throw;
+        }
+    });
+    if (forged) throw *forged;
 }
 
-void Encoder::add_pairs(const std::vector<Merge>& merges) {
-    const unsigned bits = static_cast<unsigned>(std::bit_width(std::max<std::size_t>(merges.size(), 4) * 2));
-    slots_.assign(std::size_t{1} << bits, {0, kNoId});
-    slot_shift_ = 64 - bits;
-    for (std::size_t i = 0; i < merges.size(); ++i) {
-        const std::uint64_t pair = pair_key(merges[i].first, merges[i].second);
-        std::size_t slot = hash_pair(pair, slot_shift_);
-        while (slots_[slot].id != kNoId && slots_[slot].pair != pair) slot = (slot + 1) & (slots_.size() - 1);
-        if (slots_[slot].id == kNoId) slots_[slot] = {pair, static_cast<Id>(256 + i)};
+// The first place in [at, limit) where `text` may be cut; `limit` if there is none.
+std::size_t first_cut(std::string_view text, std::size_t at, std::size_t limit, Pattern pattern,
+                      const SpecialRule& rule) {
+    while (at < limit && (at = find_cut(pattern, begin_of(text), limit, at)) != kNoCut) {
+        if (!rule.all().may_span(begin_of(text), text.size(), at)) return at;
+        ++at;
     }
+    return limit;
 }
 
-Id Encoder::merged(Id left, Id right) const {
-    const std::uint64_t pair = pair_key(left, right);
-    for (std::size_t slot = hash_pair(pair, slot_shift_);; slot = (slot + 1) & (slots_.size() - 1)) {
-        if (slots_[slot].id == kNoId || slots_[slot].pair == pair) return slots_[slot].id;
-    }
+// The part of `text` that belongs to the block [begin, end): blocks agree on where that is, as load_block() says. Empty
+// if it has no cut.
+std::string_view block_of(std::string_view text, std::uint64_t begin, std::uint64_t end, Pattern pattern,
+                          const SpecialRule& rule, std::size_t& position) {
+    const auto from = static_cast<std::size_t>(begin), to = static_cast<std::size_t>(end);
+    position = from ? first_cut(text, from, to, pattern, rule) : 0;
+    if (position == to) return {};
+    return text.substr(position, first_cut(text, to, text.size(), pattern, rule) - position);
 }
 
-void Encoder::encode_piece(std::string_view piece, std::vector<Id>& ids) const {
-    if (piece.size() <= kShortPiece) {
-        encode_short(piece, ids);
-    } else {
-        encode_long(piece, ids);
-    }
+template <class Token>
+Token* encode_block(Worker<Token>& worker, std::string_view block, bool padded, const SpecialRule& rule,
+                    std::size_t text_index, std::uint64_t position, Token* out, Monitor& monitor) {
+    rule.check(begin_of(block), block.size(), text_index, position);
+    if (padded) return worker.encode(begin_of(block), block.size(), rule, out, monitor);
+    return worker.encode_unpadded(block, rule, out, monitor);
 }
 
-// Merges the earliest learned pair, leftmost first, until none is left.
-void Encoder::encode_short(std::string_view piece, std::vector<Id>& ids) const {
-    Id symbols[kShortPiece], made[kShortPiece];  // made[i]: what symbols[i] and symbols[i + 1] merge to
-    std::size_t size = piece.size();
-    for (std::size_t i = 0; i < size; ++i) symbols[i] = static_cast<std::uint8_t>(piece[i]);
-    for (std::size_t i = 0; i + 1 < size; ++i) made[i] = merged(symbols[i], symbols[i + 1]);
-    while (size > 1) {
-        const std::size_t best = static_cast<std::size_t>(std::min_element(made, made + size - 1) - made);
-        if (made[best] == kNoId) break;
-        symbols[best] = made[best];
-        std::copy(symbols + best + 2, symbols + size, symbols + best + 1);
-        std::copy(made + best + 1, made + size - 1, made + best);
-        --size;
-        if (best + 1 < size) made[best] = merged(symbols[best], symbols[best + 1]);
-        if (best > 0) made[best - 1] = merged(symbols[best - 1], symbols[best]);
-    }
-    ids.insert(ids.end(), symbols, symbols + size);
+}  // namespace
+
+Encoder::Encoder(const VocabularyParts& parts, std::optional<Pattern> pattern, Kernel kernel, std::size_t cache_bytes)
+    : impl_(std::make_unique<Impl>(parts, pattern, kernel, cache_bytes)) {}
+
+Encoder::~Encoder() = default;
+
+bool Encoder::is_narrow() const { return impl_->narrow != nullptr; }
+std::size_t Encoder::num_ids() const { return impl_->tables.tokens.num_ids(); }
+std::string_view Encoder::token_bytes(Id id) const { return impl_->tables.tokens.bytes(id); }
+
+CacheStats Encoder::cache_stats() const {
+    return impl_->with_pool([](auto& pool) { return pool.stats(); });
 }
 
-// The same by a linked list and a heap of candidate pairs: n log n, also for a piece of many megabytes.
-void Encoder::encode_long(std::string_view piece, std::vector<Id>& ids) const {
-    constexpr std::uint32_t kEnd = static_cast<std::uint32_t>(-1);
-    if (piece.size() >= kEnd) throw std::length_error("a piece of 4 GiB or more cannot be encoded");
-    const auto size = static_cast<std::uint32_t>(piece.size());
-    std::vector<Id> symbols(size);
-    std::vector<std::uint32_t> next(size), previous(size);
-    // Ordered by (id, position): the earliest merge, the leftmost place. An entry is stale once its pair is no longer
-    // there.
-    using Candidate = std::uint64_t;
-    std::vector<Candidate> heap;
-    const auto consider = [&](std::uint32_t at) {
-        if (next[at] == kEnd) return false;
-        const Id id = merged(symbols[at], symbols[next[at]]);
-        if (id == kNoId) return false;
-        heap.push_back(static_cast<Candidate>(id) << 32 | at);
-        return true;
-    };
-    for (std::uint32_t i = 0; i < size; ++i) {
-        symbols[i] = static_cast<std::uint8_t>(piece[i]);
-        next[i] = i + 1 < size ? i + 1 : kEnd;
-        previous[i] = i ? i - 1 : kEnd;
-    }
-    for (std::uint32_t i = 0; i < size; ++i) consider(i);
-    std::make_heap(heap.begin(), heap.end(), std::greater<>());
-    while (!heap.empty()) {
-        std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-        const auto id = static_cast<Id>(heap.back() >> 32);
-        const auto at = static_cast<std::uint32_t>(heap.back());
-        heap.pop_back();
-        if (symbols[at] == kNoId || next[at] == kEnd || merged(symbols[at], symbols[next[at]]) != id) continue;
-        const std::uint32_t gone = next[at];
-        symbols[at] = id;
-        symbols[gone] = kNoId;
-        next[at] = next[gone];
-        if (next[at] != kEnd) previous[next[at]] = at;
-        if (consider(at)) std::push_heap(heap.begin(), heap.end(), std::greater<>());
-        if (previous[at] != kEnd && consider(previous[at])) std::push_heap(heap.begin(), heap.end(), std::greater<>());
-    }
-    for (std::uint32_t at = 0; at != kEnd; at = next[at]) ids.push_back(symbols[at]);
+IdBuffer Encoder::encode(std::string_view text, const SpecialRule& rule, unsigned num_threads, Monitor& monitor) const {
+    std::vector<std::int64_t> offsets;
+    return encode_batch({text}, rule, num_threads, offsets, monitor);
 }
 
-void Encoder::encode_text(std::string_view text, std::vector<Id>& ids) const {
+IdBuffer Encoder::encode_batch(const std::vector<std::string_view>& texts, const SpecialRule& rule,
+                               unsigned num_threads, std::vector<std::int64_t>& offsets, Monitor& monitor) const {
+    impl_->need_pattern();
+    const Pattern pattern = *impl_->tables.pattern;
+    const std::vector<Task> tasks = plan(texts);
+    std::size_t num_bytes = 0;
+    for (const std::string_view text : texts) num_bytes += text.size();
+    monitor.begin(Stage::encode, num_bytes);
+    std::vector<std::atomic<std::int64_t>> counts(texts.size());  // several tasks may work on one text
+    IdBuffer ids = impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
+        OrderedOutput<Token> output(num_bytes + Worker<Token>::kSlack);
+        run_tasks(pool, tasks.size(), useful_threads(num_threads, tasks.size()), [&](auto& worker, std::size_t index) {
+            const Task& task = tasks[index];
+            std::string_view block = texts[task.first_text];
+            std::size_t position = 0;
+            if (task.num_texts == 1) block = block_of(block, task.begin, task.end, pattern, rule, position);
+            const std::size_t capacity = task.num_texts == 1 ? block.size() : task.num_bytes();
+            auto place = output.begin(index, capacity + Worker<Token>::kSlack);
+            Token* out = place.out;
+            for (std::size_t i = task.first_text; i < task.first_text + task.num_texts; ++i) {
+                if (task.num_texts > 1) block = texts[i];
+                Token* end = encode_block(worker, block, false, rule, i, position, out, monitor);
+                counts[i].fetch_add(end - out, std::memory_order_relaxed);
+                out = end;
+            }
+            const auto num_ids = static_cast<std::size_t>(out - place.out);
+            output.end(std::move(place), num_ids);
+            monitor.advance(task.num_bytes());
+        });
+        return output.finish();
+    });
+    offsets.assign(1, 0);
+    for (const auto& count : counts) offsets.push_back(offsets.back() + count.load());
+    return ids;
+}
+
+IdBuffer Encoder::encode_file(const std::string& path, const SpecialRule& rule, unsigned num_threads,
+                              Monitor& monitor) const {
+    impl_->need_pattern();
+    FileSource file(path, kBlockBytes);
+    const auto size = static_cast<std::size_t>(file.size());
+    monitor.begin(Stage::encode, size);
+    const std::size_t num_blocks = std::max<std::size_t>(1, (size + kBlockBytes - 1) / kBlockBytes);
+    return impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
+        OrderedOutput<Token> output(size + Worker<Token>::kSlack);
+        run_tasks(pool, num_blocks, useful_threads(num_threads, num_blocks), [&](auto& worker, std::size_t index) {
+            const std::size_t begin = index * kBlockBytes, end = std::min(begin + kBlockBytes, size);
+            BlockText block{nullptr, 0, 0};
+            if (size) block = load_block(file, begin, end, *impl_->tables.pattern, rule.all(), worker.window());
+            auto place = output.begin(index, block.size + Worker<Token>::kSlack);
+            const std::string_view text(reinterpret_cast<const char*>(block.text), block.size);
+            Token* out = encode_block(worker, text, true, rule, 0, block.position, place.out, monitor);
+            const auto num_ids = static_cast<std::size_t>(out - place.out);
+            output.end(std::move(place), num_ids);
+            file.block_done();
+            monitor.advance(end - begin);
+        });
+        return output.finish();
+    });
+}
+
+std::uint64_t Encoder::count_tokens(std::string_view text, const SpecialRule& rule, unsigned num_threads,
+                                    Monitor& monitor) const {
+    impl_->need_pattern();
+    const std::vector<Task> tasks = plan({text});
+    monitor.begin(Stage::encode, text.size());
+    std::atomic<std::uint64_t> total{0};
+    impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
+        run_tasks(pool, tasks.size(), useful_threads(num_threads, tasks.size()), [&](auto& worker, std::size_t index) {
+            std::size_t position = 0;
+            const std::string_view block =
+                block_of(text, tasks[index].begin, tasks[index].end, *impl_->tables.pattern, rule, position);
+            Token* out = worker.buffer(block.size() + Worker<Token>::kSlack);
+            total +=
+                static_cast<std::uint64_t>(encode_block(worker, block, false, rule, 0, position, out, monitor) - out);
+            worker.release_large_buffer();
+            monitor.advance(tasks[index].num_bytes());
+        });
+    });
+    return total;
+}
+
+void Encoder::encode_short(std::string_view text, const SpecialRule& rule, UseIds use, void* context) const {
+    impl_->need_pattern();
+    rule.check(begin_of(text), text.size(), 0, 0);
+    impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
+        Monitor unwatched;
+        const auto worker = pool.take();
+        Token* ids = worker->buffer(text.size() + Worker<Token>::kSlack);
+        const Token* end = worker->encode_unpadded(text, rule, ids, unwatched);
+        use(context, ids, static_cast<std::size_t>(end - ids));
+    });
+}
+
+void Encoder::encode_piece(std::string_view piece, std::vector<Id>& ids, const Monitor& monitor) const {
+    ids.resize(piece.size());
+    if (!piece.empty()) ids.resize(impl_->tables.bpe.encode(piece, true, ids.data(), &monitor));
+}
+
+void Encoder::encode_piece_dropout(std::string_view piece, double dropout, std::uint64_t seed, std::vector<Id>& ids,
+                                   const Monitor& monitor) const {
+    ids.resize(piece.size());
+    if (!piece.empty()) ids.resize(impl_->tables.bpe.encode_dropout(piece, dropout, seed, ids.data(), &monitor));
+}
+
+void Encoder::encode_dropout(std::string_view text, const SpecialRule& rule, double dropout, std::uint64_t seed,
+                             std::vector<Id>& ids, const Monitor& monitor) const {
+    impl_->need_pattern();
+    ids.clear();
     if (text.empty()) return;
+    rule.check(begin_of(text), text.size(), 0, 0);
+    const std::unique_ptr<BoundaryScanner> scanner = make_scanner(*impl_->tables.pattern, impl_->tables.kernel);
     std::vector<std::uint8_t> padded(text.size() + kTextPadding);
     std::memcpy(padded.data(), text.data(), text.size());
-    const std::unique_ptr<BoundaryScanner> scanner = make_scanner(*pattern_, kernel_);
-    const std::uint8_t* begin = padded.data();
-    scanner->start(padded.data(), text.size());
-    while (scanner->next()) {
-        for (std::size_t i = 0; i < scanner->size(); ++i) {
-            const std::uint8_t* end = scanner->base() + scanner->ends()[i];
-            encode_piece({reinterpret_cast<const char*>(begin), static_cast<std::size_t>(end - begin)}, ids);
-            begin = end;
+    ids.resize(text.size());
+    std::size_t num_ids = 0;
+    const auto encode_plain = [&](std::size_t from, std::size_t to) {
+        if (from == to) return;
+        const std::uint8_t* begin = padded.data() + from;
+        scanner->start(begin, to - from);
+        while (scanner->next()) {
+            for (std::size_t i = 0; i < scanner->size(); ++i) {
+                const std::uint8_t* end = scanner->base() + scanner->ends()[i];
+                const std::string_view piece(reinterpret_cast<const char*>(begin),
+                                             static_cast<std::size_t>(end - begin));
+                num_ids += impl_->tables.bpe.encode_dropout(piece, dropout, seed, ids.data() + num_ids, &monitor);
+                begin = end;
+            }
         }
-    }
-}
-
-SpecialFinder Encoder::finder(const std::vector<Id>& among, std::vector<Id>& ids) const {
-    std::vector<std::string> wanted;
-    for (std::size_t i = 0; i < specials_.size(); ++i) {
-        if (std::find(among.begin(), among.end(), special_ids_[i]) == among.end()) continue;
-        wanted.push_back(specials_[i]);
-        ids.push_back(special_ids_[i]);
-    }
-    return SpecialFinder(wanted);
-}
-
-void Encoder::encode(std::string_view text, const std::vector<Id>& allowed, std::vector<Id>& ids) const {
-    if (!pattern_) throw std::invalid_argument("this encoder has no native pattern: cut the text into pieces first");
-    if (allowed.empty()) return encode_text(text, ids);
-    std::vector<Id> found_ids;
-    const SpecialFinder specials = finder(allowed, found_ids);
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+    };
     for (std::size_t at = 0; at < text.size();) {
-        const SpecialFinder::Match special = specials.find(bytes, text.size(), at);
-        encode_text(text.substr(at, special.position - at), ids);
+        const SpecialFinder::Match special = rule.allowed().find(padded.data(), text.size(), at);
+        encode_plain(at, special.position);
         at = special.position;
         if (special.index == SpecialFinder::kNone) break;
-        ids.push_back(found_ids[special.index]);
-        at += specials.length(special.index);
+        ids[num_ids++] = rule.allowed_id(special.index);
+        at += rule.allowed().length(special.index);
     }
+    ids.resize(num_ids);
 }
 
-std::optional<Encoder::Found> Encoder::find_special(std::string_view text, const std::vector<Id>& among) const {
-    std::vector<Id> ids;
-    const SpecialFinder specials = finder(among, ids);
-    const SpecialFinder::Match match =
-        specials.find(reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), 0);
-    if (match.index == SpecialFinder::kNone) return std::nullopt;
-    return Found{match.position, ids[match.index]};
-}
-
-std::string_view Encoder::token_bytes(Id id) const {
-    if (id + std::size_t{1} < offsets_.size())
-        return std::string_view(bytes_).substr(offsets_[id], offsets_[id + 1] - offsets_[id]);
-    for (std::size_t i = 0; i < specials_.size(); ++i) {
-        if (special_ids_[i] == id) return specials_[i];
+std::size_t Encoder::last_cut(std::string_view text, std::size_t start, const SpecialRule& rule) const {
+    impl_->need_pattern();
+    const std::uint8_t* bytes = begin_of(text);
+    // A special may begin in the last bytes and end behind them, or be longer than it seems: nothing from there on is
+    // certain, and neither is a look back over it.
+    const std::size_t unsure = rule.longest() ? rule.longest() - 1 : 0;
+    if (text.size() <= unsure) return 0;
+    const std::size_t size = text.size() - unsure;
+    // Near the end first, then twice as far back each time: real text has a cut within a few bytes.
+    for (std::size_t reach = 64, to = size;; reach *= 2) {
+        const std::size_t from = std::max(start + 1, size > reach ? size - reach : 1);
+        std::size_t last = 0;
+        for (std::size_t at = from; at < to && (at = find_cut(*impl_->tables.pattern, bytes, to, at)) != kNoCut; ++at) {
+            if (!rule.all().may_span(bytes, text.size(), at)) last = at;
+        }
+        if (last) return last;
+        if (from <= start + 1) return 0;
+        to = from;
     }
-    return {};
 }
 
 }  // namespace gristmill

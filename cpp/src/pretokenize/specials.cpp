@@ -27,7 +27,6 @@ SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
         // A cut always stands before ASCII white space, so a special without any behind its first byte never covers
         // one.
         if (std::any_of(special.begin() + 1, special.end(), is_ascii_space)) {
-            spanning_.push_back(index);
             span_reach_ = std::max(span_reach_, special.size());
         }
         if (special.size() == 1) {
@@ -102,13 +101,12 @@ SpecialFinder::Match SpecialFinder::find(const std::uint8_t* text, std::size_t s
 }
 
 bool SpecialFinder::may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const {
-    for (const std::uint32_t index : spanning_) {
-        const std::string& special = specials_[index];
-        const std::size_t earliest = at >= special.size() ? at - special.size() + 1 : 0;
-        for (std::size_t start = earliest; start < at; ++start) {
-            if (start + special.size() <= size && std::memcmp(text + start, special.data(), special.size()) == 0) {
+    for (std::size_t start = at > span_reach_ ? at - span_reach_ + 1 : 0; start < at && span_reach_; ++start) {
+        if (start + 1 >= size || !starts_with_[prefix_at(text + start)]) continue;
+        for (const std::size_t length : lengths_) {
+            if (length <= at - start) break;  // longest first
+            if (length <= size - start && index_of_.contains({reinterpret_cast<const char*>(text) + start, length}))
                 return true;
-            }
         }
     }
     return false;

@@ -20,6 +20,7 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "train-tokenizer": "train a byte-level BPE tokenizer on text files",
+    "export": "write a tokenizer in the format of another tool",
     "inspect": "show what a tokenizer holds and how it cuts a text",
     "sample-corpus": "write a corpus of children's stories to try things on",
 }
@@ -93,7 +94,8 @@ commands:
 example:
   gristmill sample-corpus -o stories.txt --size 50MB
   gristmill train-tokenizer stories.txt --vocab-size 8000 -o tok.json
-  gristmill inspect tok.json"""
+  gristmill inspect tok.json
+  gristmill export tok.json -f huggingface -o tokenizer.json"""
 
 
 def _refuse(name: str) -> int:

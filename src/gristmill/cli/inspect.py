@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from gristmill.cli.export import SpecialTokens, parse_special_tokens
 from gristmill.cli.options import UsageError, format_size
 from gristmill.cli.table import bar, pairs, show_token
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 NUM_SHOWN = 6
 NUM_TOKENS_SHOWN = 80
+NUM_SPECIALS_SHOWN = 20
 TEXT_BYTES = 10_000_000
 WIDTH = 78
 
@@ -28,7 +30,13 @@ class Command:
     """
 
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
-    """A tokenizer file."""
+    """A tokenizer file or folder, in any format that can be read."""
+
+    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
+    """The pattern, for a format that does not hold it, such as .tiktoken."""
+
+    special_tokens: SpecialTokens = ()
+    """Special tokens, for a format that does not hold them, as TOKEN or TOKEN=ID."""
 
     text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Measure bytes per token on this file (its first 10 MB) instead of a built-in story."""
@@ -41,7 +49,9 @@ class Command:
 
         if self.text is not None and self.string is not None:
             raise UsageError("--text and --string cannot both be given. Pass one of them.")
-        tokenizer = gristmill.Tokenizer.load(self.tokenizer)
+        tokenizer = gristmill.Tokenizer.load(
+            self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
+        )
         sections = [
             self._sizes(tokenizer),
             _lengths(tokenizer),
@@ -54,10 +64,13 @@ class Command:
 
     def _sizes(self, tokenizer: Tokenizer) -> str:
         specials = [f"{show_token(special.encode())} = {id}" for special, id in tokenizer.special_tokens.items()]
+        specials[NUM_SPECIALS_SHOWN:] = [f"… {len(specials):,} in all"] * (len(specials) > NUM_SPECIALS_SHOWN)
+        num_tokens = len(tokenizer.vocab)
+        gaps = f"  ({num_tokens:,} tokens: some ids have none)" * (num_tokens < tokenizer.vocab_size)
         return pairs(
             [
-                ("tokenizer", f"{self.tokenizer}  ({format_size(self.tokenizer.stat().st_size)})"),
-                ("vocabulary", f"{tokenizer.vocab_size:,}"),
+                ("tokenizer", f"{self.tokenizer}{_size(self.tokenizer)}"),
+                ("vocabulary", f"{tokenizer.vocab_size:,}{gaps}"),
                 ("merges", f"{len(tokenizer.merge_ids):,}"),
                 ("special", ", ".join(specials) or "none"),
                 ("pattern", tokenizer.pattern),
@@ -89,14 +102,19 @@ class Command:
         return "a story of the sample corpus (--text FILE for another)", next(stories()).encode()
 
 
-def _learned(tokenizer: Tokenizer) -> list[bytes]:
-    vocab = tokenizer.vocab
-    return [vocab[256 + i] for i in range(len(tokenizer.merge_ids))]
+def _size(path: Path) -> str:
+    return "" if path.is_dir() else f"  ({format_size(path.stat().st_size)})"
+
+
+def _ordinary(tokenizer: Tokenizer) -> dict[int, bytes]:
+    """The tokens that are not special, by their ids."""
+    special_ids = set(tokenizer.special_tokens.values())
+    return {id: token for id, token in tokenizer.vocab.items() if id not in special_ids}
 
 
 def _lengths(tokenizer: Tokenizer) -> str:
     """A histogram of token lengths; the lengths from 16 on share lines, each twice as wide as the one before."""
-    lengths = [1] * 256 + [len(token) for token in _learned(tokenizer)]
+    lengths = [len(token) for token in _ordinary(tokenizer).values()]
     ranges = [(n, n) for n in range(1, 16)] + [(2**k, 2 ** (k + 1) - 1) for k in range(4, 31)]
     counts = [
         (low, high, sum(low <= length <= high for length in lengths)) for low, high in ranges if low <= max(lengths)
@@ -110,9 +128,10 @@ def _lengths(tokenizer: Tokenizer) -> str:
 
 
 def _longest(tokenizer: Tokenizer) -> str:
-    tokens = sorted(enumerate(_learned(tokenizer), 256), key=lambda item: (-len(item[1]), item[0]))[:NUM_SHOWN]
-    if not tokens:
+    learned = [item for item in _ordinary(tokenizer).items() if len(item[1]) > 1]
+    if not learned:
         return ""
+    tokens = sorted(learned, key=lambda item: (-len(item[1]), item[0]))[:NUM_SHOWN]
     rows = [(f"{id}", f"{len(token):>4} bytes  {_shortened(show_token(token))}") for id, token in tokens]
     return "Longest tokens\n" + pairs(rows)
 
@@ -121,7 +140,7 @@ def _merges(tokenizer: Tokenizer) -> str:
     merges = tokenizer.merges
     if not merges:
         return ""
-    rows = [(f"{i + 256}", _show_merge(*merge)) for i, merge in enumerate(merges)]
+    rows = [(f"{id}", _show_merge(*merge)) for id, merge in zip(tokenizer.merged_ids.tolist(), merges, strict=True)]
     if len(rows) <= 2 * NUM_SHOWN:
         return "Merges\n" + pairs(rows)
     return f"First merges\n{pairs(rows[:NUM_SHOWN])}\n\nLast merges\n{pairs(rows[-NUM_SHOWN:])}"

@@ -1,62 +1,125 @@
 """formats: files that hold a tokenizer.
 
-A format is a module with `dump(parts) -> bytes` and `parse(data) -> parts`. Adding one is the module, a line in
-`FORMATS` and a test parameter.
+A format is a module with
+
+    OPTIONS                              the names of the options that `files` takes
+    recognizes(path, head) -> bool       whether a file with this name and these first bytes looks like one
+    read(path, given) -> parts           what it holds; `given` is what the caller says of it
+    files(parts, path, **options)        the bytes to write, by their paths, the main file last
+
+Adding one is the module, a line in `FORMATS` and a test parameter.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
-from gristmill.formats import gristmill_json
+from gristmill.formats import gguf, gpt2, gristmill_json, huggingface, minbpe, tiktoken
+from gristmill.formats.content import read_content
+from gristmill.formats.given import Given
 from gristmill.formats.parts import TokenizerParts
 from gristmill.publish import publish
 
 __all__ = ["FORMATS", "TokenizerParts", "read_tokenizer", "write_tokenizer"]
 
-FORMATS: dict[str, ModuleType] = {"gristmill": gristmill_json}
+# In the order in which a file is held against them.
+FORMATS: dict[str, ModuleType] = {
+    "gristmill": gristmill_json,
+    "minbpe": minbpe,
+    "gguf": gguf,
+    "huggingface": huggingface,
+    "gpt2": gpt2,
+    "tiktoken": tiktoken,
+}
 
-MAX_FILE_BYTES = 64 << 20  # room for some three million merges
+HEAD_BYTES = 4096
 
 
-def read_tokenizer(path: str | os.PathLike[str], format: str = "auto") -> TokenizerParts:
-    """What the file at `path` holds; `TokenizerFormatError`, naming the file, when it is not a sound tokenizer."""
-    parse = FORMATS["gristmill" if format == "auto" else _checked(format)].parse
+def read_tokenizer(
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    *,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, int] | Iterable[str] | None = None,
+) -> TokenizerParts:
+    """What the file or folder at `path` holds; `TokenizerFormatError`, naming it, when it is not a sound tokenizer.
+
+    pattern, special_tokens: what the format does not hold. Specials come with their ids, or as a list: then they have
+        those of the file, or the ones behind the last. For a format that holds them they must be what the file says.
+    """
+    given = Given.of(pattern, special_tokens)
+    module = None if format == "auto" else FORMATS[_checked(format)]
     name = os.fspath(path)
-    mode = Path(path).stat().st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # a pipe without a writer would be waited for
-        raise TokenizerFormatError(f"{name}: is a pipe or device; a tokenizer is a file.")
-    with Path(path).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if not 0 < size <= MAX_FILE_BYTES:
-            raise TokenizerFormatError(f"{name}: has {size:,} bytes; a tokenizer has 1 to {MAX_FILE_BYTES:,}.")
-        data = file.read(size)
+    source = Path(path)
+    source.stat()  # a missing file is FileNotFoundError, whatever the format
     try:
-        parts: TokenizerParts = parse(data)
+        if source.is_dir() and module is not gpt2:
+            source = _find_in_folder(source)
+        if module is None:
+            module = _recognized(source)
+        parts: TokenizerParts = module.read(source, given)
     except (GristmillError, ValueError, TypeError, RecursionError) as error:
         raise TokenizerFormatError(f"{name}: {error or type(error).__name__}") from error
     return parts
 
 
 def write_tokenizer(
-    parts: TokenizerParts, path: str | os.PathLike[str], *, format: str = "gristmill", overwrite: bool = True
-) -> None:
-    """Write `parts` to `path`, whole or not at all."""
-    data = FORMATS[_checked(format)].dump(parts)
-    if len(data) > MAX_FILE_BYTES:
-        raise TokenizerFormatError(
-            f"{os.fspath(path)}: {len(parts.merges):,} merges need {len(data):,} bytes, and a tokenizer file has at "
-            f"most {MAX_FILE_BYTES:,}. Save tokenizer.truncated(...)."
-        )
-    with publish(path, overwrite=overwrite) as file:
-        file.write(data)
+    parts: TokenizerParts,
+    path: str | os.PathLike[str],
+    *,
+    format: str = "gristmill",
+    overwrite: bool = True,
+    **options: Any,
+) -> list[Path]:
+    """Write `parts` to `path` and return the paths of what was written, each whole or not at all.
+
+    What the format cannot hold is a `FormatWarning`; where it would give other ids, a `TokenizerFormatError`.
+
+    options: of one format only: `legacy_merges` for "huggingface"; `pre`, `bos_token` and `eos_token` for "gguf".
+    """
+    module = FORMATS[_checked(format)]
+    unknown = sorted(set(options) - module.OPTIONS)
+    if unknown:
+        known = ", ".join(sorted(module.OPTIONS)) or "none"
+        raise OptionError(f"the format {format!r} has no option {unknown[0]!r}. Its options: {known}.")
+    try:
+        contents: dict[Path, bytes] = module.files(parts, Path(path), **options)
+    except TokenizerFormatError as error:
+        raise TokenizerFormatError(f"{os.fspath(path)}: {error}") from None
+    for target in contents:
+        if not overwrite and os.path.lexists(target):
+            message = "Is already there; choose another name or pass overwrite=True"
+            raise FileExistsError(errno.EEXIST, message, str(target))
+    for target, data in contents.items():
+        if target.parent == Path(path) and not target.parent.exists():
+            target.parent.mkdir()  # a format of several files: the path is their folder
+        with publish(target, overwrite=overwrite) as file:
+            file.write(data)
+    return list(contents)[::-1]
 
 
 def _checked(format: str) -> str:
     if format not in FORMATS:
         raise OptionError(f"format={format!r} is not known. Pass one of {', '.join(map(repr, ['auto', *FORMATS]))}.")
     return format
+
+
+def _find_in_folder(folder: Path) -> Path:
+    for name in ("tokenizer.json", "vocab.json", "encoder.json"):
+        if (folder / name).exists():
+            return folder / name
+    raise TokenizerFormatError("is a folder that has neither a tokenizer.json nor a vocab.json. Pass a file.")
+
+
+def _recognized(path: Path) -> ModuleType:
+    head = read_content(path, HEAD_BYTES)
+    for module in FORMATS.values():
+        if module.recognizes(path, head):
+            return module
+    return gristmill_json  # whose reader says what is missing

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gristmill.merges import MergeIds
 from gristmill.patterns import Pattern
+from gristmill.vocabulary import Vocabulary
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class TokenizerParts:
-    """Merges as ids, the pattern, the specials in the order of their ids, the rule the merges were learned under."""
+    """The tokens with their ids, the pattern, and the rule the merges were learned under."""
 
-    merges: MergeIds
+    vocabulary: Vocabulary
     pattern: Pattern
-    special_tokens: tuple[str, ...]
     tie_break: str

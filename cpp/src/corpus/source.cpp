@@ -1,4 +1,4 @@
-#include "count/source.hpp"
+#include "corpus/source.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,0 +1,209 @@
+"""Encodes texts that bring quadratic or recursive encoders down: megabytes without a single place to cut.
+
+Each text is encoded cold, on one thread, in fresh processes with a time-out and a limit on memory; what happens to a
+system (time-out, panic, other ids) stands in its column instead of a figure. Ids are compared with tiktoken's,
+where it comes back, and with those of tokenizers or gristmill otherwise.
+
+    python benchmarks/bench_encode_hostile.py                           all texts of 1 and 10 MB, gpt2
+    python benchmarks/bench_encode_hostile.py --texts letter,spaces --sizes 1 --timeout 5
+"""
+
+import argparse
+import base64
+import random
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import corpora
+from encode_report import DIFFERENT_IDS, judge
+from encoders import SYSTEMS, vocabularies
+from encoders.contest import OURS, REFERENCE, Entry, attempt, find_entries
+from encoders.passes import EncodeJob
+from machine import describe_run
+from tables import RESULTS, markdown_table, write_result
+
+MEMORY_LIMIT_BYTES = 12 << 30
+REFERENCES = (REFERENCE, "tokenizers", OURS)
+
+
+def _random_characters(num_bytes: int) -> bytes:
+    """Any assigned characters: an unassigned one is a letter for systems with newer tables of Unicode only."""
+    assigned = [chr(i) for i in range(0x20, 0x110000) if unicodedata.category(chr(i)) not in ("Cn", "Co", "Cs")]
+    text = "".join(random.Random(3).choices(assigned, k=num_bytes // 2)).encode()
+    return text[:num_bytes].decode(errors="ignore").encode()
+
+
+def _cjk_run(num_bytes: int) -> bytes:
+    rng = random.Random(4)
+    return "".join(chr(rng.randrange(0x4E00, 0x9FA6)) for _ in range(num_bytes // 3)).encode()
+
+
+def _base64_run(num_bytes: int) -> bytes:
+    return base64.b64encode(random.Random(5).randbytes(num_bytes * 3 // 4))
+
+
+TEXTS: dict[str, Callable[[int], bytes]] = {
+    "letter": lambda num_bytes: b"a" * num_bytes,
+    "spaces": lambda num_bytes: b" " * num_bytes,
+    "newlines": lambda num_bytes: b"\n" * num_bytes,
+    "carets": lambda num_bytes: b"^" * num_bytes,
+    "contractions": lambda num_bytes: b"'s" * (num_bytes // 2),
+    "cjk": _cjk_run,
+    "base64": _base64_run,
+    "random characters": _random_characters,
+    "random bytes": lambda num_bytes: random.Random(6).randbytes(num_bytes),
+}
+
+
+def main() -> int:
+    """Measure, compare, show, write."""
+    options = _options()
+    vocabularies.find(options.vocabulary)
+    results = [found for text in options.texts for found in _measure_text(text, options)]
+    _report(results, options)
+    return 1 if any(entry.system == OURS and entry.problem for found in results for entry in found.entries) else 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """One text of one size, and what became of each system."""
+
+    text: str
+    num_bytes: int
+    entries: list[Entry]
+
+    @property
+    def megabytes(self) -> str:
+        """For a table."""
+        return f"{self.num_bytes / 1e6:.0f}"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--texts", type=lambda text: text.split(","), default=list(TEXTS), help=",".join(TEXTS))
+    add("--sizes", type=lambda text: [int(n) for n in text.split(",")], default=[1, 10], help="in MB (default: 1,10)")
+    add("--vocabulary", choices=vocabularies.NAMES, default="gpt2")
+    add("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), help=",".join(SYSTEMS))
+    add("--rounds", type=int, default=3, help="runs of each text and system; the table has the median (default: 3)")
+    add("--timeout", type=float, default=20, help="seconds for one text, loading included (default: 20)")
+    add("--output", type=Path, default=RESULTS, help="folder for the tables (default: the committed one)")
+    options = parser.parse_args()
+    if unknown := set(options.texts) - set(TEXTS):
+        parser.error(f"unknown text {', '.join(sorted(unknown))}. Known: {', '.join(TEXTS)}.")
+    return options
+
+
+def _measure_text(text: str, options: argparse.Namespace) -> Iterator[Found]:
+    """Yield the sizes from small to large; who ran out of time on a smaller one is not tried on a larger."""
+    given_up: dict[str, str] = {}
+    for size in sorted(options.sizes):
+        path = corpora.CACHE / "hostile" / f"{text.replace(' ', '_')}_{size}MB.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(TEXTS[text](size * 10**6))
+        print(f"{text}, {size} MB", file=sys.stderr)
+        job = EncodeJob("", "", str(path), options.vocabulary, 1, 0, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+        entries = _whole_text_entries(options.systems)
+        for entry in entries:
+            if entry.system in given_up:
+                entry.problem = f"not tried: {given_up[entry.system]} on the smaller text"
+            for _ in range(options.rounds):
+                if entry.problem is None and (sample := attempt(entry, job, timeout=options.timeout)) is not None:
+                    entry.runs.append(sample)
+            if entry.problem is not None and entry.problem.startswith("time-out"):
+                given_up[entry.system] = entry.problem
+        finished = {entry.system: entry for entry in entries if entry.runs}
+        reference = next((finished[name] for name in REFERENCES if name in finished), None)
+        judge(entries, next(iter(reference.digests)) if reference else None)
+        yield Found(text, path.stat().st_size, entries)
+
+
+def _whole_text_entries(systems: Sequence[str]) -> list[Entry]:
+    """Return, for each system, the API that takes one whole text."""
+    entries, _ = find_entries(systems, 1)
+    return [entry for entry in entries if entry.api == next(iter(entry.encoder.APIS))]
+
+
+def _report(results: Sequence[Found], options: argparse.Namespace) -> None:
+    title = f"Encoding hostile texts: {options.vocabulary}, one thread, cold, median MB/s"
+    body = "\n\n".join(
+        filter(None, [_table(results), _explained(options.timeout), _growth(results), _problems(results)])
+    )
+    print(f"{title}\n\n{body}")
+    about = {"vocabulary": options.vocabulary}
+    about |= describe_run(entry.encoder.DISTRIBUTION for entry in results[0].entries)
+    texts = [
+        {"text": found.text, "num_bytes": found.num_bytes, "systems": list(map(_as_data, found.entries))}
+        for found in results
+    ]
+    name = f"encode_hostile_{options.vocabulary}"
+    write_result(name, title=title, about=about, body=body, data={"texts": texts}, folder=options.output)
+
+
+def _table(results: Sequence[Found]) -> str:
+    """One column for every system that encoded anything."""
+    able = {entry.system for found in results for entry in found.entries if entry.runs}
+    systems = [entry.system for entry in results[0].entries if entry.system in able]
+    rows = [
+        [found.text, found.megabytes, *(_cell(found, entry) for entry in found.entries if entry.system in systems)]
+        for found in results
+    ]
+    return markdown_table(["text", "MB", *systems], rows)
+
+
+def _cell(found: Found, entry: Entry) -> str:
+    if entry.problem is None:
+        return f"{found.num_bytes / 1e6 / median(entry.seconds('cold')):.1f}"
+    words = ("time-out", "not tried", DIFFERENT_IDS, "crash")
+    if word := next((word for word in words if entry.problem.startswith(word)), None):
+        return "" if word == "not tried" else word
+    return "panic" if "Panic" in entry.problem else "error" if entry.problem.startswith("error") else "cannot"
+
+
+def _growth(results: Sequence[Found]) -> str:
+    """How our time grows with the size: 10 times the text should take 10 times as long."""
+    seconds: dict[str, dict[int, float]] = {}
+    for found in results:
+        for entry in found.entries:
+            if entry.system == OURS and entry.runs:
+                seconds.setdefault(found.text, {})[found.num_bytes] = median(entry.seconds("cold"))
+    grown = [
+        f"{text} {took[max(took)] / took[min(took)]:.1f}x for {max(took) / min(took):.0f}x the text"
+        for text, took in seconds.items()
+        if len(took) > 1
+    ]
+    return f"Time of {OURS}: " + "; ".join(grown) + "." if grown else ""
+
+
+def _explained(timeout: float) -> str:
+    return (
+        f"Time-out: {timeout:.0f} s for one text, loading included; what ran out of time is not tried on a larger one. "
+        f"Memory: {MEMORY_LIMIT_BYTES >> 30} GiB. Random bytes are not UTF-8: systems that take `str` cannot have "
+        "them, and there is no common rule for their ids."
+    )
+
+
+def _problems(results: Sequence[Found]) -> str:
+    """Every problem once, with the texts on which it came up."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for found in results:
+        for entry in found.entries:
+            if entry.problem and not entry.problem.startswith("not tried"):
+                where.setdefault((entry.system, entry.problem), []).append(f"{found.text} {found.megabytes} MB")
+    lines = [
+        f"* {system}, {'every text' if len(texts) == len(results) else ', '.join(texts)}: {problem}."
+        for (system, problem), texts in where.items()
+    ]
+    return "What happened:\n" + "\n".join(lines) if lines else ""
+
+
+def _as_data(entry: Entry) -> dict[str, object]:
+    return {"system": entry.system, "api": entry.api, "problem": entry.problem, "runs": list(map(asdict, entry.runs))}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""Ours, through the public Python methods; the arrays have the smallest dtype that holds the ids."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gristmill
+from encoders import Api, Takes
+from encoders.vocabularies import VocabularyFiles
+
+DISTRIBUTION = "gristmill"
+THREADS = "`num_threads=`"
+SLOW = False
+
+
+def build(files: VocabularyFiles, num_threads: int) -> gristmill.Tokenizer:
+    """Load the ranks."""
+    return gristmill.Tokenizer.load(
+        files.tiktoken, format="tiktoken", pattern=files.name, special_tokens=files.special_tokens
+    )
+
+
+def cache_figures(tok: gristmill.Tokenizer) -> dict[str, int]:
+    """What the core says about its caches of pieces."""
+    return dict(tok._encoder.cache_stats)
+
+
+def short(tok: gristmill.Tokenizer) -> Callable[[str], Any]:
+    """`encode`, with the check for specials in user text."""
+    return tok.encode
+
+
+def _encode_array(tok: gristmill.Tokenizer, text: bytes, num_threads: int) -> Any:
+    return tok.encode_array(text, allowed_special="all", num_threads=num_threads)
+
+
+def _encode_file(tok: gristmill.Tokenizer, path: str, num_threads: int) -> Any:
+    return tok.encode_file(path, num_threads=num_threads)
+
+
+APIS = {
+    "encode_array": Api(Takes.BYTES, _encode_array),
+    "encode_file": Api(Takes.PATH, _encode_file),
+}

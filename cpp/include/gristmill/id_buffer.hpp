@@ -1,0 +1,58 @@
+// An array of ids, 16 or 32 bits each, whose size is known only when it is full.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "gristmill/large_memory.hpp"
+
+namespace gristmill {
+
+// Address space is reserved for the worst case, one id a byte, and what was not needed goes back: nothing is ever moved
+// to grow, so threads may write while others read the text.
+class IdBuffer {
+  public:
+    IdBuffer() = default;
+    IdBuffer(std::size_t capacity, unsigned width)
+        : width_(width), memory_bytes_(capacity * width), memory_(allocate_zeroed(memory_bytes_)) {}
+    IdBuffer(IdBuffer&& other) noexcept { swap(other); }
+    IdBuffer& operator=(IdBuffer&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~IdBuffer() {
+        if (memory_) free_zeroed(memory_, memory_bytes_);
+    }
+
+    template <class Token>
+    Token* data() {
+        return static_cast<Token*>(memory_);
+    }
+    void* data() { return memory_; }
+    std::size_t size() const { return size_; }
+    unsigned width() const { return width_; }
+
+    // Keeps the first `size` ids.
+    void finish(std::size_t size) {
+        size_ = size;
+        memory_bytes_ = shrink_zeroed(memory_, memory_bytes_, size * width_);
+    }
+
+  private:
+    void swap(IdBuffer& other) noexcept {
+        std::swap(width_, other.width_);
+        std::swap(size_, other.size_);
+        std::swap(memory_bytes_, other.memory_bytes_);
+        std::swap(memory_, other.memory_);
+    }
+
+    unsigned width_ = 4;
+    std::size_t size_ = 0;
+    std::size_t memory_bytes_ = 0;
+    void* memory_ = nullptr;
+};
+
+}  // namespace gristmill

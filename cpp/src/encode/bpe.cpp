@@ -1,0 +1,180 @@
+#include "encode/bpe.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "gristmill/large_memory.hpp"
+
+namespace gristmill {
+namespace {
+
+constexpr std::uint32_t kEnd = static_cast<std::uint32_t>(-1);
+constexpr Id kGone = static_cast<Id>(-1);
+constexpr std::size_t kCheckInterval = 4096;  // steps between two looks at the monitor
+
+// The symbols of a piece as a linked list in arrays.
+class SymbolList {
+  public:
+    SymbolList(std::string_view piece, const PairRanks& ranks, const Monitor* monitor) : ranks_(ranks) {
+        if (piece.size() >= kEnd) throw std::length_error("a piece of 4 GiB or more cannot be encoded");
+        const auto size = static_cast<std::uint32_t>(piece.size());
+        symbols_.resize(size);
+        next_.resize(size);
+        previous_.resize(size);
+        for (std::uint32_t i = 0; i < size; ++i) {
+            if (monitor && i % kCheckInterval == 0) monitor->check();
+            symbols_[i] = ranks.id_of_byte(static_cast<std::uint8_t>(piece[i]));
+            next_[i] = i + 1 < size ? i + 1 : kEnd;
+            previous_[i] = i ? i - 1 : kEnd;
+        }
+    }
+
+    std::uint32_t size() const { return static_cast<std::uint32_t>(symbols_.size()); }
+    std::uint32_t previous(std::uint32_t at) const { return previous_[at]; }
+    // The rank of merging the symbol at `at` with its neighbour on the right.
+    Rank rank(std::uint32_t at) const {
+        if (symbols_[at] == kGone || next_[at] == kEnd) return kNoRank;
+        return ranks_.of(symbols_[at], symbols_[next_[at]]);
+    }
+    void merge(std::uint32_t at, Rank rank) {
+        const std::uint32_t gone = next_[at];
+        symbols_[at] = ranks_.made(rank);
+        symbols_[gone] = kGone;
+        next_[at] = next_[gone];
+        if (next_[at] != kEnd) previous_[next_[at]] = at;
+    }
+    std::size_t copy_to(Id* ids) const {
+        std::size_t num_ids = 0;
+        for (std::uint32_t at = 0; at != kEnd; at = next_[at]) ids[num_ids++] = symbols_[at];
+        return num_ids;
+    }
+
+  private:
+    const PairRanks& ranks_;
+    LargeVector<Id> symbols_;
+    LargeVector<std::uint32_t> next_, previous_;
+};
+
+// Candidate merges by (rank, position): the lowest rank, the leftmost place. One is stale once its pair is gone.
+class CandidateHeap {
+  public:
+    struct Candidate {
+        Rank rank;
+        std::uint32_t at;
+    };
+
+    CandidateHeap(const SymbolList& symbols, const Monitor* monitor) {
+        heap_.reserve(symbols.size());
+        for (std::uint32_t at = 0; at < symbols.size(); ++at) {
+            if (monitor && at % kCheckInterval == 0) monitor->check();
+            const Rank rank = symbols.rank(at);
+            if (rank != kNoRank) heap_.push_back(pack({rank, at}));
+        }
+        std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
+    }
+    bool empty() const { return heap_.empty(); }
+    void push(Candidate candidate) {
+        if (candidate.rank == kNoRank) return;
+        heap_.push_back(pack(candidate));
+        std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+    }
+    Candidate pop() {
+        std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+        const std::uint64_t packed = heap_.back();
+        heap_.pop_back();
+        return {static_cast<Rank>(packed >> 32), static_cast<std::uint32_t>(packed)};
+    }
+
+  private:
+    static std::uint64_t pack(Candidate candidate) { return std::uint64_t{candidate.rank} << 32 | candidate.at; }
+    LargeVector<std::uint64_t> heap_;
+};
+
+void merge_and_push(SymbolList& symbols, CandidateHeap& heap, CandidateHeap::Candidate candidate) {
+    symbols.merge(candidate.at, candidate.rank);
+    heap.push({symbols.rank(candidate.at), candidate.at});
+    const std::uint32_t before = symbols.previous(candidate.at);
+    if (before != kEnd) heap.push({symbols.rank(before), before});
+}
+
+// Uniform in [0, 1), from a counter that is scrambled (SplitMix64).
+double draw(std::uint64_t& state) {
+    std::uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return static_cast<double>((z ^ z >> 31) >> 11) * 0x1p-53;
+}
+
+}  // namespace
+
+Bpe::Bpe(const VocabularyParts& parts, Kernel kernel) : ranks_(parts) {
+#if defined(__x86_64__)
+    if (kernel == Kernel::avx512 && ranks_.is_packed()) kernel_ = encode_piece_avx512;
+#else
+    (void)kernel;
+#endif
+    if (!parts.whole_pieces) return;
+    for (const IdOfBytes& token : parts.others) whole_pieces_.emplace(token.bytes, token.id);
+}
+
+bool Bpe::find_whole(std::string_view piece, Id* id) const {
+    const auto found = whole_pieces_.find(std::string(piece));
+    if (found == whole_pieces_.end()) return false;
+    *id = found->second;
+    return true;
+}
+
+std::size_t Bpe::encode_short(std::string_view piece, Id* ids) const {
+    Rank ranks[kShortPiece];  // ranks[i]: of merging ids[i] and ids[i + 1]
+    std::size_t size = piece.size();
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(piece.data());
+    for (std::size_t i = 0; i < size; ++i) ids[i] = ranks_.id_of_byte(bytes[i]);
+    for (std::size_t i = 0; i + 1 < size; ++i) ranks[i] = ranks_.of_bytes(bytes[i], bytes[i + 1]);
+    while (size > 1) {
+        const std::size_t best = static_cast<std::size_t>(std::min_element(ranks, ranks + size - 1) - ranks);
+        if (ranks[best] == kNoRank) break;
+        ids[best] = ranks_.made(ranks[best]);
+        std::copy(ids + best + 2, ids + size, ids + best + 1);
+        std::copy(ranks + best + 1, ranks + size - 1, ranks + best);
+        --size;
+        if (best + 1 < size) ranks[best] = ranks_.of(ids[best], ids[best + 1]);
+        if (best > 0) ranks[best - 1] = ranks_.of(ids[best - 1], ids[best]);
+    }
+    return size;
+}
+
+// n log n, also for a piece of many megabytes.
+std::size_t Bpe::encode_long(std::string_view piece, Id* ids, const Monitor* monitor) const {
+    SymbolList symbols(piece, ranks_, monitor);
+    CandidateHeap heap(symbols, monitor);
+    for (std::size_t step = 0; !heap.empty(); ++step) {
+        if (monitor && step % kCheckInterval == 0) monitor->check();
+        const CandidateHeap::Candidate best = heap.pop();
+        if (symbols.rank(best.at) == best.rank) merge_and_push(symbols, heap, best);
+    }
+    return symbols.copy_to(ids);
+}
+
+// At every step each candidate is left out with probability `dropout`, and the best of the others is merged: those that
+// come before it in the queue go back when it is done. When all are left out, the piece is finished.
+std::size_t Bpe::encode_dropout(std::string_view piece, double dropout, std::uint64_t& random_state, Id* ids,
+                                const Monitor* monitor) const {
+    SymbolList symbols(piece, ranks_, monitor);
+    CandidateHeap heap(symbols, monitor);
+    std::vector<CandidateHeap::Candidate> left_out;
+    for (std::size_t step = 0; !heap.empty(); ++step) {
+        if (monitor && step % kCheckInterval == 0) monitor->check();
+        const CandidateHeap::Candidate best = heap.pop();
+        if (symbols.rank(best.at) != best.rank) continue;
+        if (draw(random_state) < dropout) {
+            left_out.push_back(best);
+            continue;
+        }
+        merge_and_push(symbols, heap, best);
+        for (const CandidateHeap::Candidate& candidate : left_out) heap.push(candidate);
+        left_out.clear();
+    }
+    return symbols.copy_to(ids);
+}
+
+}  // namespace gristmill

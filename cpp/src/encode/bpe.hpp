@@ -1,0 +1,42 @@
+// The ids of one piece: of all neighbours that merge, those of the lowest rank, leftmost first, until none is left.
+#pragma once
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "encode/bpe_kernel.hpp"
+#include "encode/pair_ranks.hpp"
+
+namespace gristmill {
+
+class Bpe {
+  public:
+    Bpe(const VocabularyParts& parts, Kernel kernel);
+
+    // Up to this many bytes a scan for the best pair beats a heap.
+    static constexpr std::size_t kShortPiece = kKernelPieceBytes;
+
+    // Writes the ids of `piece` to `ids`, at most one a byte, and returns their number. `is_whole`: it is a piece, not
+    // a part of one. `monitor` stops the work on a long one.
+    std::size_t encode(std::string_view piece, bool is_whole, Id* ids, const Monitor* monitor = nullptr) const {
+        if (is_whole && has_whole_pieces() && find_whole(piece, ids)) return 1;
+        if (piece.size() > kShortPiece) return encode_long(piece, ids, monitor);
+        if (!kernel_ || piece.size() < 2) return encode_short(piece, ids);
+        return kernel_(ranks_.view(), reinterpret_cast<const std::uint8_t*>(piece.data()), piece.size(), ids);
+    }
+    std::size_t encode_dropout(std::string_view piece, double dropout, std::uint64_t& random_state, Id* ids,
+                               const Monitor* monitor = nullptr) const;
+    bool has_whole_pieces() const { return !whole_pieces_.empty(); }
+
+  private:
+    std::size_t encode_short(std::string_view piece, Id* ids) const;
+    std::size_t encode_long(std::string_view piece, Id* ids, const Monitor* monitor) const;
+    bool find_whole(std::string_view piece, Id* id) const;
+
+    PairRanks ranks_;
+    BpeKernel kernel_ = nullptr;  // none: encode_short()
+    std::unordered_map<std::string, Id> whole_pieces_;
+};
+
+}  // namespace gristmill

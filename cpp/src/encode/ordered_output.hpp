@@ -1,0 +1,75 @@
+// Joins the ids of blocks that several threads encode at once, in the order of the blocks.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gristmill/id_buffer.hpp"
+
+namespace gristmill {
+
+// The thread whose block is next in line writes straight into the result; one that is ahead writes into a buffer of its
+// own, which is copied when the place is known. With one thread nothing is ever copied.
+template <class Token>
+class OrderedOutput {
+  public:
+    explicit OrderedOutput(std::size_t capacity) : ids_(capacity, sizeof(Token)) {}
+
+    // One block under way.
+    struct Block {
+        std::size_t index;
+        Token* out;
+        std::unique_ptr<Token[]> buffer;  // none: `out` is in the result
+    };
+    Block begin(std::size_t index, std::size_t capacity) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (index == next_) return {index, ids_.template data<Token>() + size_, nullptr};
+        }
+        std::unique_ptr<Token[]> buffer(new Token[capacity]);
+        Token* out = buffer.get();
+        return {index, out, std::move(buffer)};
+    }
+    void end(Block block, std::size_t num_ids) {
+        std::vector<Placed> placed;  // blocks whose place is known now
+        {
+            const std::lock_guard lock(mutex_);
+            waiting_.emplace(block.index, Waiting{std::move(block.buffer), num_ids});
+            for (auto at = waiting_.begin(); at != waiting_.end() && at->first == next_; at = waiting_.erase(at)) {
+                placed.push_back({std::move(at->second), size_});
+                size_ += placed.back().block.num_ids;
+                ++next_;
+            }
+        }
+        for (const auto& [waiting, offset] : placed) {
+            if (!waiting.buffer) continue;
+            std::memcpy(ids_.template data<Token>() + offset, waiting.buffer.get(), waiting.num_ids * sizeof(Token));
+        }
+    }
+    // When all blocks have ended.
+    IdBuffer finish() {
+        ids_.finish(size_);
+        return std::move(ids_);
+    }
+
+  private:
+    struct Waiting {
+        std::unique_ptr<Token[]> buffer;
+        std::size_t num_ids;
+    };
+    struct Placed {
+        Waiting block;
+        std::size_t offset;
+    };
+
+    std::mutex mutex_;
+    std::size_t next_ = 0;  // the first block whose end is not known
+    std::size_t size_ = 0;  // ids before it
+    std::map<std::size_t, Waiting> waiting_;
+    IdBuffer ids_;
+};
+
+}  // namespace gristmill

@@ -1,0 +1,87 @@
+#include "encode/pair_ranks.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_set>
+
+namespace gristmill {
+namespace {
+
+// So many moves of others to make room for one mean that the table is too full.
+constexpr int kMaxMoves = 500;
+
+bool fits_packed(const VocabularyParts& parts) {
+    // The greatest is left out: kernels use it for "no symbol", and free slots hold it.
+    const auto fits = [](Id id) { return id < (Id{1} << kPackedIdBits) - 1; };
+    return parts.merges.size() < std::size_t{1} << kPackedRankBits &&
+           std::all_of(parts.byte_ids.begin(), parts.byte_ids.end(), fits) &&
+           std::all_of(
+               parts.merges.begin(), parts.merges.end(),
+               [&](const MergeRule& merge) { return fits(merge.left) && fits(merge.right) && fits(merge.made); });
+}
+
+// The same pair again can only have a higher rank, and so never be merged.
+std::vector<std::pair<std::uint64_t, Rank>> first_ranks(const std::vector<MergeRule>& merges) {
+    std::vector<std::pair<std::uint64_t, Rank>> result;
+    std::unordered_set<std::uint64_t> seen;
+    seen.reserve(merges.size());
+    for (Rank rank = 0; rank < merges.size(); ++rank) {
+        const std::uint64_t pair = std::uint64_t{merges[rank].left} << 32 | merges[rank].right;
+        if (seen.insert(pair).second) result.emplace_back(pair, rank);
+    }
+    return result;
+}
+
+}  // namespace
+
+PairRanks::PairRanks(const VocabularyParts& parts) : byte_ids_(parts.byte_ids) {
+    made_.reserve(parts.merges.size());
+    for (const MergeRule& merge : parts.merges) made_.push_back(merge.made);
+    if (fits_packed(parts)) {
+        fill_buckets(parts.merges);
+    } else {
+        for (const auto& [pair, rank] : first_ranks(parts.merges)) ranks_.emplace(pair, rank);
+    }
+    byte_ranks_.resize(65536);
+    for (unsigned left = 0; left < 256; ++left) {
+        for (unsigned right = 0; right < 256; ++right)
+            byte_ranks_[left << 8 | right] = of(byte_ids_[left], byte_ids_[right]);
+    }
+    view_.byte_ranks = byte_ranks_.data();
+    view_.byte_ids = byte_ids_.data();
+    view_.made = made_.data();
+}
+
+void PairRanks::fill_buckets(const std::vector<MergeRule>& merges) {
+    const auto pairs = first_ranks(merges);
+    auto bits = static_cast<unsigned>(std::bit_width(std::max<std::size_t>(pairs.size() * 13 / 10, 8) - 1));
+    for (bool complete = false; !complete; ++bits) {
+        buckets_.assign(std::size_t{1} << bits, kNoPair);
+        view_.bucket_shift = 64 - (bits - 1);
+        complete = std::all_of(pairs.begin(), pairs.end(), [this](const auto& item) {
+            const auto [pair, rank] = item;
+            const auto packed = packed_pair(static_cast<Id>(pair >> 32), static_cast<Id>(pair));
+            return insert(packed << kPackedRankBits | rank);
+        });
+    }
+    view_.buckets = buckets_.data();
+}
+
+// A slot taken by another pair is cleared by moving that one to its other bucket.
+bool PairRanks::insert(std::uint64_t slot) {
+    std::size_t bucket = buckets_of(slot >> kPackedRankBits, view_.bucket_shift).first;
+    for (int move = 0; move < kMaxMoves; ++move) {
+        const auto [first, second] = buckets_of(slot >> kPackedRankBits, view_.bucket_shift);
+        for (const std::size_t at : {2 * first, 2 * first + 1, 2 * second, 2 * second + 1}) {
+            if (buckets_[at] == kNoPair) {
+                buckets_[at] = slot;
+                return true;
+            }
+        }
+        bucket = bucket == first ? second : first;
+        std::swap(slot, buckets_[2 * bucket + static_cast<std::size_t>(move / 2 % 2)]);
+    }
+    return false;
+}
+
+}  // namespace gristmill

@@ -1,0 +1,45 @@
+// Pair of ids -> rank of their merge: what BPE asks several times a byte.
+#pragma once
+
+#include <array>
+#include <unordered_map>
+#include <vector>
+
+#include "encode/pair_ranks_view.hpp"
+#include "gristmill/encode.hpp"
+
+namespace gristmill {
+
+class PairRanks {
+  public:
+    explicit PairRanks(const VocabularyParts& parts);
+    PairRanks(const PairRanks&) = delete;  // view_ points into it
+    PairRanks& operator=(const PairRanks&) = delete;
+
+    // Whether ids and ranks are small enough for the packed table: with fewer than a million ids they are.
+    bool is_packed() const { return view_.buckets != nullptr; }
+    const PairRanksView& view() const { return view_; }
+
+    Id id_of_byte(std::uint8_t byte) const { return byte_ids_[byte]; }
+    // The rank of merging the ids of two bytes.
+    Rank of_bytes(std::uint8_t left, std::uint8_t right) const { return byte_ranks_[std::size_t{left} << 8 | right]; }
+    Rank of(Id left, Id right) const {
+        if (is_packed()) return rank_of_pair(view_, left, right);
+        const auto found = ranks_.find(std::uint64_t{left} << 32 | right);
+        return found == ranks_.end() ? kNoRank : found->second;
+    }
+    Id made(Rank rank) const { return made_[rank]; }
+
+  private:
+    void fill_buckets(const std::vector<MergeRule>& merges);
+    bool insert(std::uint64_t slot);
+
+    std::array<Id, 256> byte_ids_;
+    std::vector<Rank> byte_ranks_;
+    std::vector<Id> made_;
+    std::vector<std::uint64_t> buckets_;
+    std::unordered_map<std::uint64_t, Rank> ranks_;  // where they do not fit the packed table
+    PairRanksView view_{};
+};
+
+}  // namespace gristmill

@@ -1,0 +1,35 @@
+// The bytes of every id.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gristmill/encode.hpp"
+
+namespace gristmill {
+
+class TokenTable {
+  public:
+    // Throws std::invalid_argument when a merge is of tokens that are never made, a token has two spellings, or all of
+    // them together pass 1 GiB.
+    explicit TokenTable(const VocabularyParts& parts);
+
+    // Empty for an unknown id.
+    std::string_view bytes(Id id) const {
+        if (id >= lengths_.size()) return {};
+        return std::string_view(bytes_).substr(begins_[id], lengths_[id]);
+    }
+    std::size_t num_ids() const { return lengths_.size(); }
+
+  private:
+    void add(Id id, std::string_view bytes);
+    bool add_merged(const MergeRule& merge);
+    void add_merges(const std::vector<MergeRule>& merges);
+
+    std::string bytes_;
+    std::vector<std::uint32_t> begins_, lengths_;  // by id; length 0: no token
+};
+
+}  // namespace gristmill

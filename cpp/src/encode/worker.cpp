@@ -1,0 +1,251 @@
+#include "encode/worker.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "pretokenize/unicode.hpp"
+
+namespace gristmill {
+namespace {
+
+// Longer pieces, or parts of them, are encoded each time: they hardly ever come again.
+constexpr std::size_t kMaxCachedBytes = 256;
+constexpr std::uint64_t kPartTag = std::uint64_t{0x10} << 56;
+// Buffers that grew beyond this for one text are not kept for the next.
+constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
+constexpr std::size_t kPaddingBytes = 64;
+static_assert(kPaddingBytes >= kTextPadding);
+// A text at least this long is read where it lies, but for a tail that is copied to have padding.
+constexpr std::size_t kCopiedBytes = 4096;
+
+}  // namespace
+
+template <class Token>
+Worker<Token>::Worker(const EncodeTables& tables, const PieceCache<Token>& seeded)
+    : tables_(tables), part_tag_(tables.bpe.has_whole_pieces() ? kPartTag : 0), cache_(seeded) {
+    if (tables.pattern) scanner_ = make_scanner(*tables.pattern, tables.kernel);
+    padded_.reserve(4 * kCopiedBytes);
+    buffer(2 * kCopiedBytes);
+}
+
+template <class Token>
+Token* Worker<Token>::buffer(std::size_t size) {
+    if (buffer_.size() < size) {
+        buffer_.clear();
+        buffer_.resize(size);
+    }
+    return buffer_.data();
+}
+
+template <class Token>
+void Worker<Token>::release_large_buffer() {
+    if (buffer_.size() * sizeof(Token) > kKeptBytes) buffer_ = LargeVector<Token>();
+}
+
+template <class Token>
+Token* Worker<Token>::encode_unpadded(std::string_view text, const SpecialRule& rule, Token* out, Monitor& monitor) {
+    if (text.empty()) return out;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+    std::size_t begin = 0;
+    if (text.size() > 2 * kCopiedBytes) {
+        std::size_t at = text.size() - kCopiedBytes;
+        while ((at = find_cut(*tables_.pattern, bytes, text.size() - kPaddingBytes, at)) != kNoCut &&
+               rule.all().may_span(bytes, text.size(), at)) {
+            ++at;
+        }
+        if (at != kNoCut) {
+            out = encode(bytes, at, rule, out, monitor);
+            begin = at;
+        }
+    }
+    const std::size_t size = text.size() - begin;
+    if (padded_.size() < size + kPaddingBytes) padded_.resize(size + kPaddingBytes);
+    std::memcpy(padded_.data(), bytes + begin, size);
+    out = encode(padded_.data(), size, rule, out, monitor);
+    if (padded_.size() > kKeptBytes) padded_ = std::vector<std::uint8_t>();
+    return out;
+}
+
+template <class Token>
+Token* Worker<Token>::encode(const std::uint8_t* text, std::size_t size, const SpecialRule& rule, Token* out,
+                             Monitor& monitor) {
+    num_probes_ = 0;  // an exception may have left some
+    if (rule.allowed().empty()) return encode_plain(text, size, out, monitor);
+    for (std::size_t at = 0; at < size;) {
+        const SpecialFinder::Match special = rule.allowed().find(text, size, at);
+        out = encode_plain(text + at, special.position - at, out, monitor);
+        at = special.position;
+        if (special.index == SpecialFinder::kNone) break;
+        *out++ = static_cast<Token>(rule.allowed_id(special.index));
+        at += rule.allowed().length(special.index);
+    }
+    return out;
+}
+
+template <class Token>
+Token* Worker<Token>::encode_plain(const std::uint8_t* text, std::size_t size, Token* out, Monitor& monitor) {
+    if (!size) return out;
+    BoundaryScanner& scanner = *scanner_;
+    const std::uint8_t* begin = text;  // of the piece under way
+    scanner.start(text, size);
+    while (scanner.next()) {
+        monitor.check();
+        if (!scanner.size()) continue;
+        // The first piece may have begun in an earlier batch, any distance back.
+        const std::uint8_t* first_end = scanner.base() + scanner.ends()[0];
+        out = encode_piece(begin, static_cast<std::size_t>(first_end - begin), out, monitor);
+        for (std::size_t from = 0; from + 1 < scanner.size(); from += kGroup) {
+            const std::size_t num_pieces = std::min(kGroup, scanner.size() - 1 - from);
+            out = encode_group(scanner.base(), scanner.ends() + from, num_pieces, out, monitor);
+        }
+        begin = scanner.base() + scanner.ends()[scanner.size() - 1];
+    }
+    return out;
+}
+
+// Piece i runs from ends[i] to ends[i + 1].
+template <class Token>
+Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,
+                                   Token* out, Monitor& monitor) {
+    typename PieceCache<Token>::Home home = cache_.home();
+    Probe* probe = probes_;
+    for (std::size_t i = 0; i < num_pieces; ++i) {
+        const std::uint32_t begin = ends[i], size = ends[i + 1] - begin;
+        if (size > kMaxKeyBytes) [[unlikely]] {
+            num_probes_ = static_cast<std::size_t>(probe - probes_);
+            out = add_long(base, begin, begin + size, out, monitor);
+            probe = probes_ + num_probes_;
+            home = cache_.home();
+            continue;
+        }
+        const PieceKey key = short_key(base + begin, size);
+        const std::uint32_t slot = home.slot_of(key);
+        home.prefetch(slot);
+        *probe++ = {key, slot, begin};
+    }
+    num_probes_ = static_cast<std::size_t>(probe - probes_);
+    return flush(base, ends[num_pieces], out);
+}
+
+template <class Token>
+Token* Worker<Token>::encode_piece(const std::uint8_t* piece, std::size_t size, Token* out, Monitor& monitor) {
+    if (size >= kPartBit) throw std::length_error("a piece of 2 GiB or more cannot be encoded");
+    const auto end = static_cast<std::uint32_t>(size);
+    if (size <= kMaxKeyBytes) {
+        add(piece, 0, end, false);
+    } else {
+        out = add_long(piece, 0, end, out, monitor);
+    }
+    return flush(piece, end, out);
+}
+
+// Adds a piece, or a part of one, of any length to the group.
+template <class Token>
+inline void Worker<Token>::add(const std::uint8_t* base, std::uint32_t begin, std::uint32_t size, bool is_part) {
+    PieceKey key = cache_.key_of(base + begin, size);
+    key.high |= is_part ? part_tag_ : 0;
+    const std::uint32_t slot = cache_.home().slot_of(key);
+    cache_.home().prefetch(slot);
+    probes_[num_probes_++] = {key, slot, begin | (is_part ? kPartBit : 0)};
+}
+
+// A piece too long to be its own key: part by part, if it can be split.
+template <class Token>
+Token* Worker<Token>::add_long(const std::uint8_t* base, std::uint32_t begin, std::uint32_t end, Token* out,
+                               Monitor& monitor) {
+    const std::uint8_t* piece = base + begin;
+    const std::uint32_t size = end - begin;
+    std::uint32_t part = 0;
+    const auto add_part = [&](std::uint32_t to) {
+        const std::uint32_t part_size = to - part;
+        const bool is_part = part_size != size;
+        if (part_size <= kMaxCachedBytes) {
+            add(base, begin + part, part_size, is_part);
+            if (num_probes_ >= kMaxProbes - kGroup) out = flush(base, begin + to, out);  // the others need room too
+        } else {
+            out = flush(base, begin + part, out);
+            out = encode_uncached(piece + part, part_size, !is_part, out, monitor);
+        }
+        part = to;
+    };
+    for (std::uint32_t at = 1; at < size; ++at) {
+        if (is_continuation(piece[at])) continue;  // the parts of a character are nearly always in some token
+        if (tables_.splits.may_split(piece, size, at)) add_part(at);
+    }
+    add_part(size);
+    return out;
+}
+
+template <class Token>
+Token* Worker<Token>::flush(const std::uint8_t* base, std::uint32_t end, Token* out) {
+    const auto* entries = cache_.home().entries;
+    const std::size_t num_probes = num_probes_;
+    probes_[num_probes].begin = end;
+    for (std::size_t i = 0; i < num_probes; ++i) {
+        const Probe& probe = probes_[i];
+        const auto* entry = entries + probe.slot;
+        entry += !(entry->key == probe.key);  // the other entry of the cache line
+        if ((entry->key == probe.key) & !entry->ids.is_place()) [[likely]] {
+            out = entry->ids.write(out);
+        } else {
+            out = look_up(base, probe, probes_[i + 1].begin & ~kPartBit, out);
+        }
+    }
+    num_probes_ = 0;
+    if (!cache_.has_room(kMaxProbes)) cache_.make_room();
+    return out;
+}
+
+// A piece that is new, or lies elsewhere than in its first cache line, or has many ids.
+template <class Token>
+[[gnu::noinline]] Token* Worker<Token>::look_up(const std::uint8_t* base, const Probe& probe, std::uint32_t end,
+                                                Token* out) {
+    const std::uint32_t begin = probe.begin & ~kPartBit;
+    const std::string_view piece(reinterpret_cast<const char*>(base) + begin, end - begin);
+    if (const auto* entry = cache_.find(probe.key, probe.slot, piece)) return cache_.copy_ids(*entry, out);
+    Id ids[kMaxCachedBytes];
+    const std::size_t num_ids = tables_.bpe.encode(piece, !(probe.begin & kPartBit), ids);
+    cache_.insert(probe.key, probe.slot, piece, ids, num_ids);
+    return std::copy(ids, ids + num_ids, out);
+}
+
+template <class Token>
+Token* Worker<Token>::encode_uncached(const std::uint8_t* piece, std::size_t size, bool is_whole, Token* out,
+                                      Monitor& monitor) {
+    if (long_ids_.size() < size) long_ids_.resize(size);
+    const std::size_t num_ids =
+        tables_.bpe.encode({reinterpret_cast<const char*>(piece), size}, is_whole, long_ids_.data(), &monitor);
+    out = std::copy(long_ids_.data(), long_ids_.data() + num_ids, out);
+    if (long_ids_.size() > kKeptBytes / sizeof(Id)) long_ids_ = std::vector<Id>();
+    return out;
+}
+
+template <class Token>
+PieceCache<Token> seeded_cache(const EncodeTables& tables, std::size_t limit_bytes) {
+    using Cache = PieceCache<Token>;
+    std::size_t num_seeds = 0;
+    for (Id id = 0; id < tables.tokens.num_ids(); ++id) {
+        const std::size_t size = tables.tokens.bytes(id).size();
+        num_seeds += size > 0 && size <= kMaxKeyBytes;
+    }
+    Cache cache(Cache::Seed::random(), num_seeds, limit_bytes);
+    for (Id id = 0; id < tables.tokens.num_ids(); ++id) {
+        const std::string_view token = tables.tokens.bytes(id);
+        if (token.empty() || token.size() > kMaxKeyBytes) continue;
+        std::uint8_t padded[16] = {};
+        std::memcpy(padded, token.data(), token.size());
+        Id ids[kMaxKeyBytes];
+        const std::size_t num_ids = tables.bpe.encode(token, true, ids);
+        // One that is not itself is rare; a special may even be spelled as another token is.
+        if (num_ids == 1 && ids[0] == id) cache.seed(short_key(padded, token.size()), token, ids, num_ids);
+    }
+    return cache;
+}
+
+template class Worker<std::uint16_t>;
+template class Worker<std::uint32_t>;
+template PieceCache<std::uint16_t> seeded_cache(const EncodeTables&, std::size_t);
+template PieceCache<std::uint32_t> seeded_cache(const EncodeTables&, std::size_t);
+
+}  // namespace gristmill

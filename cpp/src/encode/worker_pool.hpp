@@ -1,0 +1,68 @@
+// Workers between two uses. A worker is taken by one thread at a time; its cache stays warm for the next.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "encode/worker.hpp"
+
+namespace gristmill {
+
+// Without a lock: a process that forks while another thread takes a worker must not find the pool locked for ever.
+template <class Token>
+class WorkerPool {
+  public:
+    WorkerPool(const EncodeTables& tables, std::size_t cache_bytes)
+        : tables_(tables), limit_bytes_(cache_bytes), seeded_(seeded_cache<Token>(tables, cache_bytes)) {}
+    ~WorkerPool() {
+        for (auto& slot : idle_) delete slot.load();
+    }
+
+    struct GiveBack {
+        WorkerPool* pool;
+        void operator()(Worker<Token>* worker) const { pool->give_back(worker); }
+    };
+    using Lease = std::unique_ptr<Worker<Token>, GiveBack>;
+
+    Lease take() {
+        for (auto& slot : idle_) {
+            if (!slot.load(std::memory_order_relaxed)) continue;
+            if (Worker<Token>* worker = slot.exchange(nullptr, std::memory_order_acquire)) return Lease(worker, {this});
+        }
+        return Lease(new Worker<Token>(tables_, seeded_), {this});
+    }
+
+    CacheStats stats() const {
+        CacheStats stats;
+        stats.limit_bytes = limit_bytes_;
+        stats.memory_bytes = seeded_.memory_bytes();
+        for (auto& slot : idle_) {
+            // Taken out for a moment, so that nobody uses it while it is looked at.
+            Worker<Token>* worker = slot.exchange(nullptr, std::memory_order_acquire);
+            if (!worker) continue;
+            ++stats.num_caches;
+            stats.num_pieces += worker->cache().size();
+            stats.memory_bytes += worker->cache().memory_bytes();
+            give_back(worker);
+        }
+        return stats;
+    }
+
+  private:
+    void give_back(Worker<Token>* worker) const {
+        for (auto& slot : idle_) {
+            Worker<Token>* none = nullptr;
+            if (slot.compare_exchange_strong(none, worker, std::memory_order_release)) return;
+        }
+        delete worker;
+    }
+
+    const EncodeTables& tables_;
+    std::size_t limit_bytes_;
+    PieceCache<Token> seeded_;
+    static constexpr std::size_t kMaxIdle = 64;
+    mutable std::array<std::atomic<Worker<Token>*>, kMaxIdle> idle_{};
+};
+
+}  // namespace gristmill

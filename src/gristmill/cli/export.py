@@ -1,0 +1,107 @@
+"""gristmill export: a tokenizer in, the files of another tool out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import tyro
+
+from gristmill.cli.options import Flag, UsageError, format_size
+from gristmill.cli.table import pairs
+
+SpecialTokens: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN[=ID] …]", help_behavior_hint="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Write a tokenizer in the format of another tool, with the same ids.
+
+    What the format cannot hold is said on stderr. Where the other tool would give other ids, nothing is written.
+    """
+
+    tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
+    """A tokenizer file or folder, in any format that can be read."""
+
+    format: Annotated[
+        Literal["huggingface", "gpt2", "tiktoken", "minbpe", "gguf", "gristmill"],
+        tyro.conf.arg(aliases=["-f"], metavar="FORMAT"),
+    ]
+    """The format to write: huggingface, gpt2, tiktoken, minbpe, gguf or gristmill."""
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="PATH")]
+    """The file to write; for gpt2 the folder of vocab.json and merges.txt; for minbpe the name without .model."""
+
+    overwrite: Flag = False
+    """Replace the output if it is already there."""
+
+    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
+    """The pattern of TOKENIZER, for a format that does not hold it, such as .tiktoken."""
+
+    special_tokens: SpecialTokens = ()
+    """Special tokens of TOKENIZER, for a format that does not hold them, as TOKEN or TOKEN=ID."""
+
+    legacy_merges: Flag = False
+    """huggingface: merges as "a b", for versions of tokenizers before 0.20."""
+
+    pre: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """gguf: the name of the pattern in llama.cpp, where it is not known."""
+
+    def run(self) -> int:
+        from gristmill.formats import read_tokenizer, write_tokenizer
+
+        options = self._options()
+        parts = read_tokenizer(
+            self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
+        )
+        try:
+            written = write_tokenizer(parts, self.output, format=self.format, overwrite=self.overwrite, **options)
+        except FileExistsError as error:
+            raise FileExistsError(
+                error.errno, "is already there. Pass --overwrite to replace it", error.filename
+            ) from None
+        vocabulary = parts.vocabulary
+        rows = [
+            ("tokenizer", str(self.tokenizer)),
+            ("format", self.format),
+            (
+                "vocabulary",
+                f"{vocabulary.size:,}  ({len(vocabulary.merges):,} merges, {len(vocabulary.special_tokens):,} special)",
+            ),
+            ("pattern", str(parts.pattern)),
+            *[("saved to", f"{path}  ({format_size(path.stat().st_size)})") for path in written],
+        ]
+        print(pairs(rows))
+        return 0
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.legacy_merges:
+            options["legacy_merges"] = True
+        if self.pre is not None:
+            options["pre"] = self.pre
+        from gristmill.formats import FORMATS
+
+        unfit = sorted(set(options) - FORMATS[self.format].OPTIONS)
+        if unfit:
+            raise UsageError(f"--{unfit[0].replace('_', '-')} does not go with -f {self.format}. Leave it out.")
+        return options
+
+
+def parse_special_tokens(texts: Sequence[str]) -> Mapping[str, int] | list[str] | None:
+    """The special tokens of the command line: with ids, without, or None when there are none.
+
+    >>> parse_special_tokens(["<s>=300", "<a=b>=301"]), parse_special_tokens(["<s>"])
+    ({'<s>': 300, '<a=b>': 301}, ['<s>'])
+    """
+    if not texts:
+        return None
+    split = [text.rpartition("=") for text in texts]
+    with_ids = [bool(name) and id.isascii() and id.isdigit() for name, _, id in split]
+    if all(with_ids):
+        return {name: int(id) for name, _, id in split}
+    if any(with_ids):
+        raise UsageError("--special-tokens has some with an id and some without. Give all of them ids, or none.")
+    return list(texts)

@@ -1,0 +1,160 @@
+"""The trainer that people write by hand: cut a file at its end tokens, count the chunks in a pool, learn merges.
+
+    boundaries = find_chunk_boundaries("corpus.txt", 64)
+    chunks = [("corpus.txt", start, end, "<|endoftext|>") for start, end in pairwise(boundaries)]
+    with get_context("spawn").Pool(8) as pool:
+        counts = pool.map(pretoken_chunk, chunks)
+
+works as before, and `train_bpe` does all of it at once, in threads: no process is started, nothing is pickled between
+them, and the merges are those of `gristmill.train_tokenizer` on the same file.
+
+What differs from the usual script:
+
+* pairs of equal count: the one with the greater bytes wins (`tie_break="greatest-bytes"`), not that with the greater
+  ids, so that the merges are those of the Stanford CS336 reference;
+* an end token that lies across two buffers is found;
+* bytes that are not valid UTF-8 are counted; scripts that decode with errors="ignore" lose them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+from gristmill.arguments import check_num_threads, check_special_tokens, check_vocab_size, usable_cores
+from gristmill.count import count_words
+from gristmill.errors import EmptyCorpusError, InputChangedError, OptionError
+from gristmill.progress import _tqdm_class  # one that starts no thread
+from gristmill.publish import publish
+from gristmill.training import train_tokenizer
+
+__all__ = ["find_chunk_boundaries", "pretoken_chunk", "train_bpe"]
+
+END_TOKEN = "<|endoftext|>"
+BUFFER_BYTES = 1 << 16
+
+PathLike = str | os.PathLike[str]
+
+
+def find_chunk_boundaries(file_path: PathLike, num_chunks: int, end_token: str = END_TOKEN) -> list[int]:
+    """Where to cut a file into about `num_chunks` chunks: 0, the beginnings of some end tokens, the file's size.
+
+    They ascend, and none comes twice, so there are fewer chunks where end tokens are rare. An empty file gives [0].
+    """
+    num_chunks = check_num_chunks(num_chunks)
+    (special,) = check_special_tokens([end_token])
+    with Path(file_path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        boundaries = [0]
+        for i in range(1, num_chunks):
+            target = size * i // num_chunks
+            if target > boundaries[-1]:  # else the last search has already gone past it
+                boundaries.append(_find_end_token(file, special.encode(), target, size))
+    return boundaries if boundaries[-1] == size else [*boundaries, size]
+
+
+def check_num_chunks(num_chunks: int) -> int:
+    """How many chunks to cut a file into."""
+    if type(num_chunks) is not int or num_chunks < 1:
+        raise OptionError(f"num_chunks={num_chunks!r} is not a number of chunks. Pass an int >= 1.")
+    return num_chunks
+
+
+def _find_end_token(file: BinaryIO, end_token: bytes, position: int, size: int) -> int:
+    """The first place from `position` on where `end_token` begins; `size` if there is none.
+
+    subtle: an end token such as "abab" can begin inside itself. Reading from the left, "ababab" holds it once, at 0; so
+    a place does not count if another begins less than its length before.
+    """
+    start = max(0, position - len(end_token) + 1)
+    last = start - len(end_token)
+    file.seek(start)
+    data = b""
+    while block := file.read(BUFFER_BYTES):
+        data += block
+        found = data.find(end_token)
+        while found != -1:
+            place = start + found
+            if place >= position and place - last >= len(end_token):
+                return place
+            last = place
+            found = data.find(end_token, found + 1)
+        # what is left may be the beginning of one that ends in the next block
+        kept = min(len(data), len(end_token) - 1)
+        start += len(data) - kept
+        data = data[len(data) - kept :]
+    return size
+
+
+def pretoken_chunk(args: tuple[PathLike, int, int, str]) -> dict[str, int]:
+    """How often each piece occurs in a stretch of a file, given as (file_path, start, end, end_token).
+
+    One argument, so that `pool.map` and `pool.imap` take it as it is, under fork and spawn alike. Pieces are those of
+    GPT-2's pattern, in the order of their first occurrence. A byte that is no UTF-8 is a lone surrogate, as
+    `errors="surrogateescape"` gives it.
+    """
+    file_path, start, end, end_token = args
+    with Path(file_path).open("rb") as file:
+        data = _read_range(file, start, end)
+    try:
+        words = count_words(iter([data]), special_tokens=[end_token], num_threads=1, progress=None)
+    except EmptyCorpusError:  # nothing but end tokens
+        return {}
+    return {word.decode("utf-8", "surrogateescape"): count for word, count in words.items()}
+
+
+def _read_range(file: BinaryIO, start: int, end: int) -> bytes:
+    if not 0 <= start <= end:
+        raise OptionError(f"a chunk from byte {start} to byte {end} is none. Pass 0 <= start <= end.")
+    file.seek(start)
+    data = file.read(end - start)
+    if len(data) < end - start:
+        raise InputChangedError(f"{file.name}: ends at byte {start + len(data)}, before the end of the chunk, {end}.")
+    return data
+
+
+def train_bpe(
+    file_path: PathLike,
+    vocab_size: int,
+    end_token: str = END_TOKEN,
+    num_processes: int = 8,
+    num_chunks: int = 64,
+    *,
+    save_pickle: PathLike | None = None,
+    progress: bool = True,
+) -> dict[tuple[int, int], int]:
+    """The merge rules of a file: (left id, right id) -> new id, in the order in which they were learned.
+
+    Ids 0-255 are the bytes, the rules make 256, 257, …, and the end token takes the last place of `vocab_size`. For a
+    tokenizer: `gristmill.Tokenizer(np.array(list(rules)), special_tokens=[end_token])`.
+
+    num_processes: how many threads count and merge; never more than the cores this process may use.
+    num_chunks: how many steps the bar has; the merges do not depend on it.
+    save_pickle: a path, such as "merge_rules.pkl", to write the rules to as a pickled dict. Gristmill never reads it.
+    progress: whether to show a bar over the chunks, and one over the merges on a terminal.
+    """
+    check_vocab_size(vocab_size, 1)
+    num_threads = min(check_num_threads(num_processes), usable_cores())
+    boundaries = find_chunk_boundaries(file_path, num_chunks, end_token)
+    chunks: Iterable[bytes] = _read_chunks(file_path, boundaries)
+    if progress:
+        chunks = _tqdm_class()(chunks, total=len(boundaries) - 1, desc="Pretokenizing", unit="chunk")
+    words = count_words(chunks, special_tokens=[end_token], num_threads=num_threads, progress=None)
+    tokenizer = train_tokenizer(
+        words, vocab_size=vocab_size, num_threads=num_threads, progress="auto" if progress else None
+    )
+    rules = {(left, right): 256 + i for i, (left, right) in enumerate(tokenizer.merge_ids.tolist())}
+    if save_pickle is not None:
+        with publish(save_pickle) as file:
+            pickle.dump(rules, file)
+    return rules
+
+
+def _read_chunks(file_path: PathLike, boundaries: list[int]) -> Iterator[bytes]:
+    with Path(file_path).open("rb") as file:
+        for start, end in pairwise(boundaries):
+            yield _read_range(file, start, end)

@@ -1,0 +1,255 @@
+r"""What assignment 1 of Stanford's CS336 asks for: `train_bpe` and `Tokenizer`.
+
+>>> vocab = {0: b" ", 1: b"a", 2: b"c", 3: b"e", 4: b"h", 5: b"t", 6: b"th", 7: b" c", 8: b" a", 9: b"the", 10: b" at"}
+>>> merges = [(b"t", b"h"), (b" ", b"c"), (b" ", b"a"), (b"th", b"e"), (b" a", b"t")]
+>>> Tokenizer(vocab, merges).encode("the cat ate")
+[9, 7, 1, 5, 10, 3]
+
+The merges are those of the course's reference: GPT-2's pattern, and of pairs that occur equally often the greater one.
+What differs from most solutions:
+
+* `encode_iterable` gives the ids of the whole text, wherever the parts are cut; encoding them one by one does not;
+* `from_files` reads no pickle, unless `allow_pickle=True` says that the file is trusted to be one;
+* errors are those of Gristmill: a missing token is a `KeyError`, most others are `ValueError`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gristmill import tokenizer as core
+from gristmill.arguments import NUM_BYTE_TOKENS, check_special_tokens
+from gristmill.errors import TokenizerFormatError, UnknownTokenError
+from gristmill.formats import TokenizerParts
+from gristmill.formats.byte_alphabet import CHARACTER_OF, unspell
+from gristmill.formats.content import parse_json, read_content
+from gristmill.patterns import resolve_pattern
+from gristmill.training import train_tokenizer
+from gristmill.vocabulary import Vocabulary
+
+__all__ = ["Tokenizer", "train_bpe"]
+
+# GPT-2 numbers the bytes in the order of the characters that stand for them.
+BYTE_ORDER = sorted(range(NUM_BYTE_TOKENS), key=CHARACTER_OF.__getitem__)
+
+# What people call the number of workers in the `kwargs` of train_bpe.
+_NUM_WORKERS = ("num_threads", "num_processes", "num_workers", "max_workers", "n_jobs")
+
+
+def train_bpe(
+    input_path: str | os.PathLike[str], vocab_size: int, special_tokens: Sequence[str] | None = None, **kwargs: Any
+) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
+    """(vocabulary, merges) of the file at `input_path`, with `vocab_size` tokens in all.
+
+    Ids are given as in the course's reference: first the special tokens, then the 256 bytes in GPT-2's order, then the
+    merges. Of `kwargs`, what says how many workers to use (`num_processes`, `num_workers`, …) becomes the number of
+    threads, and everything else is ignored.
+    """
+    num_threads = next((kwargs[name] for name in _NUM_WORKERS if kwargs.get(name) is not None), None)
+    trained = train_tokenizer(
+        Path(input_path),
+        vocab_size=vocab_size,
+        special_tokens=special_tokens or (),
+        num_threads=num_threads,
+        progress=None,
+    )
+    tokens = [special.encode() for special in trained.special_tokens]
+    tokens += [bytes([byte]) for byte in BYTE_ORDER]
+    tokens += [left + right for left, right in trained.merges]
+    return dict(enumerate(tokens)), trained.merges
+
+
+class Tokenizer:
+    """Encodes and decodes with a vocabulary and merges, wherever they come from."""
+
+    def __init__(
+        self,
+        vocab: Mapping[int, bytes],
+        merges: Iterable[tuple[bytes, bytes]],
+        special_tokens: Sequence[str] | None = None,
+    ) -> None:
+        """Build a tokenizer; special tokens that are not in `vocab` get the next ids.
+
+        Special tokens are always recognised in text, the longest one where they overlap. A token of `vocab` that no
+        merge makes, such as "<|endoftext|>" when it is not among `special_tokens`, is decoded, but never encoded to.
+        """
+        id_of: dict[bytes, int] = {}
+        for id, token in vocab.items():
+            if id_of.setdefault(token, id) != id:
+                raise TokenizerFormatError(f"ids {id_of[token]} and {id} of the vocabulary are the same: {token!r}.")
+        next_id = max(vocab, default=-1) + 1
+        self._special_tokens = check_special_tokens(special_tokens or ())
+        specials: dict[str, int] = {}
+        for special in self._special_tokens:
+            specials[special] = id_of.pop(special.encode(), next_id)
+            next_id += specials[special] == next_id
+        # A vocabulary of an exercise may lack bytes. They get ids that nobody ever sees: text that holds them is an
+        # error when it is encoded, and not before.
+        self._first_missing = next_id
+        for byte in range(NUM_BYTE_TOKENS):
+            if bytes([byte]) not in id_of:
+                id_of[bytes([byte])] = next_id
+                next_id += 1
+        self._lacks_bytes = next_id > self._first_missing
+        vocabulary = Vocabulary.of_pairs(id_of, merges, specials)
+        self._tokenizer = core.Tokenizer.of_parts(
+            TokenizerParts(vocabulary, resolve_pattern("gpt2"), tie_break="greatest-bytes")
+        )
+        # The encoder, its cache and its buffers come into being now, so that `encode_iterable` needs no memory later.
+        for _ in self._tokenizer.encode_iterable(_WARM_UP, allowed_special="all"):
+            pass
+
+    @classmethod
+    def from_files(
+        cls,
+        vocab_filepath: str | os.PathLike[str],
+        merges_filepath: str | os.PathLike[str],
+        special_tokens: Sequence[str] | None = None,
+        *,
+        allow_pickle: bool = False,
+    ) -> Tokenizer:
+        """The tokenizer of two files.
+
+        vocab_filepath: JSON. Either {token: id}, as in GPT-2's vocab.json, or {id: token}, tokens being written in
+            GPT-2's alphabet or as lists of byte values.
+        merges_filepath: GPT-2's merges.txt, its first line "#version" or not, or a JSON list of pairs.
+        allow_pickle: whether either may be a pickle. Even then nothing in it is executed: dicts, lists, tuples, bytes,
+            str and int are read, and anything else is an error.
+        """
+        return cls(
+            _in_file(vocab_filepath, _read_vocab, allow_pickle),
+            _in_file(merges_filepath, _read_merges, allow_pickle),
+            special_tokens,
+        )
+
+    @property
+    def tokenizer(self) -> core.Tokenizer:
+        """The tokenizer behind this face, for all that the course does not ask for."""
+        return self._tokenizer
+
+    @property
+    def vocab(self) -> dict[int, bytes]:
+        """The bytes of every id, special tokens among them."""
+        return {id: token for id, token in self._tokenizer.vocab.items() if id < self._first_missing}
+
+    @property
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """The merges in order."""
+        return self._tokenizer.merges
+
+    @property
+    def special_tokens(self) -> list[str]:
+        """The special tokens."""
+        return list(self._special_tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`."""
+        ids = self._tokenizer.encode(text, allowed_special="all")
+        return list(self._checked(ids)) if self._lacks_bytes else ids
+
+    def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
+        """The ids of the texts of `iterable`, joined, one by one.
+
+        Bounded in memory, a megabyte for text of any length, and no thread is started.
+        """
+        ids = self._tokenizer.encode_iterable(iterable, allowed_special="all")
+        return self._checked(ids) if self._lacks_bytes else ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids`; bytes that are no UTF-8 become U+FFFD."""
+        if self._lacks_bytes:
+            ids = list(ids)
+            unknown = [id for id in ids if id >= self._first_missing]
+            if unknown:
+                raise UnknownTokenError(f"no token has id {unknown[0]}: they go from 0 to {self._first_missing - 1}.")
+        return self._tokenizer.decode(ids)
+
+    def _checked(self, ids: Iterable[int]) -> Iterator[int]:
+        for id in ids:
+            if id >= self._first_missing:
+                raise UnknownTokenError(
+                    f"the text holds the byte {self._tokenizer.token_bytes(id)!r}, which the vocabulary lacks. "
+                    f"Pass a vocabulary with all 256 bytes."
+                )
+            yield id
+
+
+# Pieces of every length and kind, twice, so that they are found in the cache too, and a part that is cut anywhere.
+_WARM_UP = [" the 123 'll  \n\n\u4e2d" + "x" * 300 + " " * 300, "é" * 3000 + "\n", *[" a b c\n"] * 2000] * 2
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads builtin containers, bytes, str and numbers; a pickle that names any class or function is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise TokenizerFormatError(f"it wants {module}.{name}; only dict, list, tuple, bytes, str and int are read.")
+
+
+def _in_file(path: str | os.PathLike[str], read: Callable[[Any], Any], allow_pickle: bool) -> Any:
+    """What `read` makes of the content of a file; `TokenizerFormatError`, naming the file, when it is not sound."""
+    try:
+        data = read_content(Path(path))
+        if not data.startswith(b"\x80"):
+            return read(data)
+        if not allow_pickle:
+            raise TokenizerFormatError("is a pickle. Pass allow_pickle=True to read it, or save it as JSON.")
+        return read(_PlainUnpickler(io.BytesIO(data)).load())
+    except OSError:
+        raise
+    except Exception as error:  # a damaged pickle can end in any
+        raise TokenizerFormatError(f"{os.fspath(path)}: {error or type(error).__name__}") from error
+
+
+def _read_vocab(content: Any) -> dict[int, bytes]:
+    """The vocabulary in the bytes of a JSON file, or in what a pickle held."""
+    if isinstance(content, bytes):
+        content = parse_json(content)
+    if not isinstance(content, dict) or not content:
+        raise TokenizerFormatError("the vocabulary is not a dict of tokens and ids.")
+    vocab: dict[int, bytes] = {}
+    for key, value in content.items():
+        id, token = (value, key) if type(value) is int else (int(key), value)
+        if id in vocab:
+            raise TokenizerFormatError(f"id {id} is there twice.")
+        vocab[id] = _read_token(token)
+    return vocab
+
+
+def _read_merges(content: Any) -> list[tuple[bytes, bytes]]:
+    """The merges in the bytes of a text or JSON file, or in what a pickle held."""
+    if isinstance(content, bytes):
+        content = parse_json(content) if content.startswith(b"[[") else _split_lines(content.decode())
+    if not isinstance(content, list | tuple):
+        raise TokenizerFormatError("the merges are not a list of pairs.")
+    merges: list[tuple[bytes, bytes]] = []
+    for i, pair in enumerate(content):
+        if isinstance(pair, str):
+            pair = pair.removesuffix("\r").split(" ")
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise TokenizerFormatError(f"merge {i} is {pair!r:.80} instead of a pair of tokens.")
+        merges.append((_read_token(pair[0]), _read_token(pair[1])))
+    return merges
+
+
+def _split_lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    if lines[0].startswith("#version"):  # only there: a merge may begin with # too
+        lines = lines[1:]
+    return [line for line in lines if line.strip("\r")]
+
+
+def _read_token(token: Any) -> bytes:
+    if isinstance(token, bytes):
+        return token
+    if isinstance(token, list):
+        return bytes(token)
+    if not isinstance(token, str):
+        raise TokenizerFormatError(f"{token!r:.80} is not a token: neither text nor bytes.")
+    spelled = unspell(token)
+    # A special token is written as it is, which may be with spaces and any other character.
+    return token.encode() if spelled is None else spelled

@@ -1,0 +1,478 @@
+"""As much of transformers' `PreTrainedTokenizerFast` as a training script calls, over a Gristmill tokenizer.
+
+>>> import gristmill
+>>> tok = gristmill.Tokenizer([(b"h", b"i")], special_tokens=["<|endoftext|>"])
+>>> tokenizer = PreTrainedTokenizerFast(tok, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
+>>> batch = tokenizer(["hi", "hi hi<|endoftext|>"], padding=True)
+>>> batch.input_ids
+[[256, 257, 257, 257], [256, 32, 256, 257]]
+>>> batch["attention_mask"]
+[[1, 0, 0, 0], [1, 1, 1, 1]]
+
+Special tokens in text become their ids, as in transformers; text from users that must not forge them goes through
+`tokenizer.tokenizer.encode(text)`. What differs:
+
+* no template is applied: `add_special_tokens=True` adds nothing, as with GPT-2's tokenizer;
+* pairs of texts, pre-split words and overflowing tokens are not there;
+* a name of a token that the vocabulary does not have (`pad_token="[PAD]"`) is an error, and
+  `add_special_tokens({"pad_token": "[PAD]"})` adds it;
+* `len(tokenizer)` is the largest id plus one, the rows an embedding needs, also where ids leave gaps.
+
+torch is imported only for `return_tensors="pt"`. A real `tokenizers.Tokenizer` is `tokenizer.to_huggingface()`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import UserDict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.compat.specials import with_special_tokens
+from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
+from gristmill.formats.byte_alphabet import spell
+from gristmill.publish import publish
+from gristmill.ragged import Ragged, check_side
+from gristmill.tokenizer import Tokenizer
+
+__all__ = ["BatchEncoding", "PreTrainedTokenizerFast"]
+
+ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
+NO_LIMIT = int(1e30)  # transformers' own way to say that a model has none
+
+
+class BatchEncoding(UserDict[str, Any]):
+    """What a call gives: a mapping whose values are attributes too, `batch["input_ids"]` and `batch.input_ids`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "data" or name not in self.data:  # pickle asks before there is any data
+            raise AttributeError(name)
+        return self.data[name]
+
+    def to(self, device: Any, **options: Any) -> BatchEncoding:
+        """Move every tensor to a device."""
+        self.data = {name: value.to(device, **options) for name, value in self.data.items()}
+        return self
+
+
+class _Role:
+    """A special token by what it is for: its text, or None. Only what the vocabulary has can be set."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: PreTrainedTokenizerFast | None, owner: type) -> Any:
+        return self if instance is None else instance._roles.get(self._name)
+
+    def __set__(self, instance: PreTrainedTokenizerFast, token: str | None) -> None:
+        if token is not None and instance._id_of(token) is None:
+            raise SpecialTokenError(
+                f"{self._name}={token!r} is not in the vocabulary. Pass one of "
+                f"{', '.join(map(repr, instance.tokenizer.special_tokens)) or 'its tokens'}, or add it with "
+                f"add_special_tokens({{{self._name!r}: {token!r}}})."
+            )
+        instance._roles[self._name] = token
+
+
+class _RoleId:
+    """The id of a role's token, or None."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name.removesuffix("_id")
+
+    def __get__(self, instance: PreTrainedTokenizerFast | None, owner: type) -> Any:
+        if instance is None:
+            return self
+        token = instance._roles.get(self._name)
+        return None if token is None else instance._id_of(token)
+
+    def __set__(self, instance: PreTrainedTokenizerFast, id: int | None) -> None:
+        setattr(instance, self._name, None if id is None else instance._token_of(id))
+
+
+class PreTrainedTokenizerFast:
+    """A tokenizer that is called as transformers' are."""
+
+    bos_token, eos_token, unk_token, pad_token = _Role(), _Role(), _Role(), _Role()
+    bos_token_id, eos_token_id, unk_token_id, pad_token_id = _RoleId(), _RoleId(), _RoleId(), _RoleId()
+    is_fast = True
+    model_input_names = ("input_ids", "attention_mask")
+
+    def __init__(
+        self,
+        tokenizer_object: Tokenizer | None = None,
+        *,
+        tokenizer_file: str | os.PathLike[str] | None = None,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        unk_token: str | None = None,
+        pad_token: str | None = None,
+        padding_side: str = "right",
+        truncation_side: str = "right",
+        model_max_length: int | None = None,
+    ) -> None:
+        """Wrap a tokenizer, or the one in a file of any format that `Tokenizer.load` reads."""
+        if (tokenizer_object is None) == (tokenizer_file is None):
+            raise OptionError("pass either tokenizer_object, a gristmill.Tokenizer, or tokenizer_file.")
+        if tokenizer_file is not None:
+            tokenizer_object = Tokenizer.load(tokenizer_file)
+        if not isinstance(tokenizer_object, Tokenizer):
+            raise TypeError(f"tokenizer_object is a {type(tokenizer_object).__name__}. Pass a gristmill.Tokenizer.")
+        self._wrap(tokenizer_object)
+        self._roles: dict[str, str | None] = {}
+        self.bos_token, self.eos_token, self.unk_token, self.pad_token = bos_token, eos_token, unk_token, pad_token
+        self.padding_side = check_side("padding_side", padding_side)
+        self.truncation_side = check_side("truncation_side", truncation_side)
+        self.model_max_length = NO_LIMIT if model_max_length is None else model_max_length
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], **options: Any) -> PreTrainedTokenizerFast:
+        """The tokenizer that `save_pretrained` wrote to a folder; a name on the Hub is not looked up."""
+        path = Path(folder, "tokenizer.json")
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: no such file. Pass a folder with a tokenizer.json; nothing is downloaded."
+            )
+        settings = _read_settings(Path(folder, "tokenizer_config.json"))
+        return cls(Tokenizer.load(path, format="huggingface"), **{**settings, **options})
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer behind this face."""
+        return self._tokenizer
+
+    def __repr__(self) -> str:
+        roles = ", ".join(f"{role}={token!r}" for role, token in self._roles.items() if token is not None)
+        return f"PreTrainedTokenizerFast(vocab_size={self.vocab_size}, {roles or 'no roles'})"
+
+    # The vocabulary
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens without the special ones; `len(tokenizer)` is what an embedding needs."""
+        return len(self._tokenizer.parts.vocabulary.tokens)
+
+    def __len__(self) -> int:
+        """The largest id plus one."""
+        return self._tokenizer.vocab_size
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens."""
+        return list(self._tokenizer.special_tokens)
+
+    @property
+    def all_special_ids(self) -> list[int]:
+        """The ids of the special tokens."""
+        return list(self._tokenizer.special_tokens.values())
+
+    @property
+    def special_tokens_map(self) -> dict[str, str]:
+        """The special tokens that have a role, by it."""
+        return {role: token for role, token in self._roles.items() if token is not None}
+
+    def get_vocab(self) -> dict[str, int]:
+        """The ids of all tokens, which are written in GPT-2's alphabet, special ones as they are."""
+        vocab = {spell(token): id for id, token in self._tokenizer.parts.vocabulary.tokens.items()}
+        return vocab | self._tokenizer.special_tokens
+
+    def add_special_tokens(self, special_tokens_dict: Mapping[str, Any]) -> int:
+        """Give tokens their roles, and new tokens the next ids; the number of new ones.
+
+        {"pad_token": "[PAD]", "additional_special_tokens": ["<|user|>"]}; ids that were there stay.
+        """
+        unknown = set(special_tokens_dict) - {*ROLES, "additional_special_tokens"}
+        if unknown:
+            raise OptionError(f"{sorted(unknown)[0]!r} is not a role. Pass one of {', '.join(ROLES)}.")
+        roles = {role: str(token) for role, token in special_tokens_dict.items() if role in ROLES}
+        wanted = [*roles.values(), *map(str, special_tokens_dict.get("additional_special_tokens", ()))]
+        specials = self._tokenizer.special_tokens
+        num_before, next_id = len(specials), len(self)
+        for token in wanted:
+            if self._id_of(token) is None and token not in specials:
+                specials[token] = next_id
+                next_id += 1
+        if len(specials) > num_before:
+            self._wrap(with_special_tokens(self._tokenizer, specials))
+        for role, token in roles.items():
+            setattr(self, role, token)
+        return len(specials) - num_before
+
+    def convert_tokens_to_ids(self, tokens: str | Iterable[str]) -> Any:
+        """The id of a token, or the list of those of several; an unknown one has `unk_token_id`, or None."""
+        if not isinstance(tokens, str):
+            return [self.convert_tokens_to_ids(token) for token in tokens]
+        id = self._id_of(tokens)
+        return self.unk_token_id if id is None else id
+
+    def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
+        """The token of an id, or the list of those of several, written as in `get_vocab`."""
+        ids = _as_list(ids)
+        if isinstance(ids, int):
+            return self._token_of(ids)
+        skipped = set(self.all_special_ids) if skip_special_tokens else set[int]()
+        return [self._token_of(id) for id in ids if id not in skipped]
+
+    def _wrap(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids = self.get_vocab()
+        self._special_of = {id: special for special, id in tokenizer.special_tokens.items()}
+
+    def _id_of(self, token: str) -> int | None:
+        return self._ids.get(token)
+
+    def _token_of(self, id: int) -> str:
+        return self._special_of.get(id) or spell(self._tokenizer.token_bytes(id))
+
+    # Encoding
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        text_pair: None = None,
+        *,
+        add_special_tokens: bool = True,
+        padding: bool | str = False,
+        truncation: bool | str | None = None,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        return_tensors: str | None = None,
+        return_attention_mask: bool | None = None,
+        return_offsets_mapping: bool = False,
+        return_token_type_ids: bool | None = None,
+        verbose: bool = True,
+    ) -> BatchEncoding:
+        """`input_ids` and `attention_mask` of a text, or of a list of them.
+
+        padding: True or "longest" (to the longest text), "max_length", or False.
+        truncation: True cuts texts to `max_length`, or to `model_max_length` without it. None does so if `max_length`
+            is given and nothing is padded.
+        return_tensors: None for lists, "np" or "pt" for an array or tensor of shape (texts, ids).
+        return_offsets_mapping: adds `offset_mapping`, the (begin, end) of each token in characters.
+        """
+        if text_pair is not None or return_token_type_ids:
+            raise OptionError("pairs of texts are not supported. Join them, with a special token between them.")
+        is_single = isinstance(text, str)
+        texts = [text] if isinstance(text, str) else list(text)
+        limit = self._limit(padding, truncation, max_length)
+        spans: list[NDArray[np.int64]] | None = None
+        if return_offsets_mapping:
+            rows, spans = self._encode_with_offsets(texts, limit)
+        else:
+            rows = self._encode(texts, limit)
+        encoding = self._padded(
+            rows, spans, padding, max_length, pad_to_multiple_of, return_tensors, return_attention_mask is not False
+        )
+        if is_single and return_tensors is None:
+            return BatchEncoding({name: value[0] for name, value in encoding.items()})
+        return encoding
+
+    def encode(self, text: str, text_pair: None = None, **options: Any) -> Any:
+        """The ids of `text`; the options are those of a call."""
+        return self(text, text_pair, **options)["input_ids"]
+
+    def tokenize(self, text: str) -> list[str]:
+        """The tokens of `text`, written as in `get_vocab`."""
+        tokens: list[str] = self.convert_ids_to_tokens(self.encode(text))
+        return tokens
+
+    def pad(
+        self,
+        encoded_inputs: Any,
+        *,
+        padding: bool | str = True,
+        max_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        return_attention_mask: bool | None = None,
+        return_tensors: str | None = None,
+        verbose: bool = True,
+    ) -> BatchEncoding:
+        """What calls gave, as one padded batch: a list of encodings, or one with a list of `input_ids`."""
+        if isinstance(encoded_inputs, Mapping):
+            ids = list(encoded_inputs["input_ids"])
+        else:
+            ids = [encoding["input_ids"] for encoding in encoded_inputs]
+        rows = [np.asarray(row, np.int64).reshape(-1) for row in ids]
+        offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        ragged = Ragged(np.concatenate([np.empty(0, np.int64), *rows]), offsets)
+        has_mask = return_attention_mask is not False
+        return self._padded(ragged, None, padding, max_length, pad_to_multiple_of, return_tensors, has_mask)
+
+    def _limit(self, padding: bool | str, truncation: bool | str | None, max_length: int | None) -> int | None:
+        """How many ids a text may have; None for any number."""
+        if truncation not in (None, True, False, "longest_first", "only_first", "do_not_truncate"):
+            raise OptionError(f"truncation={truncation!r} is not known. Pass True or False.")
+        if truncation is None:
+            truncation = max_length is not None and padding is False
+        if truncation is False or truncation == "do_not_truncate":
+            return None
+        limit = self.model_max_length if max_length is None else max_length
+        return None if limit >= NO_LIMIT else limit
+
+    def _encode(self, texts: list[str], limit: int | None) -> Ragged:
+        rows: Any = self._tokenizer.encode_batch(
+            texts, allowed_special="all", max_tokens=limit, truncate=self.truncation_side
+        )
+        ragged: Ragged = rows
+        return ragged
+
+    def _encode_with_offsets(self, texts: list[str], limit: int | None) -> tuple[Ragged, list[NDArray[np.int64]]]:
+        encoded = [self._tokenizer.encode_with_offsets(text, allowed_special="all") for text in texts]
+        kept = [_kept(len(offsets.ids), limit, self.truncation_side) for offsets in encoded]
+        rows = [offsets.ids[part] for offsets, part in zip(encoded, kept, strict=True)]
+        spans = [offsets.char_spans[part] for offsets, part in zip(encoded, kept, strict=True)]
+        ends = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        return Ragged(np.concatenate([np.empty(0, np.uint32), *rows]), ends), spans
+
+    def _padded(
+        self,
+        rows: Ragged,
+        spans: list[NDArray[np.int64]] | None,
+        padding: bool | str,
+        max_length: int | None,
+        multiple: int | None,
+        return_tensors: str | None,
+        has_mask: bool,
+    ) -> BatchEncoding:
+        """The batch as lists, arrays or tensors, padded or not."""
+        if return_tensors not in (None, "np", "pt"):
+            raise OptionError(f"return_tensors={return_tensors!r} is not known. Pass None, 'np' or 'pt'.")
+        length = self._padded_length(rows, padding, max_length, multiple)
+        if length is None and return_tensors is not None:
+            if len(set(rows.lengths.tolist())) > 1:
+                raise OptionError(
+                    "texts of different lengths do not make an array. Pass padding=True, and truncation=True with "
+                    "max_length where some are too long."
+                )
+            length = int(rows.lengths.max(initial=0))
+        if length is None:
+            lists = {"input_ids": rows.tolist()}
+            lists["attention_mask"] = [[1] * len(ids) for ids in lists["input_ids"]]
+            batch: dict[str, Any] = lists
+        else:
+            pad_id = 0 if (rows.lengths == length).all() else self._pad_id()
+            ids, mask = rows.padded(pad_id, length=length, side=self.padding_side, dtype=np.int64)
+            batch = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
+        if not has_mask:
+            del batch["attention_mask"]
+        if spans is not None:
+            batch["offset_mapping"] = _padded_spans(spans, length, self.padding_side)
+        return BatchEncoding({name: _as_kind(value, return_tensors) for name, value in batch.items()})
+
+    def _padded_length(
+        self, rows: Ragged, padding: bool | str, max_length: int | None, multiple: int | None
+    ) -> int | None:
+        """To how many ids the texts are padded; None where they are not."""
+        longest = int(rows.lengths.max(initial=0))
+        if padding is False or padding == "do_not_pad":
+            return None
+        if padding == "max_length":
+            length = self.model_max_length if max_length is None else max_length
+            if length >= NO_LIMIT:
+                raise OptionError('padding="max_length" needs max_length, or a model_max_length.')
+            if length < longest:
+                raise OptionError(f"a text has {longest:,} ids, more than max_length={length}. Pass truncation=True.")
+        elif padding is True or padding == "longest":
+            length = longest
+        else:
+            raise OptionError(f"padding={padding!r} is not known. Pass True, False, 'longest' or 'max_length'.")
+        return length if not multiple else -(-length // multiple) * multiple
+
+    def _pad_id(self) -> int:
+        id: int | None = self.pad_token_id
+        if id is None:
+            raise OptionError(
+                "there is no pad token to pad with. Set tokenizer.pad_token = tokenizer.eos_token, or add one with "
+                "add_special_tokens({'pad_token': '[PAD]'})."
+            )
+        return id
+
+    # Decoding
+
+    def decode(self, token_ids: Any, skip_special_tokens: bool = False, **_: Any) -> str:
+        """The text of an id, or of a list, array or tensor of them."""
+        ids = _as_list(token_ids)
+        return self._tokenizer.decode([ids] if isinstance(ids, int) else ids, skip_special=skip_special_tokens)
+
+    def batch_decode(self, sequences: Any, skip_special_tokens: bool = False, **_: Any) -> list[str]:
+        """The texts of several lists of ids, or of the rows of an array or tensor."""
+        return [self.decode(ids, skip_special_tokens=skip_special_tokens) for ids in _as_list(sequences)]
+
+    # Files
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str]) -> tuple[str, ...]:
+        """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json, which transformers reads."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._tokenizer.export(folder / "tokenizer.json", format="huggingface")
+        config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": self.model_max_length,
+            "padding_side": self.padding_side,
+            "truncation_side": self.truncation_side,
+            "clean_up_tokenization_spaces": False,
+            **self.special_tokens_map,
+        }
+        files = [folder / "tokenizer_config.json", folder / "special_tokens_map.json", folder / "tokenizer.json"]
+        for path, content in zip(files, (config, self.special_tokens_map), strict=False):
+            with publish(path) as file:
+                file.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
+        return tuple(map(str, files))
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Those settings of a tokenizer_config.json that we have too; none where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise TokenizerFormatError(f"{path}: {error}") from None
+    if not isinstance(config, dict):
+        raise TokenizerFormatError(f"{path}: is not a JSON object.")
+    settings = {
+        name: config[name] for name in ("padding_side", "truncation_side", "model_max_length") if name in config
+    }
+    for role in ROLES:
+        token = config.get(role)
+        settings[role] = token.get("content") if isinstance(token, dict) else token
+    return settings
+
+
+def _kept(num_ids: int, limit: int | None, side: str) -> slice:
+    if limit is None or num_ids <= limit:
+        return slice(0, num_ids)
+    return slice(0, limit) if side == "right" else slice(num_ids - limit, num_ids)
+
+
+def _padded_spans(spans: list[NDArray[np.int64]], length: int | None, side: str) -> Any:
+    """Spans as lists of pairs, or as an array in which padding stands at (0, 0)."""
+    if length is None:
+        return [list(map(tuple, rows.tolist())) for rows in spans]
+    array = np.zeros((len(spans), length, 2), np.int64)
+    for padded, rows in zip(array, spans, strict=True):
+        padded[slice(0, len(rows)) if side == "right" else slice(length - len(rows), length)] = rows
+    return array
+
+
+def _as_kind(value: Any, return_tensors: str | None) -> Any:
+    if return_tensors == "pt":
+        import torch  # type: ignore[import-not-found,unused-ignore]
+
+        return torch.from_numpy(value)
+    if return_tensors is None and isinstance(value, np.ndarray):
+        rows = value.tolist()
+        return rows if value.ndim == 2 else [list(map(tuple, row)) for row in rows]
+    return value
+
+
+def _as_list(ids: Any) -> Any:
+    """Ids of an array or a tensor as int or list; the rest as it is."""
+    if hasattr(ids, "tolist"):
+        return ids.tolist()
+    return int(ids) if isinstance(ids, int | np.integer) else list(ids)

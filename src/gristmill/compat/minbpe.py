@@ -1,0 +1,291 @@
+r"""The classes of minbpe: `BasicTokenizer`, `RegexTokenizer`, `GPT4Tokenizer`, and `OptimizedRegexTokenizer`.
+
+>>> tokenizer = BasicTokenizer()
+>>> tokenizer.train("aaabdaaabac", 256 + 3)
+>>> tokenizer.encode("aaabdaaabac")
+[258, 100, 258, 97, 99]
+>>> tokenizer.merges
+{(97, 97): 256, (256, 97): 257, (257, 98): 258}
+
+Merges, ids and `.model` files are those of minbpe. What differs:
+
+* `train` stops early with an `EarlyStopWarning` where minbpe fails because no pair is left;
+* errors are those of Gristmill, most of them `ValueError`, where minbpe asserts; an unknown id in `decode` is a
+  `KeyError`, in every class;
+* `vocab` holds bytes and merges, never the special tokens, which minbpe adds in `load` but not in `train`; in
+  `GPT4Tokenizer` it holds the true bytes, where minbpe has them in the order of tiktoken's ids;
+* of special tokens that overlap, the longest wins; minbpe takes the one registered first;
+* text that the pattern does not match is a piece of its own; minbpe drops it.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import gzip
+import importlib.resources
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill import formats
+from gristmill.arguments import as_utf8, check_min_frequency, check_num_threads, check_vocab_size
+from gristmill.compat.specials import with_special_tokens
+from gristmill.errors import OptionError
+from gristmill.formats import TokenizerParts, read_tokenizer, write_tokenizer
+from gristmill.patterns import WHOLE_TEXT, Pattern, resolve_pattern
+from gristmill.publish import publish
+from gristmill.tokenizer import Tokenizer
+from gristmill.training import train_tokenizer
+from gristmill.vocabulary import Vocabulary
+from gristmill.words import Words
+
+__all__ = [
+    "GPT2_SPLIT_PATTERN",
+    "GPT4_SPECIAL_TOKENS",
+    "GPT4_SPLIT_PATTERN",
+    "BasicTokenizer",
+    "GPT4Tokenizer",
+    "OptimizedRegexTokenizer",
+    "RegexTokenizer",
+]
+
+GPT2_SPLIT_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT4_SPLIT_PATTERN = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+GPT4_SPECIAL_TOKENS = {
+    "<|endoftext|>": 100257,
+    "<|fim_prefix|>": 100258,
+    "<|fim_middle|>": 100259,
+    "<|fim_suffix|>": 100260,
+    "<|endofprompt|>": 100276,
+}
+
+
+class _MinbpeTokenizer:
+    """What all of them share; a `gristmill.Tokenizer` does the work."""
+
+    def __init__(self, pattern: str) -> None:
+        self._begin_with(pattern, Tokenizer((), pattern=pattern or WHOLE_TEXT, tie_break="first-seen"))
+
+    def _begin_with(self, pattern: str, tokenizer: Tokenizer) -> None:
+        self._pattern = pattern
+        self._tokenizer = tokenizer
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer behind this face, for all that minbpe does not have."""
+        return self._tokenizer
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression that cuts text into pieces, as it was given; empty for `BasicTokenizer`."""
+        return self._pattern
+
+    @property
+    def merges(self) -> dict[tuple[int, int], int]:
+        """The merges in the order in which they were learned: (left id, right id) -> id."""
+        rows = self._tokenizer.parts.vocabulary.merges.tolist()
+        return {(left, right): made for left, right, made in rows}
+
+    @property
+    def vocab(self) -> dict[int, bytes]:
+        """The bytes of every id that is not a special token's."""
+        return dict(sorted(self._tokenizer.parts.vocabulary.tokens.items()))
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """The special tokens with their ids."""
+        return self._tokenizer.special_tokens
+
+    @property
+    def inverse_special_tokens(self) -> dict[int, str]:
+        """The special tokens by their ids."""
+        return {id: special for special, id in self._tokenizer.special_tokens.items()}
+
+    def register_special_tokens(self, special_tokens: Mapping[str, int]) -> None:
+        """Have these special tokens, at these ids, instead of those registered before.
+
+        >>> tokenizer = RegexTokenizer()
+        >>> tokenizer.register_special_tokens({"<|endoftext|>": 100257})
+        >>> tokenizer.encode("a<|endoftext|>", allowed_special="all")
+        [97, 100257]
+        """
+        self._tokenizer = with_special_tokens(self._tokenizer, special_tokens)
+
+    def train(self, text: str | bytes, vocab_size: int, verbose: bool = False) -> None:
+        """Learn `vocab_size` - 256 merges from `text`; special tokens do not count.
+
+        `verbose` prints the merges, without how often each pair occurred.
+        """
+        trained = self._learn(text, check_vocab_size(vocab_size, 0))
+        self._tokenizer = with_special_tokens(trained, self.special_tokens)
+        if verbose:
+            vocab = self.vocab
+            for i, (pair, id) in enumerate(self.merges.items()):
+                print(f"merge {i + 1}/{vocab_size - 256}: {pair} -> {id} ({vocab[id]!r})")
+
+    def _learn(self, text: str | bytes, vocab_size: int) -> Tokenizer:
+        data = as_utf8(text, "the text")
+        options = {"vocab_size": vocab_size, "tie_break": "first-seen", "progress": None, **self._training_options()}
+        if self._pattern:
+            return train_tokenizer(iter([data]), pattern=self._pattern, **options)
+        # The whole text is one word: nothing is cut, so no worker processes are needed, as for other own patterns.
+        return train_tokenizer(Words.from_counts({data: 1} if data else {}, pattern=WHOLE_TEXT), **options)
+
+    def _training_options(self) -> dict[str, Any]:
+        return {}
+
+    def encode(self, text: str | bytes, allowed_special: str | Collection[str] = "none_raise") -> list[int]:
+        """The ids of `text`.
+
+        allowed_special: "all" (special tokens become their ids), "none" (they are plain text), "none_raise" (they are
+        an error), or a set of those that become their ids, the others being plain text.
+        """
+        if allowed_special == "none_raise":
+            return self._tokenizer.encode(text)
+        if allowed_special == "none":
+            return self._tokenizer.encode_ordinary(text)
+        if allowed_special == "all":
+            return self._tokenizer.encode(text, allowed_special="all")
+        if isinstance(allowed_special, str) or not isinstance(allowed_special, Collection):
+            raise OptionError(
+                f"allowed_special={allowed_special!r} is not known. Pass 'all', 'none', 'none_raise', or a set of "
+                f"special tokens."
+            )
+        known = self._tokenizer.special_tokens
+        allowed = [special for special in allowed_special if special in known]
+        return self._tokenizer.encode(text, allowed_special=allowed, disallowed_special=())
+
+    def encode_ordinary(self, text: str | bytes) -> list[int]:
+        """The ids of `text`, special tokens being plain text."""
+        return self._tokenizer.encode_ordinary(text)
+
+    def decode(self, ids: Iterable[int] | NDArray[np.integer[Any]]) -> str:
+        """The text of `ids`; bytes that are no UTF-8 become U+FFFD."""
+        return self._tokenizer.decode(ids)
+
+    def save(self, file_prefix: str | os.PathLike[str]) -> None:
+        """Write `file_prefix`.model, for `load`, and `file_prefix`.vocab, for people."""
+        parts = self._tokenizer.parts
+        if self._pattern:  # as it was given, whatever it is called here
+            parts = dataclasses.replace(parts, pattern=Pattern(self._pattern, parts.pattern.name))
+        write_tokenizer(parts, f"{os.fspath(file_prefix)}.model", format="minbpe")
+
+    def load(self, model_file: str | os.PathLike[str]) -> None:
+        """Become the tokenizer that `save`, or minbpe's own, wrote to `model_file`."""
+        parts = read_tokenizer(model_file, "minbpe")
+        pattern = Path(model_file).read_text("utf-8").split("\n", 2)[1].strip()
+        self._begin_with(pattern, Tokenizer.of_parts(dataclasses.replace(parts, tie_break="first-seen")))
+
+
+class BasicTokenizer(_MinbpeTokenizer):
+    """BPE without a pattern: the whole text is one piece, and merges may go across anything in it."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+
+class RegexTokenizer(_MinbpeTokenizer):
+    """BPE of the pieces that a regular expression cuts; by default minbpe's form of GPT-4's.
+
+    Both patterns of minbpe, and all others that Gristmill knows, run natively.
+    """
+
+    def __init__(self, pattern: str | None = None) -> None:
+        super().__init__(GPT4_SPLIT_PATTERN if pattern is None else pattern)
+
+
+class GPT4Tokenizer(RegexTokenizer):
+    """GPT-4's own vocabulary, cl100k, with the ids and the special tokens that tiktoken gives it.
+
+    The vocabulary comes from the package bpe_openai if that is installed, else from tiktoken, which may download it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        vocabulary = Vocabulary.of_ranks(_ranks_of_cl100k(), GPT4_SPECIAL_TOKENS)
+        parts = TokenizerParts(vocabulary, resolve_pattern("cl100k"), tie_break="first-seen")
+        self._begin_with(parts.pattern.regex, Tokenizer.of_parts(parts))
+
+    def train(self, text: str | bytes, vocab_size: int, verbose: bool = False) -> None:
+        """Not for this one: its vocabulary is given."""
+        raise NotImplementedError("GPT4Tokenizer is trained already. Train a RegexTokenizer.")
+
+    def save(self, file_prefix: str | os.PathLike[str]) -> None:
+        """Not for this one: a .model file cannot say which id each byte has."""
+        raise NotImplementedError(
+            "a minbpe .model file cannot hold the ids that GPT-4 gives to bytes. Call tokenizer.save(path)."
+        )
+
+    def save_vocab(self, vocab_file: str | os.PathLike[str]) -> None:
+        """Write the tokens for people to read; what cannot be printed is escaped, so nobody can load it."""
+        with publish(vocab_file) as file:
+            file.write(formats.minbpe._dump_vocab(self._tokenizer.parts.vocabulary))
+
+    def load(self, model_file: str | os.PathLike[str]) -> None:
+        """Not for this one: its vocabulary is given."""
+        raise NotImplementedError("GPT4Tokenizer has its vocabulary already. Load into a RegexTokenizer.")
+
+
+class OptimizedRegexTokenizer(RegexTokenizer):
+    """`RegexTokenizer` with the options of those that count with worker processes; also a context manager.
+
+    max_workers: how many threads train; default: every core this process may use.
+    min_freq_threshold: words, that is distinct pieces, that occur less often are left out of training. The counts of
+        pairs are not looked at: a pair of several frequent words is learned however rare it is in each.
+    batch_size, use_batching: taken and kept, without effect: the core shares its work out by itself.
+
+    There is no pool of processes, so `with` has nothing to close, and everything works without it.
+    """
+
+    def __init__(
+        self,
+        pattern: str | None = None,
+        max_workers: int | None = None,
+        batch_size: int = 1000,
+        min_freq_threshold: int = 1,
+        use_batching: bool = True,
+    ) -> None:
+        super().__init__(pattern)
+        self.max_workers = check_num_threads(max_workers)
+        self.batch_size = batch_size
+        # 0 is how people say that they want no threshold
+        self.min_freq_threshold = check_min_frequency(min_freq_threshold or 1)
+        self.use_batching = use_batching
+
+    def __enter__(self) -> OptimizedRegexTokenizer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+    def _training_options(self) -> dict[str, Any]:
+        return {"min_frequency": self.min_freq_threshold, "num_threads": self.max_workers}
+
+
+def _ranks_of_cl100k() -> dict[bytes, int]:
+    """The ranks of GPT-4's tokens, from whichever package has them; the one that needs no network goes first."""
+    try:
+        packed = importlib.resources.files("bpe_openai").joinpath("data", "cl100k_base.tiktoken.gz").read_bytes()
+        rows = [line.split() for line in gzip.decompress(packed).splitlines()]
+        return {base64.b64decode(token): int(rank) for token, rank in rows}
+    except (ImportError, OSError):
+        pass
+    try:
+        import tiktoken
+
+        return dict(tiktoken.get_encoding("cl100k_base")._mergeable_ranks)
+    except Exception as error:  # whatever the network has to say
+        raise FileNotFoundError(
+            f"GPT-4's vocabulary is in neither of two packages: bpe_openai is not installed, and tiktoken says "
+            f"{type(error).__name__}: {error}. Run `pip install bpe_openai`, or let tiktoken download it once."
+        ) from error

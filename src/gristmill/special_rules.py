@@ -1,0 +1,83 @@
+"""Which special tokens of a text become ids, and which are an error: the rule of tiktoken.
+
+A disallowed special anywhere in the text is an error. Otherwise the allowed ones become their ids: the leftmost first,
+of those that begin at the same place the longest. What is neither is plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Generic, Literal, TypeVar
+
+from gristmill.errors import SpecialTokenError
+
+Specials = Literal["all"] | Collection[str]
+Rule = TypeVar("Rule")
+
+NONE: Final[tuple[str, ...]] = ()
+ALL: Final = "all"
+
+MAX_RULES = 64
+
+
+class SpecialRules(Generic[Rule]):
+    """Rules by the arguments they come from; building one costs more than encoding a line, so the last ones are kept.
+
+    `build(allowed, disallowed)` makes the rule for these ids.
+    """
+
+    def __init__(self, special_tokens: dict[str, int], build: Callable[[list[int], list[int]], Rule]) -> None:
+        self._id_of = special_tokens
+        self._build = build
+        self._rules: dict[tuple[object, object], Rule] = {}
+
+    def rule(self, allowed_special: Specials = NONE, disallowed_special: Specials = ALL) -> Rule:
+        """The rule for these arguments of `encode`; `SpecialTokenError` when they name what is no special."""
+        key = _key("allowed_special", allowed_special), _key("disallowed_special", disallowed_special)
+        rule = self._rules.get(key)
+        if rule is None:
+            allowed = self._ids("allowed_special", key[0])
+            disallowed = self._ids("disallowed_special", key[1])
+            if key[1] == ALL:
+                disallowed -= allowed
+            if len(self._rules) >= MAX_RULES:
+                self._rules.clear()
+            rule = self._rules[key] = self._build(sorted(allowed), sorted(disallowed))
+        return rule
+
+    def _ids(self, argument: str, specials: str | frozenset[str]) -> set[int]:
+        if isinstance(specials, str):
+            return set(self._id_of.values())
+        for special in specials:
+            if special not in self._id_of:
+                raise SpecialTokenError(
+                    f"{argument}: {special!r} is not a special token of this tokenizer. It has {self._known()}."
+                )
+        return {self._id_of[special] for special in specials}
+
+    def _known(self) -> str:
+        first = [repr(special) for special, _ in zip(self._id_of, range(20), strict=False)]
+        more = len(self._id_of) - len(first)
+        return ", ".join(first) + f" and {more:,} more" * (more > 0) or "none at all"
+
+
+def _key(argument: str, specials: object) -> str | frozenset[str]:
+    if isinstance(specials, str):
+        if specials != ALL:
+            raise SpecialTokenError(f"{argument}={specials!r} is a str. Pass a set, {{{specials!r}}}, or 'all'.")
+        return ALL
+    try:
+        if isinstance(specials, Iterable):
+            return frozenset(specials)
+    except TypeError:  # something in it has no hash
+        pass
+    raise SpecialTokenError(f"{argument}={specials!r:.80} is not a collection of special tokens. Pass a set, or 'all'.")
+
+
+def forged_special(special: str, position: int, where: str) -> SpecialTokenError:
+    """What to raise when the text called `where` spells out a disallowed special."""
+    return SpecialTokenError(
+        f"{where} spells out the special token {special!r} at byte {position}, which is not allowed. "
+        f"Pass allowed_special={{{special!r}}} to encode it as its id, "
+        f"or disallowed_special=() to encode it as plain text."
+    )
