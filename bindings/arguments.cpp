@@ -24,7 +24,7 @@ Kernel parse_kernel(const std::optional<std::string>& name) {
 
 unsigned parse_threads(int num_threads) {
     if (num_threads < 0) throw nb::value_error("num_threads must not be negative");
-    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    static const unsigned cores = std::max(1u, std::thread::hardware_concurrency());  // opens files: microseconds
     if (!num_threads) return cores;
     // No result depends on the number; thousands of threads on a few cores would only be slow to start and to stop.
     return std::min(static_cast<unsigned>(num_threads), 4 * cores + 16);

@@ -337,16 +337,6 @@ class PyEncoder : public Encoder {
     std::vector<IdOfBytes> specials_;
 };
 
-nb::object find_special(const PyEncoder& encoder, const nb::bytes& text, const std::vector<Id>& special_ids) {
-    try {
-        encoder.special_rule({}, special_ids)
-            ->check(reinterpret_cast<const std::uint8_t*>(text.c_str()), text.size(), 0, 0);
-    } catch (const ForgedSpecial& found) {
-        return nb::make_tuple(found.position, found.id);
-    }
-    return nb::none();
-}
-
 void init_encoder(PyEncoder* self, const InputArray<std::uint32_t>& byte_ids, const InputRules& merges,
                   const nb::sequence& other_tokens, const std::vector<Id>& other_ids, bool whole_pieces,
                   const std::optional<std::string>& pattern, const nb::sequence& special_tokens,
@@ -448,7 +438,6 @@ void register_encode(nb::module_& m) {
                 return encode_piece_dropout(self, piece, dropout, seed);
             },
             "piece"_a, "dropout"_a, "seed"_a)
-        .def("find_special", &find_special, "text"_a, "special_ids"_a)
         .def(
             "last_cut",
             [](const PyEncoder& self, const nb::bytes& text, std::size_t start, const SpecialRule& rule) {
@@ -461,9 +450,6 @@ void register_encode(nb::module_& m) {
             "ids"_a)
         .def(
             "decode_list", [](const PyEncoder& self, const nb::list& ids) { return decode_list(self, ids); }, "ids"_a)
-        .def(
-            "token_bytes", [](const PyEncoder& self, std::uint64_t id) { return to_bytes(known_token(self, id)); },
-            "id"_a)
         .def_prop_ro("token_lengths", [](const PyEncoder& self) { return token_lengths(self); })
         .def_prop_ro("cache_stats", [](const PyEncoder& self) { return cache_stats(self); });
 }

@@ -3,6 +3,8 @@
 
 NB_MODULE(_core, m) {
     using namespace gristmill::bindings;
+    // A tokenizer that still lives when the interpreter ends is no leak worth telling the user about.
+    nb::set_leak_warnings(false);
     m.doc() = "The native core: corpus bytes -> words -> merges -> ids.";
     register_errors(m);
     register_pretokenize(m);

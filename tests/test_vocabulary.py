@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import time
 
 import numpy as np
 import pytest
@@ -79,18 +78,16 @@ def test_several_merges_may_make_one_token():
     assert vocabulary.tokens[258] == b"abc"
 
 
-def test_a_merge_may_stand_before_the_one_that_makes_its_part_and_a_long_chain_of_them_takes_no_quadratic_time():
-    num = 20_000
+def test_a_merge_may_stand_before_the_one_that_makes_its_part():
+    num = 20_000  # in quadratic time the tests would not come to an end
     made = np.arange(300, 300 + num)
     rows = np.column_stack([made - 1, np.full(num, 97), made]).astype(np.uint32)
     rows[0, 0] = 97
     byte_ids = np.arange(256, dtype=np.uint32)
     assert Vocabulary(rows[200::-1], byte_ids, {}, {}, False).tokens[499] == b"a" * 201
     rows[0, 0] = 300 + num  # never made
-    start = time.perf_counter()
-    with pytest.raises(gm.TokenizerFormatError, match="can never happen"):
+    with pytest.raises(gm.TokenizerFormatError, match=r"merge \d+ joins ids .* made by no merge"):
         _ = Vocabulary(rows[::-1], byte_ids, {}, {}, False).tokens
-    assert time.perf_counter() - start < 5
 
 
 # What Python expects of a value
@@ -173,9 +170,9 @@ def test_specials_that_can_not_be(specials, message):
 @pytest.mark.parametrize(
     ("merges", "message"),
     [
-        ([[97, 98, 300], [99, 100, 300]], "does not make id 300"),
-        ([[97, 98, 99]], "does not make id 99"),
-        ([[300, 97, 301], [301, 97, 300]], "can never happen"),
+        ([[97, 98, 300], [99, 100, 300]], "merge 1 makes id 300 as b'cd', but it is b'ab'"),
+        ([[97, 98, 99]], "merge 0 makes id 99 as b'ab'"),
+        ([[300, 97, 301], [301, 97, 300]], "merge 0 joins ids 300 and 97, but 300 is"),
         ([[97, 97, 300], *([300 + i, 300 + i, 301 + i] for i in range(60))], "more than 1,073,741,824"),
     ],
 )

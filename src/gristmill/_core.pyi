@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Called from the calling thread about ten times a second, and once when the call ends:
-# (stage, done, total); stage is "count" | "spill" | "join" | "encode" (bytes), "setup" (symbols) or "merge"
-# (merges).
+# (stage, done, total); stage is "count", "spill", "join" or "encode" (bytes), "setup" (symbols) or "merge" (merges).
 # What it raises cancels the work and is raised again.
 OnProgress = Callable[[str, int, int], object]
 
@@ -138,7 +137,7 @@ class Encoder:
         special_ids: Sequence[int] = (),
         cache_bytes: int = 0,
     ) -> None:
-        """`merges`: (n, 3), left id, right id, id made, by rank. `cache_bytes` bounds a thread's cache; 0: 64 MiB."""
+        """`merges`: (n, 3), left id, right id, id made, by rank. `cache_bytes` bounds a thread's cache; 0: 128 MiB."""
 
     @property
     def dtype(self) -> str:
@@ -167,9 +166,6 @@ class Encoder:
         """Ids of one piece: no pattern, no specials."""
 
     def encode_piece_dropout(self, piece: bytes, dropout: float, seed: int) -> list[int]: ...
-    def find_special(self, text: bytes, special_ids: Sequence[int]) -> tuple[int, int] | None:
-        """(position, id) of the first special of `special_ids` spelled out in `text`."""
-
     def last_cut(self, text: bytes, start: int, rule: SpecialRule) -> int:
         """A position > start, near the end, where `text` may be cut whatever follows it; 0 if there is none."""
 
@@ -177,7 +173,6 @@ class Encoder:
         """KeyError for an unknown id, naming it."""
 
     def decode_list(self, ids: list[int]) -> bytes: ...
-    def token_bytes(self, id: int) -> bytes: ...
     @property
     def token_lengths(self) -> NDArray[np.uint32]:
         """The bytes of every id; 0 for one that no token has."""

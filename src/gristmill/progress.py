@@ -41,7 +41,7 @@ _UNITS = {"count": "bytes", "spill": "bytes", "join": "bytes", "setup": "symbols
 class Progress:
     """One report: how far a stage is, how fast, and what the process uses meanwhile."""
 
-    stage: str  # "count" | "spill" | "join" | "setup" | "merge"
+    stage: str  # "count" | "spill" | "join" | "setup" | "merge" | "encode"
     done: int
     total: int  # 0 where it is not known
     unit: str  # "bytes" | "symbols" | "merges"
@@ -182,7 +182,7 @@ class _Bars:
 
 
 def _new_bar(report: Progress) -> Any:
-    tqdm = _tqdm_class()
+    tqdm = bar_class()
     counts_bytes = report.unit == "bytes"
     bar = tqdm(
         desc=report.stage,
@@ -200,14 +200,15 @@ def _new_bar(report: Progress) -> Any:
     return bar
 
 
-def _tqdm_class() -> Any:
+def bar_class() -> Any:
+    """The tqdm of a terminal or a notebook, without its watching thread."""
     if _in_notebook():
         from tqdm.auto import tqdm
     else:
         from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[misc]
-        # No watching thread: the core reports steadily, and a thread would be in the way of fork().
+        # The core reports steadily, and a thread would be in the way of fork().
         monitor_interval = 0
 
     return Bar

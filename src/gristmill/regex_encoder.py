@@ -1,6 +1,7 @@
 """encode, for patterns without a native matcher: the `regex` module cuts the text, the core encodes the pieces.
 
-`RegexEncoder` has the methods of `_core.Encoder`, so that a `Tokenizer` need not know which of them it has.
+`RegexEncoder` has the methods of `_core.Encoder` that a `Tokenizer` calls, so that it need not know which
+of them it has.
 """
 
 from __future__ import annotations
@@ -60,7 +61,6 @@ class RegexEncoder:
         self._id_of_special = {special.encode(): id for special, id in special_tokens.items()}
         self.decode_bytes = core.decode_bytes
         self.decode_list = core.decode_list
-        self.token_bytes = core.token_bytes
 
     @property
     def dtype(self) -> str:
@@ -71,11 +71,6 @@ class RegexEncoder:
     def token_lengths(self) -> NDArray[np.uint32]:
         """The number of bytes of each id."""
         return self._core.token_lengths
-
-    @property
-    def cache_stats(self) -> dict[str, int]:
-        """The caches of the core."""
-        return self._core.cache_stats
 
     def special_rule(self, allowed: Sequence[int], disallowed: Sequence[int]) -> RegexRule:
         """The rule that allows and disallows the specials with these ids."""
@@ -190,7 +185,7 @@ class RegexEncoder:
         return [id for piece in pieces for id in encode_piece(to_bytes(piece))]
 
     def _remembering(self) -> EncodePiece:
-        """`encode_piece` that remembers its answers; for one text, so that it is bounded by that text."""
+        """`encode_piece` that remembers its answers; for one call, so that its memory is bounded by the text."""
         ids_of: dict[bytes, list[int]] = {}
 
         def encode_piece(piece: bytes) -> list[int]:

@@ -21,7 +21,7 @@ from gristmill.formats.parts import TokenizerParts
 from gristmill.merges import MergeIds, check_merges, find_ids
 from gristmill.patterns import resolve_pattern
 from gristmill.profile import Profile
-from gristmill.vocabulary import Vocabulary
+from gristmill.vocabulary import Vocabulary, read_only
 
 __all__ = ["Tokenizer"]
 
@@ -104,12 +104,12 @@ class Tokenizer(EncodeMethods, DecodeMethods):
     @cached_property
     def merge_ids(self) -> MergeIds:
         """The merges as ids, in order: shape (n, 2), row i makes id `merged_ids[i]`. Read-only."""
-        return _read_only(self._vocabulary.merges[:, :2])
+        return read_only(self._vocabulary.merges[:, :2])
 
     @cached_property
     def merged_ids(self) -> NDArray[np.uint32]:
         """The ids that the merges make, in order: 256, 257, … unless the tokenizer comes from elsewhere. Read-only."""
-        return _read_only(self._vocabulary.merges[:, 2])
+        return read_only(self._vocabulary.merges[:, 2])
 
     @property
     def merges(self) -> list[tuple[bytes, bytes]]:
@@ -263,9 +263,3 @@ class Tokenizer(EncodeMethods, DecodeMethods):
         specials = list(self._vocabulary.special_tokens)
         shown = ", ".join(map(repr, specials[:3])) + ", …" * (len(specials) > 3)
         return f"<Tokenizer: vocab_size {self.vocab_size:,}, pattern {self.pattern!r}, special_tokens [{shown}]>"
-
-
-def _read_only(array: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    array = np.ascontiguousarray(array)
-    array.flags.writeable = False
-    return array

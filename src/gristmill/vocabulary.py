@@ -11,7 +11,6 @@ are; nothing here ever numbers a token anew.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from gristmill import _core
 from gristmill.arguments import NUM_BYTE_TOKENS, check_special_tokens
-from gristmill.errors import OptionError, TokenizerFormatError
+from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
 from gristmill.merges import MAX_VOCAB_BYTES, MergeIds, build_tokens
 
 # Tables go by id: a file must not make us allocate gigabytes for an id that is a typing error.
@@ -51,8 +50,8 @@ class Vocabulary:
         rows[:, :2] = merges
         rows[:, 2] = np.arange(NUM_BYTE_TOKENS, first, dtype=np.uint32)
         return cls(
-            merges=_read_only(rows),
-            byte_ids=_read_only(np.arange(NUM_BYTE_TOKENS, dtype=np.uint32)),
+            merges=read_only(rows),
+            byte_ids=read_only(np.arange(NUM_BYTE_TOKENS, dtype=np.uint32)),
             special_tokens={special: first + i for i, special in enumerate(special_tokens)},
             other_tokens={},
             whole_pieces=False,
@@ -71,9 +70,9 @@ class Vocabulary:
         rows = _core.recover_merges(list(id_of), np.fromiter(id_of.values(), np.uint32, len(id_of)))
         others = _others(id_of, rows)
         return cls(
-            merges=_read_only(rows),
+            merges=read_only(rows),
             byte_ids=_byte_ids(id_of),
-            special_tokens=_checked_specials(special_tokens, id_of.values()),
+            special_tokens=check_special_ids(special_tokens, id_of.values()),
             other_tokens=others,
             whole_pieces=bool(others),  # all others are what their own bytes lead to
         )
@@ -120,9 +119,9 @@ class Vocabulary:
             )
             others = {id: token for token, id in id_of.items() if encoder.encode_piece(token) != [id]}
         return cls(
-            merges=_read_only(merges),
+            merges=read_only(merges),
             byte_ids=byte_ids,
-            special_tokens=_checked_specials(special_tokens, id_of.values()),
+            special_tokens=check_special_ids(special_tokens, id_of.values()),
             other_tokens=dict(sorted(others.items())),
             whole_pieces=whole_pieces and bool(others),
         )
@@ -133,27 +132,8 @@ class Vocabulary:
         if self.is_plain:
             return dict(enumerate(build_tokens(np.ascontiguousarray(self.merges[:, :2]))))
         tokens = {id: bytes([byte]) for byte, id in enumerate(self.byte_ids.tolist())}
-        tokens.update(self.other_tokens)
-        num_bytes = sum(map(len, tokens.values()))
-        # Ranks need not follow the making: a merge may stand before the one that makes its part, and waits for it.
-        waiting: dict[int, list[tuple[int, int, int]]] = {}
-        for merge in self.merges.tolist():
-            ready = deque([merge])
-            while ready:
-                left, right, made = ready.popleft()
-                missing = left if left not in tokens else right
-                if missing not in tokens:
-                    waiting.setdefault(missing, []).append((left, right, made))
-                elif made not in tokens:
-                    num_bytes += len(tokens[left]) + len(tokens[right])
-                    if num_bytes > MAX_VOCAB_BYTES:
-                        raise TokenizerFormatError(f"the tokens have more than {MAX_VOCAB_BYTES:,} bytes together.")
-                    tokens[made] = tokens[left] + tokens[right]
-                    ready.extend(waiting.pop(made, ()))
-                elif tokens[made] != tokens[left] + tokens[right]:
-                    raise TokenizerFormatError(f"the merge of ids {left} and {right} does not make id {made}.")
-        for left, right, _ in (merge for merges in waiting.values() for merge in merges):
-            raise TokenizerFormatError(f"the merge of ids {left} and {right} can never happen.")
+        tokens |= self.other_tokens
+        add_made(tokens, self.merges.tolist())
         return dict(sorted(tokens.items()))
 
     @cached_property
@@ -243,12 +223,68 @@ def extended(vocabulary: Vocabulary, given: MergeIds, learned: MergeIds) -> Voca
     ids = np.concatenate([vocabulary.byte_ids, vocabulary.merges[:, 2], new_ids])
     rows = np.column_stack([ids[learned], new_ids])
     return Vocabulary(
-        merges=_read_only(np.concatenate([vocabulary.merges, rows])),
+        merges=read_only(np.concatenate([vocabulary.merges, rows])),
         byte_ids=vocabulary.byte_ids,
         special_tokens=vocabulary.special_tokens,
         other_tokens=vocabulary.other_tokens,
         whole_pieces=vocabulary.whole_pieces,
     )
+
+
+def check_special_ids(special_tokens: Mapping[str, int], taken: Iterable[int]) -> dict[str, int]:
+    """`special_tokens` in the order of their ids, if these are ids and nobody else has them.
+
+    >>> check_special_ids({"<t>": 258, "<s>": 257}, range(257))
+    {'<s>': 257, '<t>': 258}
+    """
+    others = set(taken)
+    special_of: dict[int, str] = {}
+    for special in check_special_tokens(list(special_tokens)):
+        id = special_tokens[special]
+        if type(id) is not int or not 0 <= id <= MAX_ID:
+            raise SpecialTokenError(f"the special token {special!r} has id {id!r}; ids go from 0 to {MAX_ID:,}.")
+        if id in others:
+            raise SpecialTokenError(
+                f"the special token {special!r} has id {id}, as another token has. Free are those from "
+                f"{max(others) + 1} on."
+            )
+        if id in special_of:
+            raise SpecialTokenError(f"the special tokens {special_of[id]!r} and {special!r} both have id {id}.")
+        special_of[id] = special
+    return {special: id for id, special in sorted(special_of.items())}
+
+
+def add_made(tokens: dict[int, bytes], merges: list[list[int]]) -> None:
+    """Add to `tokens` what the merges, rows of (left id, right id, the id made), make of them.
+
+    Ranks need not follow the making: a merge may stand before the one that makes its part, but not wait for itself.
+    """
+    total = sum(map(len, tokens.values()))
+    waiting: dict[int, list[int]] = {}  # the merges that need an id to go on
+    ready = list(range(len(merges)))[::-1]
+    done = 0
+    while ready:
+        i = ready.pop()
+        left, right, made = merges[i]
+        missing = next((id for id in (left, right) if id not in tokens), None)
+        if missing is not None:
+            waiting.setdefault(missing, []).append(i)
+            continue
+        done += 1
+        total += len(tokens[left]) + len(tokens[right])
+        if total > MAX_VOCAB_BYTES:
+            raise TokenizerFormatError(f"the tokens have more than {MAX_VOCAB_BYTES:,} bytes together.")
+        token = tokens[left] + tokens[right]
+        if tokens.setdefault(made, token) != token:
+            raise TokenizerFormatError(f"merge {i} makes id {made} as {token[:80]!r}, but it is {tokens[made][:80]!r}.")
+        ready += waiting.pop(made, ())
+    if done < len(merges):
+        id, stuck = next(iter(waiting.items()))
+        left, right, _ = merges[stuck[0]]
+        raise TokenizerFormatError(
+            f"merge {stuck[0]} joins ids {left} and {right}, but {id} is no byte, no other token, and made by no merge "
+            f"that does not need it first."
+        )
 
 
 def _restore(
@@ -259,22 +295,23 @@ def _restore(
     whole_pieces: bool,
 ) -> Vocabulary:
     return Vocabulary(
-        merges=_read_only(np.frombuffer(merges, "<u4").reshape(-1, 3)),
-        byte_ids=_read_only(np.frombuffer(byte_ids, "<u4")),
+        merges=read_only(np.frombuffer(merges, "<u4").reshape(-1, 3)),
+        byte_ids=read_only(np.frombuffer(byte_ids, "<u4")),
         special_tokens=dict(special_tokens),
         other_tokens=dict(other_tokens),
         whole_pieces=whole_pieces,
     )
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[np.uint32]:
+def read_only(array: NDArray[Any]) -> NDArray[np.uint32]:
+    """Ids as the core takes them, and such that nobody changes them."""
     array = np.ascontiguousarray(array, np.uint32)
     array.flags.writeable = False
     return array
 
 
 def _byte_ids(id_of: Mapping[bytes, int]) -> NDArray[np.uint32]:
-    return _read_only(np.array([id_of[bytes([byte])] for byte in range(NUM_BYTE_TOKENS)], np.uint32))
+    return read_only(np.array([id_of[bytes([byte])] for byte in range(NUM_BYTE_TOKENS)], np.uint32))
 
 
 def _others(id_of: Mapping[bytes, int], merges: NDArray[np.uint32]) -> dict[int, bytes]:
@@ -303,19 +340,3 @@ def _checked_ids(ids: Mapping[bytes, int]) -> dict[bytes, int]:
             f"texts that hold them could not be encoded."
         )
     return dict(ids)
-
-
-def _checked_specials(special_tokens: Mapping[str, int], taken: Iterable[int]) -> dict[str, int]:
-    """`special_tokens` in the order of their ids, if these are ids and nobody else has them."""
-    check_special_tokens(list(special_tokens))
-    others = set(taken)
-    special_of: dict[int, str] = {}
-    for special, id in special_tokens.items():
-        if type(id) is not int or not 0 <= id <= MAX_ID:
-            raise TokenizerFormatError(f"the special token {special!r} has id {id!r}; ids go from 0 to {MAX_ID:,}.")
-        if id in others:
-            raise TokenizerFormatError(f"the special token {special!r} has id {id}, as another token has.")
-        if id in special_of:
-            raise TokenizerFormatError(f"the special tokens {special_of[id]!r} and {special!r} both have id {id}.")
-        special_of[id] = special
-    return {special: id for id, special in sorted(special_of.items())}

@@ -225,8 +225,8 @@ def test_encode_iterable_starts_no_thread_and_stays_within_a_megabyte(trained, t
     assert int(run.stdout) == len(tokenizer.encode((tmp_path / "text.txt").read_text("utf-8")))
 
 
-def write_json(path, content):
-    path.write_text(json.dumps(content), "utf-8")
+def write_json(path, content, **options):
+    path.write_text(json.dumps(content, **options), "utf-8")
     return path
 
 
@@ -246,6 +246,7 @@ def test_files_of_every_common_form(trained, tmp_path):
         tmp_path / "b.txt",
         write_json(tmp_path / "m.json", [line.split(" ") for line in lines]),
         write_json(tmp_path / "n.json", [[list(left), list(right)] for left, right in merges]),
+        write_json(tmp_path / "o.json", [line.split(" ") for line in lines], indent=2),
     ]
     expected = Tokenizer(vocab, merges, [END]).encode(STORY + END)
     for vocab_file, merge_file in [

@@ -166,15 +166,15 @@ def test_the_vocabulary_is_written_in_the_alphabet_of_gpt2(tok, tokenizer):
 
 
 def test_what_is_not_supported_is_said(tokenizer):
-    for options in (
-        {"text_pair": "b"},
-        {"padding": "shortest"},
-        {"truncation": "only_second"},
-        {"return_tensors": "tf"},
-        {"padding": "max_length"},
-        {"padding": "max_length", "max_length": 1},
+    for options, message in (
+        ({"text_pair": "b"}, "pairs of texts"),
+        ({"padding": "shortest"}, "padding='shortest' is not known"),
+        ({"truncation": "only_second"}, "truncation='only_second' is not known"),
+        ({"return_tensors": "tf"}, "return_tensors='tf' is not known"),
+        ({"padding": "max_length"}, "needs max_length"),
+        ({"padding": "max_length", "max_length": 1}, "more than max_length=1"),
     ):
-        with pytest.raises(ValueError, match=r"."):
+        with pytest.raises(ValueError, match=message):
             tokenizer("the miller", **options)
     with pytest.raises(TypeError):
         tokenizer([1, 2])

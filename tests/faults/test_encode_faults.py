@@ -443,8 +443,6 @@ def test_ids_that_no_token_has_are_a_key_error():
     for id in (259, 1001, 2**32 - 1):
         with pytest.raises(KeyError):
             encoder.decode_bytes(np.array([97, id], np.uint32))
-        with pytest.raises(KeyError):
-            encoder.token_bytes(id)
     for wrong in ("a", 1.0, None, True, [97]):
         with pytest.raises(TypeError):
             encoder.decode_list([97, wrong])

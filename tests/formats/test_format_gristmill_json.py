@@ -94,9 +94,8 @@ def test_what_is_given_must_be_what_the_file_says(tmp_path):
             read_tokenizer(tmp_path / "t.json", special_tokens=special_tokens)
 
 
-@pytest.mark.parametrize("name", ["cl100k_base", "o200k_base"])
-def test_a_published_vocabulary_is_held(name, tmp_path):
-    parts = read_tokenizer(published_path(name))
+def test_a_published_vocabulary_is_held(tmp_path):
+    parts = read_tokenizer(published_path("cl100k_base"))
     write_tokenizer(parts, tmp_path / "t.json")
     again = read_tokenizer(tmp_path / "t.json")
     assert again.vocabulary.tokens == parts.vocabulary.tokens

@@ -223,7 +223,7 @@ def test_special_tokens_given_with_impossible_ids(specials, tmp_path):
         ("minbpe v1\n\n1\n<s> 97\n", "'<s>' has id 97"),
         ("minbpe v1\n\n1\n<s> 4294967295\n", "line 4"),
         ("minbpe v1\n\n2\n<s> 300\n<s> 301\n", "twice"),
-        ("minbpe v1\n\n2\n<s> 300\n<t> 300\n", "same id"),
+        ("minbpe v1\n\n2\n<s> 300\n<t> 300\n", "'<s>' and '<t>' both have id 300"),
         ("minbpe v1\n\n0\n97\n", "line 4"),
         ("minbpe v1\n\n0\n97 256\n", "merge 0 joins ids 97 and 256"),  # a cycle
         ("minbpe v1\n\n0\n97 98\n97 98\n", "as an earlier one does"),

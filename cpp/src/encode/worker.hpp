@@ -55,7 +55,7 @@ class Worker {
   private:
     // Pieces are looked up in groups: keys first, with a prefetch of each place, then the look-ups, so that the misses
     // of the CPU's cache overlap.
-    static constexpr std::size_t kGroup = 256;
+    static constexpr std::size_t kGroup = 64;
     static constexpr std::size_t kMaxProbes = 2 * kGroup;
     struct Probe {
         PieceKey key;

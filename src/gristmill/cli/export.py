@@ -19,7 +19,7 @@ SpecialTokens: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TO
 class Command:
     """Write a tokenizer in the format of another tool, with the same ids.
 
-    What the format cannot hold is said on stderr. Where the other tool would give other ids, nothing is written.
+    What the format cannot hold is said on stderr. Where its vocabulary would give other ids, nothing is written.
     """
 
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
@@ -49,6 +49,12 @@ class Command:
     pre: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """gguf: the name of the pattern in llama.cpp, where it is not known."""
 
+    bos_token: Annotated[str | None, tyro.conf.arg(metavar="TOKEN", help_behavior_hint="")] = None
+    """gguf: the special token that begins a text; without it <|endoftext|>, where there is one."""
+
+    eos_token: Annotated[str | None, tyro.conf.arg(metavar="TOKEN", help_behavior_hint="")] = None
+    """gguf: the special token that ends a text; without it <|endoftext|>, where there is one."""
+
     def run(self) -> int:
         from gristmill.formats import read_tokenizer, write_tokenizer
 
@@ -77,13 +83,15 @@ class Command:
         return 0
 
     def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {}
-        if self.legacy_merges:
-            options["legacy_merges"] = True
-        if self.pre is not None:
-            options["pre"] = self.pre
         from gristmill.formats import FORMATS
 
+        given = {
+            "legacy_merges": self.legacy_merges or None,
+            "pre": self.pre,
+            "bos_token": self.bos_token,
+            "eos_token": self.eos_token,
+        }
+        options = {name: value for name, value in given.items() if value is not None}
         unfit = sorted(set(options) - FORMATS[self.format].OPTIONS)
         if unfit:
             raise UsageError(f"--{unfit[0].replace('_', '-')} does not go with -f {self.format}. Leave it out.")

@@ -28,7 +28,7 @@ from typing import BinaryIO
 from gristmill.arguments import check_num_threads, check_special_tokens, check_vocab_size, usable_cores
 from gristmill.count import count_words
 from gristmill.errors import EmptyCorpusError, InputChangedError, OptionError
-from gristmill.progress import _tqdm_class  # one that starts no thread
+from gristmill.progress import bar_class
 from gristmill.publish import publish
 from gristmill.training import train_tokenizer
 
@@ -142,7 +142,7 @@ def train_bpe(
     boundaries = find_chunk_boundaries(file_path, num_chunks, end_token)
     chunks: Iterable[bytes] = _read_chunks(file_path, boundaries)
     if progress:
-        chunks = _tqdm_class()(chunks, total=len(boundaries) - 1, desc="Pretokenizing", unit="chunk")
+        chunks = bar_class()(chunks, total=len(boundaries) - 1, desc="Pretokenizing", unit="chunk")
     words = count_words(chunks, special_tokens=[end_token], num_threads=num_threads, progress=None)
     tokenizer = train_tokenizer(
         words, vocab_size=vocab_size, num_threads=num_threads, progress="auto" if progress else None

@@ -18,6 +18,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from gristmill.errors import TokenizerFormatError, UnknownTokenError
 from gristmill.formats import TokenizerParts
 from gristmill.formats.byte_alphabet import CHARACTER_OF, unspell
 from gristmill.formats.content import parse_json, read_content
+from gristmill.formats.gpt2 import read_merges
 from gristmill.patterns import resolve_pattern
 from gristmill.training import train_tokenizer
 from gristmill.vocabulary import Vocabulary
@@ -36,6 +38,9 @@ __all__ = ["Tokenizer", "train_bpe"]
 
 # GPT-2 numbers the bytes in the order of the characters that stand for them.
 BYTE_ORDER = sorted(range(NUM_BYTE_TOKENS), key=CHARACTER_OF.__getitem__)
+
+# A list of pairs of tokens. A merges.txt begins so only if its very first merge is one of brackets.
+_JSON_PAIRS = re.compile(rb'\s*\[\s*\[\s*["\[]')
 
 # What people call the number of workers in the `kwargs` of train_bpe.
 _NUM_WORKERS = ("num_threads", "num_processes", "num_workers", "max_workers", "n_jobs")
@@ -223,24 +228,15 @@ def _read_vocab(content: Any) -> dict[int, bytes]:
 def _read_merges(content: Any) -> list[tuple[bytes, bytes]]:
     """The merges in the bytes of a text or JSON file, or in what a pickle held."""
     if isinstance(content, bytes):
-        content = parse_json(content) if content.startswith(b"[[") else _split_lines(content.decode())
+        content = parse_json(content) if _JSON_PAIRS.match(content) else list(read_merges(content))
     if not isinstance(content, list | tuple):
         raise TokenizerFormatError("the merges are not a list of pairs.")
     merges: list[tuple[bytes, bytes]] = []
     for i, pair in enumerate(content):
-        if isinstance(pair, str):
-            pair = pair.removesuffix("\r").split(" ")
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise TokenizerFormatError(f"merge {i} is {pair!r:.80} instead of a pair of tokens.")
         merges.append((_read_token(pair[0]), _read_token(pair[1])))
     return merges
-
-
-def _split_lines(text: str) -> list[str]:
-    lines = text.split("\n")
-    if lines[0].startswith("#version"):  # only there: a merge may begin with # too
-        lines = lines[1:]
-    return [line for line in lines if line.strip("\r")]
 
 
 def _read_token(token: Any) -> bytes:

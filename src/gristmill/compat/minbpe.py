@@ -20,9 +20,7 @@ Merges, ids and `.model` files are those of minbpe. What differs:
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import gzip
 import importlib.resources
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -33,11 +31,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill import formats
 from gristmill.arguments import as_utf8, check_min_frequency, check_num_threads, check_vocab_size
 from gristmill.compat.specials import with_special_tokens
 from gristmill.errors import OptionError
 from gristmill.formats import TokenizerParts, read_tokenizer, write_tokenizer
+from gristmill.formats.minbpe import dump_vocab
+from gristmill.formats.tiktoken import PUBLISHED, parse_ranks
 from gristmill.patterns import WHOLE_TEXT, Pattern, resolve_pattern
 from gristmill.publish import publish
 from gristmill.tokenizer import Tokenizer
@@ -59,13 +58,7 @@ GPT2_SPLIT_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+
 GPT4_SPLIT_PATTERN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 )
-GPT4_SPECIAL_TOKENS = {
-    "<|endoftext|>": 100257,
-    "<|fim_prefix|>": 100258,
-    "<|fim_middle|>": 100259,
-    "<|fim_suffix|>": 100260,
-    "<|endofprompt|>": 100276,
-}
+GPT4_SPECIAL_TOKENS = dict(PUBLISHED["cl100k_base"][1])
 
 
 class _MinbpeTokenizer:
@@ -227,7 +220,7 @@ class GPT4Tokenizer(RegexTokenizer):
     def save_vocab(self, vocab_file: str | os.PathLike[str]) -> None:
         """Write the tokens for people to read; what cannot be printed is escaped, so nobody can load it."""
         with publish(vocab_file) as file:
-            file.write(formats.minbpe._dump_vocab(self._tokenizer.parts.vocabulary))
+            file.write(dump_vocab(self._tokenizer.parts.vocabulary))
 
     def load(self, model_file: str | os.PathLike[str]) -> None:
         """Not for this one: its vocabulary is given."""
@@ -276,8 +269,7 @@ def _ranks_of_cl100k() -> dict[bytes, int]:
     """The ranks of GPT-4's tokens, from whichever package has them; the one that needs no network goes first."""
     try:
         packed = importlib.resources.files("bpe_openai").joinpath("data", "cl100k_base.tiktoken.gz").read_bytes()
-        rows = [line.split() for line in gzip.decompress(packed).splitlines()]
-        return {base64.b64decode(token): int(rank) for token, rank in rows}
+        return parse_ranks(packed)
     except (ImportError, OSError):
         pass
     try:

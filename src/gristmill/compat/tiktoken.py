@@ -18,17 +18,17 @@ A real `tiktoken.Encoding` is `tokenizer.to_tiktoken()`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.special_rules import Specials
 from gristmill.tokenizer import Tokenizer
 
 __all__ = ["Encoding", "get_encoding"]
 
-Specials = Literal["all"] | Collection[str]
 NUM_THREADS = 8
 
 

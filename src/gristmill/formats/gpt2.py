@@ -43,7 +43,7 @@ def read(path: Path, given: Given) -> TokenizerParts:
     if not isinstance(vocab, dict):
         raise TokenizerFormatError("is not a JSON object of tokens and their ids.")
     try:
-        pairs = list(_read_merges(read_content(merges_path)))
+        pairs = list(read_merges(read_content(merges_path)))
     except TokenizerFormatError as error:
         raise TokenizerFormatError(f"{merges_path.name}: {error}") from None
     specials = _take_specials(vocab, pairs, given)
@@ -123,7 +123,8 @@ def _find_files(path: Path) -> tuple[Path, Path]:
     )
 
 
-def _read_merges(data: bytes) -> Iterator[tuple[str, str]]:
+def read_merges(data: bytes) -> Iterator[tuple[str, str]]:
+    """The pairs in a `merges.txt`, as they are spelled there."""
     try:
         lines = data.decode().split("\n")  # not splitlines: only this one separates
     except UnicodeDecodeError as error:

@@ -50,9 +50,9 @@ from gristmill.errors import TokenizerFormatError
 from gristmill.formats.content import check_content, parse_json, read_content
 from gristmill.formats.given import Given
 from gristmill.formats.parts import TokenizerParts
-from gristmill.merges import MAX_VOCAB_BYTES, MergeIds, check_merges, check_tokens
+from gristmill.merges import MergeIds, check_merges, check_tokens
 from gristmill.patterns import Pattern
-from gristmill.vocabulary import MAX_ID, Vocabulary
+from gristmill.vocabulary import MAX_ID, Vocabulary, add_made
 
 OPTIONS: frozenset[str] = frozenset()
 
@@ -172,7 +172,7 @@ def _any_vocabulary(content: dict[str, Any]) -> Vocabulary:
     if len(tokens) < NUM_BYTE_TOKENS or set(others) & set(tokens):
         raise TokenizerFormatError('an id comes twice in "byte_ids" and "other_tokens".')
     tokens |= others
-    _add_made(tokens, merges)
+    add_made(tokens, merges)
     id_of = {token: id for id, token in tokens.items()}
     if len(id_of) < len(tokens):
         id, token = next((id, token) for id, token in tokens.items() if id_of[token] != id)
@@ -181,36 +181,6 @@ def _any_vocabulary(content: dict[str, Any]) -> Vocabulary:
         id_of, [(tokens[left], tokens[right]) for left, right, _ in merges], _read_specials(content["special_tokens"])
     )
     return dataclasses.replace(vocabulary, other_tokens=others, whole_pieces=whole_pieces and bool(others))
-
-
-def _add_made(tokens: dict[int, bytes], merges: list[list[int]]) -> None:
-    """Add what the merges make. A merge may stand before the one that makes its part, but not wait for itself."""
-    total = sum(map(len, tokens.values()))
-    waiting: dict[int, list[int]] = {}  # the merges that need an id to go on
-    ready = list(range(len(merges)))[::-1]
-    done = 0
-    while ready:
-        i = ready.pop()
-        left, right, made = merges[i]
-        missing = next((id for id in (left, right) if id not in tokens), None)
-        if missing is not None:
-            waiting.setdefault(missing, []).append(i)
-            continue
-        done += 1
-        total += len(tokens[left]) + len(tokens[right])
-        if total > MAX_VOCAB_BYTES:
-            raise TokenizerFormatError(f"the tokens have more than {MAX_VOCAB_BYTES:,} bytes together.")
-        token = tokens[left] + tokens[right]
-        if tokens.setdefault(made, token) != token:
-            raise TokenizerFormatError(f"merge {i} makes id {made} as {token[:80]!r}, but it is {tokens[made][:80]!r}.")
-        ready += waiting.pop(made, ())
-    if done < len(merges):
-        id, stuck = next(iter(waiting.items()))
-        left, right, _ = merges[stuck[0]]
-        raise TokenizerFormatError(
-            f"merge {stuck[0]} joins ids {left} and {right}, but {id} is no byte, no other token, and made by no merge "
-            f"that does not need it first."
-        )
 
 
 def _id_rows(rows: Any, form: str, length: int) -> list[list[int]]:

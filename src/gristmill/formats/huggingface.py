@@ -204,7 +204,7 @@ def _read_vocabulary(model: dict[str, Any], specials: dict[str, int]) -> Vocabul
     merged = {text for pair in pairs for text in (*pair, "".join(pair))} if specials else set()
     for special, id in specials.items():
         if special in vocab and (vocab[special] != id or special in merged):
-            why = "merges make or use it" if vocab[special] == id else f"has id {vocab[special]!r} in the vocabulary"
+            why = "merges make or use it" if vocab[special] == id else f"it has id {vocab[special]!r} in the vocabulary"
             raise TokenizerFormatError(
                 f"the added token {special!r} has id {id}, but {why}. A special token has no part in merges."
             )

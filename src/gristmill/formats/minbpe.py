@@ -24,7 +24,7 @@ from gristmill.formats.given import Given
 from gristmill.formats.parts import TokenizerParts
 from gristmill.merges import check_merges, check_tokens
 from gristmill.patterns import WHOLE_TEXT, Pattern, resolve_pattern
-from gristmill.vocabulary import MAX_ID, Vocabulary
+from gristmill.vocabulary import MAX_ID, Vocabulary, check_special_ids
 
 OPTIONS: frozenset[str] = frozenset()
 
@@ -49,7 +49,7 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     check_content(data)
     stem = path.name.removesuffix(".model")
     return {
-        path.with_name(f"{stem}.vocab"): _dump_vocab(parts.vocabulary),
+        path.with_name(f"{stem}.vocab"): dump_vocab(parts.vocabulary),
         path.with_name(f"{stem}.model"): data,
     }
 
@@ -96,8 +96,8 @@ def _pattern_line(pattern: Pattern) -> str:
     return pattern.regex if pattern.regex == pattern.regex.strip() else f"(?:{pattern.regex})"
 
 
-def _dump_vocab(vocabulary: Vocabulary) -> bytes:
-    """What people read: how each token comes about, and its id. Bytes that are no text are shown as U+FFFD."""
+def dump_vocab(vocabulary: Vocabulary) -> bytes:
+    """The `.vocab`: how each token comes about, and its id. Bytes that are no text are shown as U+FFFD."""
     shown = {id: _show(token) for id, token in vocabulary.tokens.items()}
     parts = {made: f"[{shown[left]}][{shown[right]}] -> " for left, right, made in vocabulary.merges.tolist()}
     lines = [f"{parts.get(id, '')}[{text}] {id}\n" for id, text in shown.items()]
@@ -133,12 +133,9 @@ def parse(data: bytes) -> TokenizerParts:
     rows = [_read_merge(line, 4 + num_specials + i) for i, line in enumerate(lines[3 + num_specials : -1])]
     merges = check_merges(rows)
     check_tokens(merges)
-    vocabulary = Vocabulary.of_merges(merges)
-    for special, id in specials.items():
-        if id < NUM_BYTE_TOKENS + len(merges):
-            raise TokenizerFormatError(f"the special token {special!r} has id {id}, as another token has.")
+    taken = range(NUM_BYTE_TOKENS + len(merges))
     return TokenizerParts(
-        dataclasses.replace(vocabulary, special_tokens=specials),
+        dataclasses.replace(Vocabulary.of_merges(merges), special_tokens=check_special_ids(specials, taken)),
         resolve_pattern(pattern or WHOLE_TEXT),
         "greatest-bytes",
     )
@@ -152,10 +149,7 @@ def _read_specials(lines: list[str]) -> dict[str, int]:
                 f"line {number} is {' '.join(row)[:80]!r} instead of a special token and its id."
             )
     names = check_special_tokens([row[0] for row in rows])
-    specials = {name: _number(row[1], number) for number, (name, row) in enumerate(zip(names, rows, strict=True), 4)}
-    if len(set(specials.values())) < len(specials):
-        raise TokenizerFormatError("two special tokens have the same id.")
-    return dict(sorted(specials.items(), key=lambda item: item[1]))
+    return {name: _number(row[1], number) for number, (name, row) in enumerate(zip(names, rows, strict=True), 4)}
 
 
 def _read_merge(line: str, number: int) -> tuple[int, int]:
