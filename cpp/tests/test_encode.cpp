@@ -43,6 +43,29 @@ void test_pieces_of_every_length_equal_the_plain_loop() {
     }
 }
 
+// Rounds and the heap are two ways to the same ids; the plain loop judges the shorter ones.
+void test_pieces_of_kilobytes_equal_the_plain_loop_and_the_heap() {
+    Random random(8);
+    for (int round = 0; round < 120; ++round) {
+        const std::vector<std::string>& units = round % 2 ? kLetters : kCharacters;
+        Layout layout = random_layout(random);
+        layout.shuffled_ranks = round % 4 == 0;  // these never go by rounds
+        layout.num_others = 0;
+        const VocabularyParts parts = random_parts(random, units, layout);
+        const Encoder encoder(parts, std::nullopt, any_of(random, kernels()));
+        std::string piece = joined(random, units, 500 + random() % 2000);
+        piece.resize(std::max<std::size_t>(piece.size(), 1020 + random() % 8), 'a');  // where rounds begin
+        const Ids ids = encoded_piece(encoder, piece);
+        Ids by_heap;
+        encoder.encode_piece_dropout(piece, 0, 1, by_heap);
+        CHECK(ids == by_heap);
+        if (round < 20) {
+            piece.resize(1100, 'a');
+            CHECK(encoded_piece(encoder, piece) == Judge(parts).piece(piece));
+        }
+    }
+}
+
 // Long pieces are cut where no token lies across, and their parts looked up each for itself.
 void test_cutting_long_pieces_never_changes_their_ids() {
     Random random(2);
@@ -379,6 +402,7 @@ void test_dropout_goes_from_plain_ids_to_bytes() {
 
 int main() {
     test_pieces_of_every_length_equal_the_plain_loop();
+    test_pieces_of_kilobytes_equal_the_plain_loop_and_the_heap();
     test_cutting_long_pieces_never_changes_their_ids();
     test_texts_equal_the_plain_loop_in_narrow_and_wide_ids_under_every_pattern();
     test_threads_batches_and_files_give_the_ids_of_one_thread();

@@ -105,9 +105,20 @@ double draw(std::uint64_t& state) {
     return static_cast<double>((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
+// Several merges may make one token: then all of them must come before any that uses it.
+bool is_monotone(const VocabularyParts& parts, std::size_t num_ids) {
+    std::vector<bool> used(num_ids);
+    for (const auto& [left, right, made] : parts.merges) {
+        if (used[made] || made == left || made == right) return false;
+        used[left] = used[right] = true;
+    }
+    return true;
+}
+
 }  // namespace
 
-Bpe::Bpe(const VocabularyParts& parts, Kernel kernel) : ranks_(parts) {
+Bpe::Bpe(const VocabularyParts& parts, const TokenTable& tokens, Kernel kernel)
+    : tokens_(tokens), ranks_(parts), is_monotone_(is_monotone(parts, tokens.num_ids())) {
 #if defined(__x86_64__)
     if (kernel == Kernel::avx512 && ranks_.is_packed()) kernel_ = encode_piece_avx512;
 #else

@@ -7,20 +7,25 @@
 
 #include "encode/bpe_kernel.hpp"
 #include "encode/pair_ranks.hpp"
+#include "encode/token_table.hpp"
 
 namespace gristmill {
 
 class Bpe {
   public:
-    Bpe(const VocabularyParts& parts, Kernel kernel);
+    // `tokens` must outlive it.
+    Bpe(const VocabularyParts& parts, const TokenTable& tokens, Kernel kernel);
 
     // Up to this many bytes a scan for the best pair beats a heap.
     static constexpr std::size_t kShortPiece = kKernelPieceBytes;
+    // From here on rounds beat a heap.
+    static constexpr std::size_t kRoundsPiece = 1024;
 
     // Writes the ids of `piece` to `ids`, at most one a byte, and returns their number. `is_whole`: it is a piece, not
     // a part of one. `monitor` stops the work on a long one.
     std::size_t encode(std::string_view piece, bool is_whole, Id* ids, const Monitor* monitor = nullptr) const {
         if (is_whole && has_whole_pieces() && find_whole(piece, ids)) return 1;
+        if (piece.size() >= kRoundsPiece && is_monotone_) return encode_rounds(piece, ids, monitor);
         if (piece.size() > kShortPiece) return encode_long(piece, ids, monitor);
         if (!kernel_ || piece.size() < 2) return encode_short(piece, ids);
         return kernel_(ranks_.view(), reinterpret_cast<const std::uint8_t*>(piece.data()), piece.size(), ids);
@@ -32,9 +37,12 @@ class Bpe {
   private:
     std::size_t encode_short(std::string_view piece, Id* ids) const;
     std::size_t encode_long(std::string_view piece, Id* ids, const Monitor* monitor) const;
+    std::size_t encode_rounds(std::string_view piece, Id* ids, const Monitor* monitor) const;
     bool find_whole(std::string_view piece, Id* id) const;
 
+    const TokenTable& tokens_;
     PairRanks ranks_;
+    bool is_monotone_;            // every merge has a higher rank than all that make its parts
     BpeKernel kernel_ = nullptr;  // none: encode_short()
     std::unordered_map<std::string, Id> whole_pieces_;
 };

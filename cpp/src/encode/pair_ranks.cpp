@@ -34,7 +34,7 @@ std::vector<std::pair<std::uint64_t, Rank>> first_ranks(const std::vector<MergeR
 
 }  // namespace
 
-PairRanks::PairRanks(const VocabularyParts& parts) : byte_ids_(parts.byte_ids) {
+PairRanks::PairRanks(const VocabularyParts& parts) : byte_ids_(parts.byte_ids), merges_(parts.merges) {
     made_.reserve(parts.merges.size());
     for (const MergeRule& merge : parts.merges) made_.push_back(merge.made);
     if (fits_packed(parts)) {

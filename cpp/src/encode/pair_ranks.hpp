@@ -29,6 +29,8 @@ class PairRanks {
         return found == ranks_.end() ? kNoRank : found->second;
     }
     Id made(Rank rank) const { return made_[rank]; }
+    const MergeRule& merge(Rank rank) const { return merges_[rank]; }
+    std::size_t size() const { return merges_.size(); }
 
   private:
     void fill_buckets(const std::vector<MergeRule>& merges);
@@ -36,7 +38,8 @@ class PairRanks {
 
     std::array<Id, 256> byte_ids_;
     std::vector<Rank> byte_ranks_;
-    std::vector<Id> made_;
+    std::vector<MergeRule> merges_;
+    std::vector<Id> made_;  // of merges_, for the kernels
     std::vector<std::uint64_t> buckets_;
     std::unordered_map<std::uint64_t, Rank> ranks_;  // where they do not fit the packed table
     PairRanksView view_{};

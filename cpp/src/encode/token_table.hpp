@@ -21,6 +21,8 @@ class TokenTable {
         if (id >= lengths_.size()) return {};
         return std::string_view(bytes_).substr(begins_[id], lengths_[id]);
     }
+    // `id` is known.
+    std::uint32_t length(Id id) const { return lengths_[id]; }
     std::size_t num_ids() const { return lengths_.size(); }
 
   private:

@@ -17,7 +17,7 @@ namespace gristmill {
 struct EncodeTables {
     EncodeTables(const VocabularyParts& parts, std::optional<Pattern> encoder_pattern, Kernel encoder_kernel)
         : tokens(parts),
-          bpe(parts, encoder_kernel),
+          bpe(parts, tokens, encoder_kernel),
           splits(parts, tokens),
           pattern(encoder_pattern),
           kernel(encoder_kernel) {}
