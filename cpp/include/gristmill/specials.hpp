@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace gristmill {
@@ -14,8 +13,6 @@ class SpecialFinder {
   public:
     // `specials` are distinct and not empty.
     explicit SpecialFinder(const std::vector<std::string>& specials);
-    SpecialFinder(const SpecialFinder&) = delete;  // index_of_ points into specials_
-    SpecialFinder& operator=(const SpecialFinder&) = delete;
 
     struct Match {
         std::size_t position;
@@ -37,8 +34,7 @@ class SpecialFinder {
     std::uint32_t longest_at(const std::uint8_t* text, std::size_t size, std::size_t at) const;
 
     std::vector<std::string> specials_;
-    std::unordered_map<std::string_view, std::uint32_t> index_of_;
-    std::vector<std::size_t> lengths_;     // distinct, longest first
+    std::vector<std::uint32_t> sorted_;    // indices, by spelling
     std::vector<std::uint16_t> prefixes_;  // distinct first two bytes of the specials that have two
     std::vector<bool> starts_with_;  // by the first two bytes, for more prefixes than a register compare is good for
     bool has_single_byte_ = false;

@@ -96,6 +96,9 @@ void FileSource::block_done() {
     if (blocks_left_.fetch_sub(1) != 1) return;
     open_once();
     check_unchanged();
+    std::uint8_t more;
+    if (::pread(descriptor_, &more, 1, static_cast<off_t>(state_.size)) > 0)
+        throw InputChanged(path_, "it goes on behind its " + std::to_string(state_.size) + " bytes");
     // The name must still lead to the file that was read.
     const State named = state_of(-1, path_);
     if (!(named == state_)) throw InputChanged(path_, "it was replaced by another file");

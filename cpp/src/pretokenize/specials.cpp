@@ -22,8 +22,7 @@ SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
     : specials_(specials), starts_with_(65536, false) {
     for (std::uint32_t index = 0; index < specials_.size(); ++index) {
         const std::string& special = specials_[index];
-        index_of_.emplace(special, index);
-        lengths_.push_back(special.size());
+        sorted_.push_back(index);
         // A cut always stands before ASCII white space, so a special without any behind its first byte never covers
         // one.
         if (std::any_of(special.begin() + 1, special.end(), is_ascii_space)) {
@@ -40,8 +39,8 @@ SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
             prefixes_.push_back(prefix);
         }
     }
-    std::sort(lengths_.begin(), lengths_.end(), std::greater<>());
-    lengths_.erase(std::unique(lengths_.begin(), lengths_.end()), lengths_.end());
+    std::sort(sorted_.begin(), sorted_.end(),
+              [this](std::uint32_t a, std::uint32_t b) { return specials_[a] < specials_[b]; });
     std::sort(prefixes_.begin(), prefixes_.end());
     prefixes_.erase(std::unique(prefixes_.begin(), prefixes_.end()), prefixes_.end());
 }
@@ -82,13 +81,22 @@ std::size_t SpecialFinder::next_candidate(const std::uint8_t* text, std::size_t 
     return has_single_byte_ && at < size ? at : size;
 }
 
+// Byte by byte: those that begin as the text does are always a range of the sorted ones, and one that ends here is its
+// first. However many there are, this looks no further than the longest of them.
 std::uint32_t SpecialFinder::longest_at(const std::uint8_t* text, std::size_t size, std::size_t at) const {
-    for (const std::size_t length : lengths_) {
-        if (length > size - at) continue;
-        const auto found = index_of_.find({reinterpret_cast<const char*>(text) + at, length});
-        if (found != index_of_.end()) return found->second;
+    std::uint32_t longest = kNone;
+    auto low = sorted_.begin(), high = sorted_.end();
+    for (std::size_t depth = 0; low != high; ++depth) {
+        if (specials_[*low].size() == depth) longest = *low++;
+        if (at + depth == size) break;
+        const std::uint8_t next = text[at + depth];
+        const auto byte_of = [this, depth](std::uint32_t index) {
+            return static_cast<std::uint8_t>(specials_[index][depth]);
+        };
+        low = std::partition_point(low, high, [&](std::uint32_t index) { return byte_of(index) < next; });
+        high = std::partition_point(low, high, [&](std::uint32_t index) { return byte_of(index) == next; });
     }
-    return kNone;
+    return longest;
 }
 
 SpecialFinder::Match SpecialFinder::find(const std::uint8_t* text, std::size_t size, std::size_t from) const {
@@ -103,11 +111,8 @@ SpecialFinder::Match SpecialFinder::find(const std::uint8_t* text, std::size_t s
 bool SpecialFinder::may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const {
     for (std::size_t start = at > span_reach_ ? at - span_reach_ + 1 : 0; start < at && span_reach_; ++start) {
         if (start + 1 >= size || !starts_with_[prefix_at(text + start)]) continue;
-        for (const std::size_t length : lengths_) {
-            if (length <= at - start) break;  // longest first
-            if (length <= size - start && index_of_.contains({reinterpret_cast<const char*>(text) + start, length}))
-                return true;
-        }
+        const std::uint32_t longest = longest_at(text, size, start);
+        if (longest != kNone && specials_[longest].size() > at - start) return true;
     }
     return false;
 }
