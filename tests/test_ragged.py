@@ -115,3 +115,13 @@ def test_it_is_frozen_equal_by_value_and_picklable(rows):
     assert rows != ROWS
     with pytest.raises(TypeError, match="unhashable"):
         hash(rows)
+
+
+@pytest.mark.parametrize("value", [1.5, "x", None, True])
+def test_padding_takes_whole_numbers_only(value):
+    rows = Ragged(np.array([5, 6, 7]), np.array([0, 1, 3]))
+    with pytest.raises(gm.OptionError, match=r"pad_id=.* Pass an int"):
+        rows.padded(value)
+    if value is not None:
+        with pytest.raises(gm.OptionError, match=r"length=.* Pass an int"):
+            rows.padded(0, length=value)

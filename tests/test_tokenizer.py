@@ -482,3 +482,56 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(gm.TokenizerFormatError, match="is a pipe or device"):
         Tokenizer.load(tmp_path / "pipe")
+
+
+# Arguments that would otherwise do something else than they say
+
+
+def test_ids_given_with_special_tokens_are_refused_rather_than_ignored():
+    with pytest.raises(gm.SpecialTokenError, match=r"is a mapping, .* Pass a list\. .*Tokenizer\.load"):
+        Tokenizer([], special_tokens={"<s>": 5})
+    with pytest.raises(gm.SpecialTokenError, match="is a mapping"):
+        gm.train_tokenizer([STORY], vocab_size=300, special_tokens={"<s>": 5}, progress=None)
+
+
+@pytest.mark.parametrize("merges", [None, 3, "ab", b"ab"])
+def test_merges_that_are_no_list_are_a_type_error(merges):
+    with pytest.raises(TypeError, match=rf"merges is a {type(merges).__name__}\. Pass pairs of bytes"):
+        Tokenizer(merges)
+
+
+@pytest.mark.parametrize("merge", ["ab", (b"a",), 5, (97, 98), ("a", "b"), (b"a", [])])
+def test_a_merge_that_is_no_pair_of_bytes_is_named(merge):
+    with pytest.raises(gm.TokenizerFormatError, match=r"merge 1 .*Pass pairs of bytes, or an \(n, 2\) array of ids"):
+        Tokenizer([(b"a", b"b"), merge])
+
+
+def test_a_path_without_the_name_of_a_file_is_refused(small, tmp_path):
+    with pytest.raises(IsADirectoryError, match="pass that of a file"):
+        small.save(f"{tmp_path}/name/")
+    for format in ("gristmill", "minbpe", "gpt2"):
+        with pytest.raises(gm.OptionError, match="path is empty"):
+            small.export("", format=format)
+    with pytest.raises(IsADirectoryError):
+        small.export(".", format="minbpe")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("special", ["none", "<s>"])
+def test_a_str_is_offered_as_a_set_only_if_it_is_a_special(small, special):
+    advice = r"\{'<s>'\}, or 'all'" if special == "<s>" else r"a set of special tokens, \(\) for none, or 'all'"
+    with pytest.raises(gm.SpecialTokenError, match=advice):
+        small.encode("a", allowed_special=special)
+
+
+@pytest.mark.parametrize("text", ["a\udc80", "\ud83d!"])
+def test_the_advice_for_a_lone_surrogate_works(small, text):
+    with pytest.raises(gm.TextError, match=r"text\.encode\('utf-8', 'surrogatepass'\)"):
+        small.encode(text)
+    assert small.encode(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("dropout", ["0.5", b"0.5"])
+def test_dropout_as_text_is_refused(small, dropout):
+    with pytest.raises(gm.OptionError, match=r"dropout=.* Pass a number from 0 to 1"):
+        small.encode("abc", dropout=dropout)

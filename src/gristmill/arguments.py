@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gristmill.errors import OptionError, SpecialTokenError, TextError, VocabSizeError
@@ -27,6 +27,11 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
         )
     if isinstance(special_tokens, set | frozenset):
         raise SpecialTokenError("special_tokens is a set, and their ids follow their order. Pass a list.")
+    if isinstance(special_tokens, Mapping):
+        raise SpecialTokenError(
+            "special_tokens is a mapping, and their ids follow their order. Pass a list. Where a file has ids to keep, "
+            "Tokenizer.load(path, special_tokens={…}) takes them."
+        )
     try:
         specials = tuple(special_tokens)
     except TypeError:
@@ -55,7 +60,7 @@ def check_vocab_size(vocab_size: Any, num_specials: int) -> int:
     >>> check_vocab_size(257, 1)
     257
     """
-    size = _whole_number("vocab_size", vocab_size, VocabSizeError)
+    size = check_whole_number("vocab_size", vocab_size, VocabSizeError)
     needed = NUM_BYTE_TOKENS + num_specials
     if size < needed:
         specials = f" and {num_specials:,} special token{'s' * (num_specials != 1)}" if num_specials else ""
@@ -89,7 +94,7 @@ def check_memory_limit(memory_limit: Any) -> int | None:
     """The limit in bytes, or None for no limit."""
     if memory_limit is None:
         return None
-    limit = _whole_number("memory_limit", memory_limit, OptionError)
+    limit = check_whole_number("memory_limit", memory_limit)
     if limit < MIN_MEMORY_LIMIT:
         raise OptionError(
             f"memory_limit={limit} is too small: buffers and tables alone need {MIN_MEMORY_LIMIT} bytes (32 MiB). "
@@ -128,13 +133,14 @@ def check_tie_break(tie_break: Any) -> str:
 
 
 def _at_least(least: int, name: str, value: Any, otherwise: str) -> int:
-    number = _whole_number(name, value, OptionError)
+    number = check_whole_number(name, value)
     if number < least:
         raise OptionError(f"{name}={number} is too small. Pass {name} >= {least}, or {otherwise}.")
     return number
 
 
-def _whole_number(name: str, value: Any, error: type[OptionError]) -> int:
+def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionError) -> int:
+    """`value` as an int, if it is a whole number by its type; `name` is that of the argument."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -158,5 +164,5 @@ def as_utf8(text: Any, name: str) -> bytes:
     except UnicodeEncodeError as error:
         raise TextError(
             f"{name} has no UTF-8 form: {text[error.start]!r} at character {error.start} is a lone surrogate. "
-            f"Pass bytes, such as text.encode('utf-8', 'surrogateescape')."
+            f"Pass bytes, such as text.encode('utf-8', 'surrogatepass')."
         ) from None

@@ -16,6 +16,8 @@ from gristmill.errors import OptionError
 def check_dropout(dropout: Any) -> float:
     """`dropout`, if it is a probability."""
     try:
+        if isinstance(dropout, str | bytes):
+            raise TypeError
         probability = float(dropout)
     except (TypeError, ValueError):
         raise OptionError(f"dropout={dropout!r} is a {type(dropout).__name__}. Pass a number from 0 to 1.") from None

@@ -82,10 +82,20 @@ def find_ids(pairs: Iterable[Sequence[bytes]]) -> MergeIds:
     >>> find_ids([(b"a", b"b"), (b"ab", b"c")]).tolist()
     [[97, 98], [256, 99]]
     """
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise TypeError(f"merges is a {type(pairs).__name__}. Pass pairs of bytes, or an (n, 2) array of ids.")
     id_of = {bytes([byte]): byte for byte in range(NUM_BYTE_TOKENS)}
     rows: list[tuple[int, int]] = []
-    for i, (left, right) in enumerate(pairs):
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
+            raise TokenizerFormatError(f"merge {i} is {pair!r:.80}. Pass pairs of bytes, or an (n, 2) array of ids.")
+        left, right = pair
         for part in (left, right):
+            if not isinstance(part, bytes):
+                raise TokenizerFormatError(
+                    f"merge {i} joins {part!r:.80}, which is a {type(part).__name__}. Pass pairs of bytes, or an "
+                    f"(n, 2) array of ids."
+                )
             if part not in id_of:
                 raise TokenizerFormatError(f"merge {i} joins {part!r}, which neither is a byte nor was made before.")
         if left + right in id_of:

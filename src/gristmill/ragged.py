@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from gristmill.arguments import MAX_NATIVE
+from gristmill.arguments import MAX_NATIVE, check_whole_number
 from gristmill.errors import OptionError
 
 __all__ = ["Ragged"]
@@ -98,9 +98,10 @@ class Ragged:
         ([[5, 0], [6, 7]], [[1, 0], [1, 1]])
         """
         check_side("side", side)
+        pad_id = check_whole_number("pad_id", pad_id)
         lengths = self.lengths
         longest = int(lengths.max(initial=0))
-        columns = longest if length is None else operator.index(length)
+        columns = longest if length is None else check_whole_number("length", length)
         if columns < longest:
             raise OptionError(
                 f"length={columns} is too small: row {int(lengths.argmax())} has {longest:,} ids. "
@@ -153,12 +154,7 @@ def check_side(name: str, side: Any) -> Side:
 
 def check_max_tokens(max_tokens: Any) -> int:
     """`max_tokens`, if it is a length."""
-    try:
-        if isinstance(max_tokens, bool):
-            raise TypeError
-        number = operator.index(max_tokens)
-    except TypeError:
-        raise OptionError(f"max_tokens={max_tokens!r} is a {type(max_tokens).__name__}. Pass an int.") from None
+    number = check_whole_number("max_tokens", max_tokens)
     if number < 1:
         raise OptionError(f"max_tokens={number} is too small. Pass max_tokens >= 1.")
     return min(number, MAX_NATIVE)

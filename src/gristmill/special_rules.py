@@ -33,7 +33,7 @@ class SpecialRules(Generic[Rule]):
 
     def rule(self, allowed_special: Specials = NONE, disallowed_special: Specials = ALL) -> Rule:
         """The rule for these arguments of `encode`; `SpecialTokenError` when they name what is no special."""
-        key = _key("allowed_special", allowed_special), _key("disallowed_special", disallowed_special)
+        key = self._key("allowed_special", allowed_special), self._key("disallowed_special", disallowed_special)
         rule = self._rules.get(key)
         if rule is None:
             allowed = self._ids("allowed_special", key[0])
@@ -44,6 +44,21 @@ class SpecialRules(Generic[Rule]):
                 self._rules.clear()
             rule = self._rules[key] = self._build(sorted(allowed), sorted(disallowed))
         return rule
+
+    def _key(self, argument: str, specials: object) -> str | frozenset[str]:
+        if isinstance(specials, str):
+            if specials != ALL:
+                example = f", {{{specials!r}}}" if specials in self._id_of else " of special tokens, () for none"
+                raise SpecialTokenError(f"{argument}={specials!r} is a str. Pass a set{example}, or 'all'.")
+            return ALL
+        try:
+            if isinstance(specials, Iterable):
+                return frozenset(specials)
+        except TypeError:  # something in it has no hash
+            pass
+        raise SpecialTokenError(
+            f"{argument}={specials!r:.80} is not a collection of special tokens. Pass a set, or 'all'."
+        )
 
     def _ids(self, argument: str, specials: str | frozenset[str]) -> set[int]:
         if isinstance(specials, str):
@@ -59,19 +74,6 @@ class SpecialRules(Generic[Rule]):
         first = [repr(special) for special, _ in zip(self._id_of, range(20), strict=False)]
         more = len(self._id_of) - len(first)
         return ", ".join(first) + f" and {more:,} more" * (more > 0) or "none at all"
-
-
-def _key(argument: str, specials: object) -> str | frozenset[str]:
-    if isinstance(specials, str):
-        if specials != ALL:
-            raise SpecialTokenError(f"{argument}={specials!r} is a str. Pass a set, {{{specials!r}}}, or 'all'.")
-        return ALL
-    try:
-        if isinstance(specials, Iterable):
-            return frozenset(specials)
-    except TypeError:  # something in it has no hash
-        pass
-    raise SpecialTokenError(f"{argument}={specials!r:.80} is not a collection of special tokens. Pass a set, or 'all'.")
 
 
 def forged_special(special: str, position: int, where: str) -> SpecialTokenError:

@@ -102,7 +102,7 @@ def extend_tokenizer(
     options = CountOptions.checked(
         corpus,
         pattern=tokenizer.pattern,
-        special_tokens=tokenizer.special_tokens,
+        special_tokens=list(tokenizer.special_tokens),
         min_frequency=min_frequency,
         memory_limit=memory_limit,
         num_threads=num_threads,

@@ -105,3 +105,12 @@ def test_special_tokens_have_all_ids_or_none():
     assert parse_special_tokens(["<a=1>", "="]) == ["<a=1>", "="]
     with pytest.raises(UsageError, match="some with an id and some without"):
         parse_special_tokens(["<s>=300", "<t>"])
+
+
+def test_a_file_without_a_pattern_asks_for_the_option(gristmill, tokenizer_path, tmp_path):
+    path = tmp_path / "t.tiktoken"
+    assert gristmill("export", tokenizer_path, "-f", "tiktoken", "-o", path)[0] == 0
+    code, _, err = gristmill("inspect", path)
+    assert code == 1
+    assert "--pattern on the command line" in err
+    assert gristmill("inspect", path, "--pattern", "gpt2")[0] == 0

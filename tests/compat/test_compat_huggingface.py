@@ -225,3 +225,32 @@ def test_saved_files_are_read_by_tokenizers_and_by_us(tok, tokenizer, tmp_path):
 def test_a_folder_without_files_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="nothing is downloaded"):
         PreTrainedTokenizerFast.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("text", [None, 3, b"rye"])
+def test_what_is_no_text_is_a_type_error(tokenizer, text):
+    with pytest.raises(TypeError, match=rf"text is a {type(text).__name__}\. Pass a str, or a list of them"):
+        tokenizer(text)
+
+
+@pytest.mark.parametrize("max_length", ["3", 1.5, 0, -1])
+def test_a_length_that_is_none_is_named(tokenizer, max_length):
+    with pytest.raises(gm.OptionError, match="max_length="):
+        tokenizer("rye", max_length=max_length)
+    with pytest.raises(gm.OptionError, match="max_length="):
+        tokenizer("rye", padding="max_length", max_length=max_length)
+
+
+def test_a_multiple_that_is_no_number_is_named(tokenizer):
+    with pytest.raises(gm.OptionError, match="pad_to_multiple_of='8' is a str"):
+        tokenizer("rye", padding=True, pad_to_multiple_of="8")
+
+
+@pytest.mark.parametrize("name", ["padding_side", "truncation_side"])
+def test_a_side_that_is_none_is_refused_when_it_is_set(tok, tokenizer, name):
+    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not known"):
+        setattr(tokenizer, name, "zz")
+    with pytest.raises(gm.OptionError, match=f"{name}='zz' is not known"):
+        PreTrainedTokenizerFast(tok, **{name: "zz"})
+    setattr(tokenizer, name, "left")
+    assert getattr(tokenizer, name) == "left"

@@ -354,3 +354,12 @@ def test_gpt4_names_both_packages_where_neither_has_the_vocabulary(monkeypatch):
     monkeypatch.setattr(pytest.importorskip("tiktoken"), "get_encoding", fail)
     with pytest.raises(FileNotFoundError, match=r"bpe_openai .* tiktoken .* no network"):
         GPT4Tokenizer()
+
+
+def test_the_advice_for_a_special_in_the_text_is_for_this_encode():
+    tokenizer = RegexTokenizer()
+    tokenizer.register_special_tokens({"<|fim|>": 300, "<|end|>": 301})
+    with pytest.raises(gm.SpecialTokenError, match=r"'<\|end\|>', .*allowed_special='none'") as caught:
+        tokenizer.encode("a<|end|>")
+    assert "disallowed_special" not in str(caught.value)
+    assert tokenizer.encode("a<|end|>", allowed_special={"<|end|>"}) == [97, 301]

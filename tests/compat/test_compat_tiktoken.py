@@ -128,3 +128,8 @@ def test_get_encoding_takes_what_tiktoken_has(both, monkeypatch):
     assert enc.name == "cl100k_base"
     assert enc.encode(STORY) == ours.encode(STORY)
     assert enc.special_tokens_set == ours.special_tokens_set
+
+
+def test_only_a_tokenizer_is_wrapped():
+    with pytest.raises(TypeError, match=r"tokenizer is a str\. Pass a gristmill\.Tokenizer, or call get_encoding"):
+        Encoding("cl100k_base")

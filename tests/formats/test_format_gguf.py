@@ -117,5 +117,22 @@ def test_the_same_tokenizer_gives_the_same_bytes():
 
 def test_it_is_written_but_not_read(tmp_path):
     trained().export(tmp_path / "t.gguf", format="gguf")
-    with pytest.raises(gm.TokenizerFormatError, match=r"t\.gguf: is GGUF, which Gristmill writes but does not read"):
+    with pytest.raises(gm.TokenizerFormatError, match=r"t\.gguf: GGUF is only written, not read"):
         read_tokenizer(tmp_path / "t.gguf")
+
+
+def test_the_format_is_not_offered_for_reading(tmp_path):
+    trained().save(tmp_path / "t.json")
+    for path in (tmp_path, tmp_path / "t.json"):
+        with pytest.raises(gm.TokenizerFormatError, match="GGUF is only written, not read"):
+            gm.Tokenizer.load(path, format="gguf")
+    with pytest.raises(gm.OptionError, match=r"Pass one of 'auto', (?!.*gguf)"):
+        gm.Tokenizer.load(tmp_path / "t.json", format="no such")
+    with pytest.raises(gm.OptionError, match=r"Pass one of 'gristmill', .*'gguf'"):
+        trained().export(tmp_path / "t.json", format="auto")
+
+
+def test_the_name_of_the_pattern_is_a_str(tmp_path):
+    with pytest.raises(gm.OptionError, match=r"pre=3 is a int\. Pass the name of a pattern"):
+        trained().export(tmp_path / "t.gguf", format="gguf", pre=3)
+    assert not list(tmp_path.iterdir())

@@ -142,3 +142,15 @@ def test_gpt2_as_published_gives_the_ids_of_tiktoken():
     for text in TEXTS:
         assert tok.encode(text) == theirs.encode(text)
     assert same_ids(tok.parts, gm.Tokenizer.from_tiktoken(theirs).parts)
+
+
+def test_a_failed_export_leaves_no_folder_that_it_made(tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise OSError("no space left")
+
+    (tmp_path / "old").mkdir()
+    monkeypatch.setattr("gristmill.formats.publish", fail)
+    for name in ("old", "new"):
+        with pytest.raises(OSError, match="no space left"):
+            trained().export(tmp_path / name, format="gpt2")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]

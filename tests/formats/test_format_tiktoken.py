@@ -170,3 +170,14 @@ def test_a_gzipped_file_is_unpacked_within_bounds(tmp_path, monkeypatch):
     (tmp_path / "bomb.tiktoken.gz").write_bytes(gzip.compress(bytes(8 << 20)))
     with pytest.raises(gm.TokenizerFormatError, match="unpacks to more than 1,048,576 bytes"):
         read_tokenizer(tmp_path / "bomb.tiktoken.gz", pattern="gpt2")
+
+
+def test_a_special_that_begins_another_is_said(tmp_path):
+    tok = gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>>", "<t>", "<s>"])
+    with pytest.warns(FormatWarning, match=r"'<s>' is the beginning of '<s>>'.* ids may differ"):
+        tok.to_tiktoken()
+    with pytest.warns(FormatWarning, match="neither"), pytest.warns(FormatWarning, match="'<s>' is the beginning of"):
+        tok.export(tmp_path / "a.tiktoken", format="tiktoken")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>", "<t>"]).to_tiktoken()

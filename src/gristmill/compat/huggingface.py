@@ -33,11 +33,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.arguments import check_whole_number
 from gristmill.compat.specials import with_special_tokens
 from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
 from gristmill.formats.byte_alphabet import spell
 from gristmill.publish import publish
-from gristmill.ragged import Ragged, check_side
+from gristmill.ragged import Ragged, Side, check_side
 from gristmill.tokenizer import Tokenizer
 
 __all__ = ["BatchEncoding", "PreTrainedTokenizerFast"]
@@ -95,11 +96,25 @@ class _RoleId:
         setattr(instance, self._name, None if id is None else instance._token_of(id))
 
 
+class _Side:
+    """A side of a text, "right" or "left", and nothing else."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: PreTrainedTokenizerFast | None, owner: type) -> Any:
+        return self if instance is None else instance._sides[self._name]
+
+    def __set__(self, instance: PreTrainedTokenizerFast, side: str) -> None:
+        instance._sides[self._name] = check_side(self._name, side)
+
+
 class PreTrainedTokenizerFast:
     """A tokenizer that is called as transformers' are."""
 
     bos_token, eos_token, unk_token, pad_token = _Role(), _Role(), _Role(), _Role()
     bos_token_id, eos_token_id, unk_token_id, pad_token_id = _RoleId(), _RoleId(), _RoleId(), _RoleId()
+    padding_side, truncation_side = _Side(), _Side()
     is_fast = True
     model_input_names = ("input_ids", "attention_mask")
 
@@ -126,8 +141,8 @@ class PreTrainedTokenizerFast:
         self._wrap(tokenizer_object)
         self._roles: dict[str, str | None] = {}
         self.bos_token, self.eos_token, self.unk_token, self.pad_token = bos_token, eos_token, unk_token, pad_token
-        self.padding_side = check_side("padding_side", padding_side)
-        self.truncation_side = check_side("truncation_side", truncation_side)
+        self._sides: dict[str, Side] = {}
+        self.padding_side, self.truncation_side = padding_side, truncation_side
         self.model_max_length = NO_LIMIT if model_max_length is None else model_max_length
 
     @classmethod
@@ -257,6 +272,8 @@ class PreTrainedTokenizerFast:
         """
         if text_pair is not None or return_token_type_ids:
             raise OptionError("pairs of texts are not supported. Join them, with a special token between them.")
+        if isinstance(text, bytes) or not isinstance(text, Iterable):
+            raise TypeError(f"text is a {type(text).__name__}. Pass a str, or a list of them.")
         is_single = isinstance(text, str)
         texts = [text] if isinstance(text, str) else list(text)
         limit = self._limit(padding, truncation, max_length)
@@ -311,7 +328,9 @@ class PreTrainedTokenizerFast:
             truncation = max_length is not None and padding is False
         if truncation is False or truncation == "do_not_truncate":
             return None
-        limit = self.model_max_length if max_length is None else max_length
+        limit = self.model_max_length if max_length is None else check_whole_number("max_length", max_length)
+        if limit < 1:
+            raise OptionError(f"max_length={limit} is too small. Pass max_length >= 1, or None.")
         return None if limit >= NO_LIMIT else limit
 
     def _encode(self, texts: list[str], limit: int | None) -> Ragged:
@@ -372,7 +391,7 @@ class PreTrainedTokenizerFast:
         if padding is False or padding == "do_not_pad":
             return None
         if padding == "max_length":
-            length = self.model_max_length if max_length is None else max_length
+            length = self.model_max_length if max_length is None else check_whole_number("max_length", max_length)
             if length >= NO_LIMIT:
                 raise OptionError('padding="max_length" needs max_length, or a model_max_length.')
             if length < longest:
@@ -381,7 +400,10 @@ class PreTrainedTokenizerFast:
             length = longest
         else:
             raise OptionError(f"padding={padding!r} is not known. Pass True, False, 'longest' or 'max_length'.")
-        return length if not multiple else -(-length // multiple) * multiple
+        if multiple is None:
+            return length
+        step = check_whole_number("pad_to_multiple_of", multiple)
+        return -(-length // step) * step if step else length
 
     def _pad_id(self) -> int:
         id: int | None = self.pad_token_id

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from gristmill.arguments import as_utf8, check_min_frequency, check_num_threads, check_vocab_size
 from gristmill.compat.specials import with_special_tokens
-from gristmill.errors import OptionError
+from gristmill.errors import OptionError, SpecialTokenError
 from gristmill.formats import TokenizerParts, read_tokenizer, write_tokenizer
 from gristmill.formats.minbpe import dump_vocab
 from gristmill.formats.tiktoken import PUBLISHED, parse_ranks
@@ -142,7 +142,7 @@ class _MinbpeTokenizer:
         an error), or a set of those that become their ids, the others being plain text.
         """
         if allowed_special == "none_raise":
-            return self._tokenizer.encode(text)
+            return self._encode_without_specials(text)
         if allowed_special == "none":
             return self._tokenizer.encode_ordinary(text)
         if allowed_special == "all":
@@ -155,6 +155,18 @@ class _MinbpeTokenizer:
         known = self._tokenizer.special_tokens
         allowed = [special for special in allowed_special if special in known]
         return self._tokenizer.encode(text, allowed_special=allowed, disallowed_special=())
+
+    def _encode_without_specials(self, text: str | bytes) -> list[int]:
+        try:
+            return self._tokenizer.encode(text)
+        except SpecialTokenError:
+            data = as_utf8(text, "the text")
+            special = next(special for special in self.special_tokens if special.encode() in data)
+            raise SpecialTokenError(
+                f"the text spells out the special token {special!r}, which is not allowed. Pass "
+                f"allowed_special={{{special!r}}} to encode it as its id, or allowed_special='none' to encode it as "
+                f"plain text."
+            ) from None
 
     def encode_ordinary(self, text: str | bytes) -> list[int]:
         """The ids of `text`, special tokens being plain text."""

@@ -41,6 +41,10 @@ class Encoding:
     """An `Encoding`-shaped object; immutable, picklable, safe to share between threads."""
 
     def __init__(self, tokenizer: Tokenizer, name: str = "gristmill") -> None:
+        if not isinstance(tokenizer, Tokenizer):
+            raise TypeError(
+                f"tokenizer is a {type(tokenizer).__name__}. Pass a gristmill.Tokenizer, or call get_encoding(name)."
+            )
         self.name = name
         self._tokenizer = tokenizer
 

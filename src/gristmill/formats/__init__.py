@@ -12,6 +12,7 @@ Adding one is the module, a line in `FORMATS` and a test parameter.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterable, Mapping
@@ -38,6 +39,8 @@ FORMATS: dict[str, ModuleType] = {
     "tiktoken": tiktoken,
 }
 
+READ = [name for name in FORMATS if name != "gguf"]  # which is only written
+
 HEAD_BYTES = 4096
 
 
@@ -54,12 +57,12 @@ def read_tokenizer(
         those of the file, or the ones behind the last. For a format that holds them they must be what the file says.
     """
     given = Given.of(pattern, special_tokens)
-    module = None if format == "auto" else FORMATS[_checked(format)]
+    module = None if format == "auto" else FORMATS[_checked(format, ["auto", *READ])]
     name = os.fspath(path)
     source = Path(path)
     source.stat()  # a missing file is FileNotFoundError, whatever the format
     try:
-        if source.is_dir() and module is not gpt2:
+        if source.is_dir() and module not in (gpt2, gguf):
             source = _find_in_folder(source)
         if module is None:
             module = _recognized(source)
@@ -83,7 +86,8 @@ def write_tokenizer(
 
     options: of one format only: `legacy_merges` for "huggingface"; `pre`, `bos_token` and `eos_token` for "gguf".
     """
-    module = FORMATS[_checked(format)]
+    module = FORMATS[_checked(format, FORMATS)]
+    _check_path(path, is_folder=module is gpt2)
     unknown = sorted(set(options) - module.OPTIONS)
     if unknown:
         known = ", ".join(sorted(module.OPTIONS)) or "none"
@@ -96,17 +100,33 @@ def write_tokenizer(
         if not overwrite and os.path.lexists(target):
             message = "Is already there; choose another name or pass overwrite=True"
             raise FileExistsError(errno.EEXIST, message, str(target))
-    for target, data in contents.items():
-        if target.parent == Path(path) and not target.parent.exists():
-            target.parent.mkdir()  # a format of several files: the path is their folder
-        with publish(target, overwrite=overwrite) as file:
-            file.write(data)
+    with contextlib.ExitStack() as undo:
+        for target, data in contents.items():
+            if target.parent == Path(path) and not target.parent.exists():
+                target.parent.mkdir()  # a format of several files: the path is their folder
+                undo.callback(_remove_if_empty, target.parent)
+            with publish(target, overwrite=overwrite) as file:
+                file.write(data)
     return list(contents)[::-1]
 
 
-def _checked(format: str) -> str:
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # there is something in it
+        folder.rmdir()
+
+
+def _check_path(path: str | os.PathLike[str], *, is_folder: bool) -> None:
+    """Raise if `path` has no name, or is spelled as a folder's and must be a file's: pathlib would drop the slash."""
+    name = os.fspath(path)
+    if not name:
+        raise OptionError("path is empty. Pass the name of what is to be written.")
+    if not is_folder and (name.endswith((os.sep, os.altsep or os.sep)) or not Path(name).name):
+        raise IsADirectoryError(errno.EISDIR, "Is the name of a folder; pass that of a file", name)
+
+
+def _checked(format: str, offered: Iterable[str]) -> str:
     if format not in FORMATS:
-        raise OptionError(f"format={format!r} is not known. Pass one of {', '.join(map(repr, ['auto', *FORMATS]))}.")
+        raise OptionError(f"format={format!r} is not known. Pass one of {', '.join(map(repr, offered))}.")
     return format
 
 

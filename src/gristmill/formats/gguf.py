@@ -35,9 +35,7 @@ def recognizes(path: Path, head: bytes) -> bool:
 
 def read(path: Path, given: Given) -> TokenizerParts:
     """Nothing: the format is only written."""
-    raise TokenizerFormatError(
-        "is GGUF, which Gristmill writes but does not read. Load the tokenizer it was made from."
-    )
+    raise TokenizerFormatError("GGUF is only written, not read. Load the tokenizer that the file was made from.")
 
 
 def files(
@@ -60,6 +58,8 @@ def dump(
     pre: the name of the pattern in llama.cpp, where Gristmill knows none or another is wanted.
     bos_token, eos_token: special tokens that begin and end a text; `<|endoftext|>`, where there is one, unless given.
     """
+    if not isinstance(pre, str | None):
+        raise OptionError(f"pre={pre!r} is a {type(pre).__name__}. Pass the name of a pattern in llama.cpp.")
     vocabulary = parts.vocabulary
     tokens, kinds = _token_rows(vocabulary)
     merges = [f"{tokens[left]} {tokens[right]}" for left, right, _ in vocabulary.merges.tolist()]

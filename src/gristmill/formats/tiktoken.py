@@ -12,6 +12,8 @@ import gzip
 import io
 import re
 import zlib
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,8 @@ def read(path: Path, given: Given) -> TokenizerParts:
         if published is None:
             raise TokenizerFormatError(
                 "a .tiktoken file holds no pattern, and the name of this one is not a published one "
-                f"({', '.join(PUBLISHED)}). Pass pattern=, and special_tokens= if there are some."
+                f"({', '.join(PUBLISHED)}). Pass pattern= (--pattern on the command line), and special_tokens= "
+                "(--special-tokens) if there are some."
             )
         pattern = resolve_pattern(published[0])
     ranks = parse_ranks(read_content(path))
@@ -103,6 +106,7 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
             f"pattern={str(parts.pattern)!r}{', ' + holds if specials else ''}.",
             FormatWarning,
         )
+    _warn_of_prefixes(specials)
     data = b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
     check_content(data)
     return {path: data}
@@ -139,6 +143,7 @@ def from_encoding(encoding: Any) -> TokenizerParts:
 def to_encoding(parts: TokenizerParts, name: str = "gristmill") -> Any:
     """A `tiktoken.Encoding` that gives the same ids."""
     tiktoken = _import_tiktoken("to_tiktoken")
+    _warn_of_prefixes(parts.vocabulary.special_tokens)
     return tiktoken.Encoding(
         name,
         pat_str=_checked_pattern(parts.pattern).regex,
@@ -155,6 +160,18 @@ def _checked_pattern(pattern: Pattern) -> Pattern:
             FormatWarning,
         )
     return pattern
+
+
+def _warn_of_prefixes(specials: Iterable[str]) -> None:
+    # In sorted order, what a string begins stands right behind it.
+    for short, long in pairwise(sorted(specials)):
+        if long.startswith(short):
+            warn_user(
+                f"the special token {short!r} is the beginning of {long!r}: Gristmill takes the longer one where both "
+                f"match, and tiktoken whichever comes first in its table. Where both are allowed, ids may differ.",
+                FormatWarning,
+            )
+            return
 
 
 def _import_tiktoken(method: str) -> Any:
