@@ -50,6 +50,9 @@ std::string_view view(const nb::bytes& bytes);
 // A path as the operating system has it: file names are bytes, and not all of them UTF-8.
 std::string file_system_path(nb::handle name);
 
+// Calls on_progress(stage, done, total) with what a monitor says.
+void report_progress(const nb::object& on_progress, const Monitor& monitor);
+
 // Runs `work` on a thread of its own with the GIL released, while this one answers signals and reports progress some
 // ten times a second. What the callback or a signal handler raises cancels the work and is raised again.
 class Watch {
@@ -72,10 +75,39 @@ class Watch {
 
   private:
     void run_erased(void (*call)(void*), void* work);
-    void report();
+    Monitor monitor_;
+    nb::object on_progress_;
+};
+
+// The same for work that may be over in milliseconds: it stays on the calling thread, whose caches are warm, and looks
+// out for signals itself.
+class Polled {
+  public:
+    explicit Polled(nb::object on_progress) : on_progress_(std::move(on_progress)) {}
+
+    // `work` takes a Monitor&.
+    template <class Work>
+    auto run(const Work& work) {
+        monitor_.poll_on_this_thread([](void* self) { static_cast<Polled*>(self)->poll(); }, this);
+        try {
+            auto result = [&] {
+                const nb::gil_scoped_release release;
+                return work(monitor_);
+            }();
+            report_progress(on_progress_, monitor_);
+            return result;
+        } catch (const Cancelled&) {
+            if (failure_) std::rethrow_exception(failure_);
+            throw;
+        }
+    }
+
+  private:
+    void poll();
 
     Monitor monitor_;
     nb::object on_progress_;
+    std::exception_ptr failure_;  // another thread may be the first to notice that it is cancelled
 };
 
 }  // namespace gristmill::bindings

@@ -124,8 +124,8 @@ std::size_t find_wrong_merge(const InputMerges& merges) {
     return merges.shape(0);
 }
 
-// Shorter texts are encoded on the calling thread: Ctrl-C can wait for them.
-constexpr std::size_t kWatchedBytes = 1 << 20;
+// Ctrl-C can wait for shorter texts.
+constexpr std::size_t kPolledBytes = 1 << 20;
 // Letting go of the GIL costs more than encoding this many bytes.
 constexpr std::size_t kWithGilBytes = 2048;
 
@@ -162,16 +162,15 @@ class Text {
     std::string_view view_;
 };
 
-// Runs `work(monitor)` with the GIL released; watched for signals if it may take long.
+// Runs `work(monitor)` with the GIL released.
 template <class Work>
 auto run_encoding(std::size_t num_bytes, nb::object on_progress, const Work& work) {
-    if (num_bytes < kWatchedBytes && on_progress.is_none()) {
+    if (num_bytes < kPolledBytes && on_progress.is_none()) {
         Monitor unwatched;
         const nb::gil_scoped_release release;
         return work(unwatched);
     }
-    Watch watch(std::move(on_progress));
-    return watch.run([&] { return work(watch.monitor()); });
+    return Polled(std::move(on_progress)).run(work);
 }
 
 // A numpy array that takes over `ids`.
@@ -241,7 +240,7 @@ nb::tuple encode_batch(const Encoder& encoder, const nb::list& texts, const Spec
 nb::object encode_file(const Encoder& encoder, nb::handle path, const SpecialRule& rule, int num_threads,
                        nb::object on_progress) {
     const std::string name = file_system_path(path);
-    return to_numpy(run_encoding(kWatchedBytes, std::move(on_progress), [&](Monitor& monitor) {
+    return to_numpy(run_encoding(kPolledBytes, std::move(on_progress), [&](Monitor& monitor) {
         return encoder.encode_file(name, rule, parse_threads(num_threads), monitor);
     }));
 }

@@ -33,9 +33,21 @@ const char* stage_name(Stage stage) {
 
 }  // namespace
 
-void Watch::report() {
-    if (on_progress_.is_none() || monitor_.stage() == Stage::idle) return;
-    on_progress_(stage_name(monitor_.stage()), monitor_.done(), monitor_.total());
+void report_progress(const nb::object& on_progress, const Monitor& monitor) {
+    if (on_progress.is_none() || monitor.stage() == Stage::idle) return;
+    on_progress(stage_name(monitor.stage()), monitor.done(), monitor.total());
+}
+
+void Polled::poll() {
+    try {
+        const nb::gil_scoped_acquire acquire;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        report_progress(on_progress_, monitor_);
+    } catch (...) {
+        failure_ = std::current_exception();
+        monitor_.cancel();
+        throw Cancelled();
+    }
 }
 
 void Watch::run_erased(void (*call)(void*), void* work) {
@@ -64,7 +76,7 @@ void Watch::run_erased(void (*call)(void*), void* work) {
             try {
                 const nb::gil_scoped_acquire acquire;
                 if (PyErr_CheckSignals() != 0) throw nb::python_error();
-                report();
+                report_progress(on_progress_, monitor_);
             } catch (...) {
                 interruption = std::current_exception();
                 monitor_.cancel();
@@ -76,7 +88,7 @@ void Watch::run_erased(void (*call)(void*), void* work) {
     }
     if (interruption) std::rethrow_exception(interruption);
     if (failure) std::rethrow_exception(failure);
-    report();
+    report_progress(on_progress_, monitor_);
 }
 
 }  // namespace gristmill::bindings

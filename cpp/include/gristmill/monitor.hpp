@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
+#include <thread>
 
 namespace gristmill {
 
@@ -26,19 +28,39 @@ class Monitor {
     void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-    // Stages call this a few hundred times a second or more; it costs one relaxed load.
+    // Stages call this a few hundred times a second or more; it costs one relaxed load, and a look at the clock where
+    // somebody polls.
     void check() const {
         if (cancelled()) throw Cancelled();
+        if (poll_ && std::this_thread::get_id() == poller_ && std::chrono::steady_clock::now() >= next_poll_) poll();
+    }
+    // From now on check() calls `poll(context)` ten times a second, on this thread only. What it throws ends the work;
+    // it is expected to cancel() as well, for the other threads.
+    void poll_on_this_thread(void (*poll)(void*), void* context) {
+        poll_ = poll;
+        poll_context_ = context;
+        poller_ = std::this_thread::get_id();
+        next_poll_ = std::chrono::steady_clock::now() + kPollInterval;
     }
     Stage stage() const { return stage_.load(std::memory_order_acquire); }
     std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
     std::uint64_t total() const { return total_.load(std::memory_order_relaxed); }
 
   private:
+    static constexpr auto kPollInterval = std::chrono::milliseconds(100);
+    void poll() const {
+        next_poll_ = std::chrono::steady_clock::now() + kPollInterval;
+        poll_(poll_context_);
+    }
+
     std::atomic<Stage> stage_{Stage::idle};
     std::atomic<std::uint64_t> done_{0};
     std::atomic<std::uint64_t> total_{0};
     std::atomic<bool> cancelled_{false};
+    void (*poll_)(void*) = nullptr;
+    void* poll_context_ = nullptr;
+    std::thread::id poller_;
+    mutable std::chrono::steady_clock::time_point next_poll_;  // only the poller looks at it
 };
 
 }  // namespace gristmill

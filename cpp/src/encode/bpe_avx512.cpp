@@ -30,9 +30,11 @@ std::size_t encode_piece(const PairRanksView& ranks, const std::uint8_t* piece, 
     symbols[kNone] = kNoSymbol;
     alignas(64) std::uint32_t initial[16 * kVectors];
     for (unsigned i = 0; i < kVectors; ++i) _mm512_store_si512(initial + 16 * i, _mm512_set1_epi32(-1));
-    for (unsigned i = 0; i < size; ++i) symbols[i] = ranks.byte_ids[piece[i]];
-    for (unsigned i = 0; i + 1 < size; ++i)
+    for (unsigned i = 0; i + 1 < size; ++i) {
+        symbols[i] = ranks.byte_ids[piece[i]];
         initial[i] = with_position(ranks.byte_ranks[std::size_t{piece[i]} << 8 | piece[i + 1]], i);
+    }
+    symbols[size - 1] = ranks.byte_ids[piece[size - 1]];
     __m512i lanes[kVectors];
     for (unsigned i = 0; i < kVectors; ++i) lanes[i] = _mm512_load_si512(initial + 16 * i);
     const auto set_lane = [&lanes](std::uint64_t bit, std::uint32_t value) {
@@ -49,7 +51,8 @@ std::size_t encode_piece(const PairRanksView& ranks, const std::uint8_t* piece, 
         const std::uint32_t best = _mm512_reduce_min_epu32(least);
         if (best == kNothing) break;
         const unsigned at = best & ((1u << kPositionBits) - 1);
-        const std::uint32_t made = ranks.made[best >> kPositionBits];
+        const Rank rank = best >> kPositionBits;
+        const std::uint32_t made = ranks.made ? ranks.made[rank] : ranks.first_made + rank;
         const std::uint64_t at_bit = std::uint64_t{1} << at;
         const std::uint64_t behind = alive & ~(at_bit | (at_bit - 1));
         const std::uint64_t gone_bit = behind & (~behind + 1);

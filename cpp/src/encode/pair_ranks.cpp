@@ -49,7 +49,12 @@ PairRanks::PairRanks(const VocabularyParts& parts) : byte_ids_(parts.byte_ids), 
     }
     view_.byte_ranks = byte_ranks_.data();
     view_.byte_ids = byte_ids_.data();
-    view_.made = made_.data();
+    // As they are learned: kernels then need not wait for a look-up.
+    const auto follows = [this](Rank rank) { return made_[rank] == made_[0] + rank; };
+    bool in_order = true;
+    for (Rank rank = 0; rank < made_.size() && in_order; ++rank) in_order = follows(rank);
+    view_.made = in_order ? nullptr : made_.data();
+    view_.first_made = made_.empty() ? 0 : made_[0];
 }
 
 void PairRanks::fill_buckets(const std::vector<MergeRule>& merges) {

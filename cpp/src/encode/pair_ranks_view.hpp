@@ -20,7 +20,8 @@ inline constexpr std::uint64_t kNoPair = ~std::uint64_t{0};
 struct PairRanksView {
     const Rank* byte_ranks;  // [left byte][right byte]
     const std::uint32_t* byte_ids;
-    const std::uint32_t* made;     // by rank
+    const std::uint32_t* made;  // by rank; nullptr: rank + first_made
+    std::uint32_t first_made;
     const std::uint64_t* buckets;  // two slots each; kNoPair: free
     unsigned bucket_shift;
 };

@@ -27,7 +27,8 @@ typename PieceCache<Token>::Seed PieceCache<Token>::Seed::random() {
 
 template <class Token>
 PieceCache<Token>::PieceCache(Seed seed, std::size_t num_seeds, std::size_t limit_bytes)
-    : limit_bytes_(limit_bytes), entries_(std::bit_ceil((num_seeds + kMaxReserved) * 2)) {
+    // Four times as large: a text of some megabytes then never has to wait for the table to grow.
+    : limit_bytes_(limit_bytes), entries_(std::bit_ceil((num_seeds + kMaxReserved) * 4)) {
     home_.seed = seed;
     set_sizes();
 }
