@@ -10,16 +10,28 @@
 #include <string_view>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "encode/packed_ids.hpp"
 #include "gristmill/large_memory.hpp"
 #include "gristmill/merge.hpp"
 
 namespace gristmill {
 
-struct PieceKey {
+struct alignas(16) PieceKey {
     std::uint64_t low, high;  // bytes in text order from the lowest; the length in the top byte of `high`: never 0
     // One test of both halves: two would be two branches.
-    bool operator==(const PieceKey& other) const { return !((low ^ other.low) | (high ^ other.high)); }
+    bool operator==(const PieceKey& other) const {
+#if defined(__SSE2__)
+        const __m128i same = _mm_cmpeq_epi8(_mm_load_si128(reinterpret_cast<const __m128i*>(this)),
+                                            _mm_load_si128(reinterpret_cast<const __m128i*>(&other)));
+        return _mm_movemask_epi8(same) == 0xffff;
+#else
+        return !((low ^ other.low) | (high ^ other.high));
+#endif
+    }
 };
 
 inline constexpr std::size_t kMaxKeyBytes = 15;
@@ -35,13 +47,15 @@ inline std::uint64_t load_8(const std::uint8_t* p) {
 }
 
 inline constexpr struct KeyMasks {
-    struct Row {
-        std::uint64_t low, high, tag;
+    struct alignas(16) Row {
+        std::uint64_t low, high;  // the bytes of the piece
+        std::uint64_t zero, tag;  // its length
     };
     constexpr KeyMasks() : rows() {
         for (std::size_t size = 0; size <= kMaxKeyBytes; ++size) {
             rows[size].low = size >= 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * size) - 1;
             rows[size].high = size <= 8 ? 0 : (std::uint64_t{1} << 8 * (size - 8)) - 1;
+            rows[size].zero = 0;
             rows[size].tag = std::uint64_t{size} << 56;
         }
     }
@@ -51,7 +65,15 @@ inline constexpr struct KeyMasks {
 // size <= kMaxKeyBytes; 16 bytes are readable.
 inline PieceKey short_key(const std::uint8_t* piece, std::size_t size) {
     const KeyMasks::Row& mask = kKeyMasks.rows[size];
+#if defined(__SSE2__)
+    const auto* row = reinterpret_cast<const __m128i*>(&mask);
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(piece));
+    PieceKey key;
+    _mm_store_si128(reinterpret_cast<__m128i*>(&key), _mm_or_si128(_mm_and_si128(bytes, row[0]), row[1]));
+    return key;
+#else
     return {load_8(piece) & mask.low, (load_8(piece + 8) & mask.high) | mask.tag};
+#endif
 }
 
 // `Token`: std::uint16_t or std::uint32_t, what ids are given in.
