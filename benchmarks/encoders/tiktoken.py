@@ -36,7 +36,8 @@ def _pattern(name: str) -> str:
 
 def short(tok: tiktoken.Encoding) -> Callable[[str], Any]:
     """`encode`, with the check for specials in user text."""
-    return tok.encode
+    encode: Callable[[str], Any] = tok.encode
+    return encode
 
 
 def _encode(tok: tiktoken.Encoding, text: str, num_threads: int) -> Any:

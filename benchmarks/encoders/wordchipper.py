@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from wordchipper import Tokenizer, TokenizerOptions  # type: ignore[attr-defined]
+from wordchipper import Tokenizer, TokenizerOptions
 
 from encoders import Api, CannotLoad, Takes, flattened
 from encoders.vocabularies import VocabularyFiles
