@@ -25,6 +25,7 @@ void register_pretokenize(nb::module_& m);
 void register_words(nb::module_& m);
 void register_count(nb::module_& m);
 void register_merge(nb::module_& m);
+void register_vocabulary(nb::module_& m);
 void register_encode(nb::module_& m);
 
 template <class T>
@@ -39,6 +40,12 @@ Array<T> to_array(std::vector<T> values) {
     auto* owned = new std::vector<T>(std::move(values));
     nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
     return Array<T>(owned->data(), {owned->size()}, owner);
+}
+
+// The object, or the Python error that kept it from being made.
+inline PyObject* checked(PyObject* object) {
+    if (!object) throw nb::python_error();
+    return object;
 }
 
 Pattern parse_pattern(const std::string& name);

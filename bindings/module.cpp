@@ -11,5 +11,6 @@ NB_MODULE(_core, m) {
     register_words(m);
     register_count(m);
     register_merge(m);
+    register_vocabulary(m);
     register_encode(m);
 }

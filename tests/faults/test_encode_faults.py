@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import gristmill as gm
 import published
 from gristmill import _core, reference
 from gristmill.vocabulary import Vocabulary
+from scripts import run_script
 from texts import STORY, random_story, random_text
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc and sets Linux limits")
@@ -34,17 +33,6 @@ def make_encoder(*, merges=NO_MERGES, specials=(), pattern="gpt2", first_special
         special_tokens=[special.encode() for special in specials],
         special_ids=list(range(first_special, first_special + len(specials))),
         **options,
-    )
-
-
-def run_script(script, *arguments):
-    """Run Python code in a process of its own, which may then set limits for itself or be interrupted."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
 
 

@@ -2,28 +2,16 @@
 
 import multiprocessing
 import os
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 import gristmill as gm
+from scripts import run_script
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc and sets Linux limits")
 MIB = 1 << 20
-
-
-def run_script(script, *arguments):
-    """Run Python code in a process of its own, which may then set limits for itself."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-    )
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 #include "count/piece_table.hpp"
 
-#include <random>
-
 namespace gristmill {
 namespace {
 
@@ -10,36 +8,15 @@ namespace {
 constexpr std::size_t kGroup = 128;
 constexpr unsigned kShortBits = 18, kMediumBits = 15, kLongBits = 12;
 
-std::uint64_t load8(const std::uint8_t* p) {
-    std::uint64_t value;
-    std::memcpy(&value, p, sizeof value);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    value = __builtin_bswap64(value);
-#endif
-    return value;
-}
-
 // The first `size` <= 7 bytes and the tag in the eighth. A larger size gives a key that nobody uses, not undefined
 // behaviour.
 std::uint64_t tagged_key(const std::uint8_t* bytes, std::size_t size, std::size_t tag) {
-    return (load8(bytes) & ~(~std::uint64_t{0} << (8 * size & 63))) | static_cast<std::uint64_t>(tag) << 56;
+    return (load_8(bytes) & ~(~std::uint64_t{0} << (8 * size & 63))) | static_cast<std::uint64_t>(tag) << 56;
 }
 
 std::uint64_t short_key(const std::uint8_t* piece, std::size_t size) { return tagged_key(piece, size, size); }
 
-std::uint64_t fold_multiply(std::uint64_t x, std::uint64_t y) {
-    __extension__ using Wide = unsigned __int128;
-    const Wide product = static_cast<Wide>(x) * y;
-    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
-
 }  // namespace
-
-HashSeed HashSeed::random() {
-    std::random_device device;
-    auto draw = [&] { return static_cast<std::uint64_t>(device()) << 32 | device(); };
-    return {draw() | 1, draw() | 1};
-}
 
 PieceTable::PieceTable(HashSeed seed) : seed_(seed), short_(kShortBits), medium_(kMediumBits), long_(kLongBits) {}
 
@@ -99,7 +76,7 @@ void PieceTable::count_piece(const std::uint8_t* piece, std::size_t size, std::u
 
 // What is known of a medium or long piece before its slot is looked at; the slot is on its way to the cache.
 inline PieceTable::OtherProbe PieceTable::probe_medium(const std::uint8_t* piece, std::size_t size) const {
-    OtherProbe probe{piece, load8(piece), tagged_key(piece + 8, size - 8, size), 0};
+    OtherProbe probe{piece, load_8(piece), tagged_key(piece + 8, size - 8, size), 0};
     probe.slot = medium_.slots.slot_of(probe.low * seed_.a + probe.high * seed_.b);
     medium_.slots.prefetch(probe.slot);
     return probe;
@@ -158,8 +135,8 @@ void PieceTable::add_long(const OtherProbe& probe, std::uint64_t first) {
 // Never 0, which marks a free slot. size > kMediumBytes, so the last eight bytes overlap the others at worst.
 std::uint64_t PieceTable::hash_long(const std::uint8_t* piece, std::size_t size) const {
     std::uint64_t hash = seed_.b ^ size;
-    for (std::size_t at = 0; at + 8 < size; at += 8) hash = fold_multiply(hash ^ load8(piece + at), seed_.a);
-    hash = fold_multiply(hash ^ load8(piece + size - 8), seed_.b);
+    for (std::size_t at = 0; at + 8 < size; at += 8) hash = fold_multiply(hash ^ load_8(piece + at), seed_.a);
+    hash = fold_multiply(hash ^ load_8(piece + size - 8), seed_.b);
     hash *= seed_.a;
     return hash ? hash : 1;
 }

@@ -10,6 +10,7 @@
 
 #include "count/counted_word.hpp"
 #include "count/slots.hpp"
+#include "hash.hpp"
 
 namespace gristmill {
 
@@ -90,13 +91,6 @@ struct Part {
                (records.size() + soon <= records.capacity() ? 0
                                                             : allocated_bytes(2 * records.capacity() * sizeof(Record)));
     }
-};
-
-// Multipliers of the hashes. Random per run, so that no text can be made to collide; the words come out the same
-// whatever they are, because the joined table is ordered by first occurrence.
-struct HashSeed {
-    std::uint64_t a, b;
-    static HashSeed random();
 };
 
 class PieceTable {

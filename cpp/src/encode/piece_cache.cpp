@@ -2,16 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <random>
 
 namespace gristmill {
 namespace {
-
-std::uint64_t fold_multiply(std::uint64_t x, std::uint64_t y) {
-    __extension__ using Wide = unsigned __int128;
-    const Wide product = static_cast<Wide>(x) * y;
-    return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
 
 // The shift that leaves as many of 64 bits as number a power of two.
 unsigned shift_for(std::size_t number) { return 64 - static_cast<unsigned>(std::bit_width(number - 1)); }
@@ -19,14 +12,7 @@ unsigned shift_for(std::size_t number) { return 64 - static_cast<unsigned>(std::
 }  // namespace
 
 template <class Token>
-typename PieceCache<Token>::Seed PieceCache<Token>::Seed::random() {
-    std::random_device device;
-    auto draw = [&] { return static_cast<std::uint64_t>(device()) << 32 | device(); };
-    return {draw() | 1, draw() | 1};
-}
-
-template <class Token>
-PieceCache<Token>::PieceCache(Seed seed, std::size_t num_seeds, std::size_t limit_bytes)
+PieceCache<Token>::PieceCache(HashSeed seed, std::size_t num_seeds, std::size_t limit_bytes)
     // Four times as large: a text of some megabytes then never has to wait for the table to grow.
     : limit_bytes_(limit_bytes), entries_(std::bit_ceil((num_seeds + kMaxReserved) * 4)) {
     home_.seed = seed;

@@ -17,6 +17,7 @@
 #include "encode/packed_ids.hpp"
 #include "gristmill/large_memory.hpp"
 #include "gristmill/merge.hpp"
+#include "hash.hpp"
 
 namespace gristmill {
 
@@ -36,15 +37,6 @@ struct alignas(16) PieceKey {
 
 inline constexpr std::size_t kMaxKeyBytes = 15;
 inline constexpr std::uint64_t kLongTag = std::uint64_t{1} << 63;  // in `high`: it is the hash of a longer piece
-
-inline std::uint64_t load_8(const std::uint8_t* p) {
-    std::uint64_t value;
-    std::memcpy(&value, p, sizeof value);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    value = __builtin_bswap64(value);
-#endif
-    return value;
-}
 
 inline constexpr struct KeyMasks {
     struct alignas(16) Row {
@@ -86,19 +78,13 @@ class PieceCache {
     };
     static_assert(sizeof(Entry) == 32);
 
-    // Multipliers of the hash: random, so that no text can be made to collide.
-    struct Seed {
-        std::uint64_t a, b;
-        static Seed random();
-    };
-
     // Room for `num_seeds` pieces; `limit_bytes` bounds what comes later.
-    PieceCache(Seed seed, std::size_t num_seeds, std::size_t limit_bytes);
+    PieceCache(HashSeed seed, std::size_t num_seeds, std::size_t limit_bytes);
     PieceCache(const PieceCache& seeded);
 
     // Where the search for a key begins: a copy that the compiler can keep in registers. Valid until make_room().
     struct Home {
-        Seed seed;
+        HashSeed seed;
         unsigned shift;
         const Entry* entries;
         // Even: the first of the two entries of a cache line.

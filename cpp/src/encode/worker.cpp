@@ -14,8 +14,6 @@ constexpr std::size_t kMaxCachedBytes = 256;
 constexpr std::uint64_t kPartTag = std::uint64_t{0x10} << 56;
 // Buffers that grew beyond this for one text are not kept for the next.
 constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
-constexpr std::size_t kPaddingBytes = 64;
-static_assert(kPaddingBytes >= kTextPadding);
 // A text at least this long is read where it lies, but for a tail that is copied to have padding.
 constexpr std::size_t kCopiedBytes = 4096;
 
@@ -50,7 +48,7 @@ Token* Worker<Token>::encode_unpadded(std::string_view text, const SpecialRule& 
     std::size_t begin = 0;
     if (text.size() > 2 * kCopiedBytes) {
         std::size_t at = text.size() - kCopiedBytes;
-        while ((at = find_cut(*tables_.pattern, bytes, text.size() - kPaddingBytes, at)) != kNoCut &&
+        while ((at = find_cut(*tables_.pattern, bytes, text.size() - kTextPadding, at)) != kNoCut &&
                rule.all().may_span(bytes, text.size(), at)) {
             ++at;
         }
@@ -60,7 +58,7 @@ Token* Worker<Token>::encode_unpadded(std::string_view text, const SpecialRule& 
         }
     }
     const std::size_t size = text.size() - begin;
-    if (padded_.size() < size + kPaddingBytes) padded_.resize(size + kPaddingBytes);
+    if (padded_.size() < size + kTextPadding) padded_.resize(size + kTextPadding);
     std::memcpy(padded_.data(), bytes + begin, size);
     out = encode(padded_.data(), size, rule, out, monitor);
     if (padded_.size() > kKeptBytes) padded_ = std::vector<std::uint8_t>();
@@ -229,7 +227,7 @@ PieceCache<Token> seeded_cache(const EncodeTables& tables, std::size_t limit_byt
         const std::size_t size = tables.tokens.bytes(id).size();
         num_seeds += size > 0 && size <= kMaxKeyBytes;
     }
-    Cache cache(Cache::Seed::random(), num_seeds, limit_bytes);
+    Cache cache(HashSeed::random(), num_seeds, limit_bytes);
     for (Id id = 0; id < tables.tokens.num_ids(); ++id) {
         const std::string_view token = tables.tokens.bytes(id);
         if (token.empty() || token.size() > kMaxKeyBytes) continue;

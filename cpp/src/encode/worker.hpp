@@ -88,7 +88,8 @@ class Worker {
 extern template class Worker<std::uint16_t>;
 extern template class Worker<std::uint32_t>;
 
-// Puts every token of up to 15 bytes into a new cache, as the merges encode it: which need not be as itself.
+// A new cache that knows every token of up to 15 bytes, but for those that the merges encode otherwise than as
+// themselves.
 template <class Token>
 PieceCache<Token> seeded_cache(const EncodeTables& tables, std::size_t limit_bytes);
 

@@ -1,0 +1,104 @@
+// Merges and tokens as Python objects and back.
+#include <cstring>
+#include <unordered_set>
+
+#include "bindings.hpp"
+#include "gristmill/encode.hpp"
+
+namespace gristmill::bindings {
+namespace {
+
+// In C++, because a training run of a tenth of a second would feel these loops in Python; and without the garbage
+// collector, which would go through everything alive several times while tens of thousands of objects are made that it
+// has no business with.
+class NoGarbageCollection {
+  public:
+    NoGarbageCollection() : was_enabled_(PyGC_Disable()) {}
+    ~NoGarbageCollection() {
+        if (was_enabled_) PyGC_Enable();
+    }
+
+  private:
+    int was_enabled_;
+};
+
+void check_ids(const InputMerges& merges, std::size_t i, std::size_t num_tokens) {
+    if (merges(i, 0) >= num_tokens || merges(i, 1) >= num_tokens)
+        throw nb::index_error("a merge of ids that are not made");
+}
+
+nb::object build_tokens(const InputMerges& merges) {
+    const NoGarbageCollection guard;
+    const std::size_t num_merges = merges.shape(0);
+    nb::object tokens = nb::steal(checked(PyList_New(static_cast<Py_ssize_t>(256 + num_merges))));
+    for (unsigned byte = 0; byte < 256; ++byte) {
+        const char single = static_cast<char>(byte);
+        PyList_SET_ITEM(tokens.ptr(), byte, checked(PyBytes_FromStringAndSize(&single, 1)));
+    }
+    for (std::size_t i = 0; i < num_merges; ++i) {
+        check_ids(merges, i, 256 + i);
+        PyObject* left = PyList_GET_ITEM(tokens.ptr(), merges(i, 0));
+        PyObject* right = PyList_GET_ITEM(tokens.ptr(), merges(i, 1));
+        const Py_ssize_t left_size = PyBytes_GET_SIZE(left), right_size = PyBytes_GET_SIZE(right);
+        PyObject* joined = checked(PyBytes_FromStringAndSize(nullptr, left_size + right_size));
+        PyList_SET_ITEM(tokens.ptr(), static_cast<Py_ssize_t>(256 + i), joined);
+        std::memcpy(PyBytes_AS_STRING(joined), PyBytes_AS_STRING(left), static_cast<std::size_t>(left_size));
+        std::memcpy(PyBytes_AS_STRING(joined) + left_size, PyBytes_AS_STRING(right),
+                    static_cast<std::size_t>(right_size));
+    }
+    return tokens;
+}
+
+nb::object build_pairs(const InputMerges& merges, const nb::list& tokens) {
+    const NoGarbageCollection guard;
+    const std::size_t num_merges = merges.shape(0), num_tokens = tokens.size();
+    nb::object pairs = nb::steal(checked(PyList_New(static_cast<Py_ssize_t>(num_merges))));
+    for (std::size_t i = 0; i < num_merges; ++i) {
+        check_ids(merges, i, num_tokens);
+        PyObject* left = PyList_GET_ITEM(tokens.ptr(), merges(i, 0));
+        PyObject* right = PyList_GET_ITEM(tokens.ptr(), merges(i, 1));
+        PyList_SET_ITEM(pairs.ptr(), static_cast<Py_ssize_t>(i), checked(PyTuple_Pack(2, left, right)));
+    }
+    return pairs;
+}
+
+// The first merge of ids that are not made before it, or of a pair that was merged before; the number of merges if
+// there is none.
+std::size_t find_wrong_merge(const InputMerges& merges) {
+    std::unordered_set<std::uint64_t> seen;
+    seen.reserve(merges.shape(0));
+    for (std::size_t i = 0; i < merges.shape(0); ++i) {
+        const std::uint64_t left = merges(i, 0), right = merges(i, 1);
+        if (left >= 256 + i || right >= 256 + i || !seen.insert(left << 32 | right).second) return i;
+    }
+    return merges.shape(0);
+}
+
+nb::object recovered_merges(const nb::list& tokens, const InputArray<std::uint32_t>& ids) {
+    std::vector<std::string_view> views;
+    views.reserve(tokens.size());
+    for (nb::handle token : tokens) views.push_back(view(nb::cast<nb::bytes>(token)));
+    if (views.size() != ids.size()) throw nb::value_error("tokens and ids differ in number");
+    std::vector<MergeRule> merges;
+    {
+        const nb::gil_scoped_release release;
+        merges = recover_merges(views, std::vector<Id>(ids.data(), ids.data() + ids.size()));
+    }
+    std::vector<std::uint32_t> flat;
+    flat.reserve(3 * merges.size());
+    for (const MergeRule& merge : merges) flat.insert(flat.end(), {merge.left, merge.right, merge.made});
+    const nb::object array = nb::cast(to_array(std::move(flat)));
+    return array.attr("reshape")(-1, 3);
+}
+
+}  // namespace
+
+void register_vocabulary(nb::module_& m) {
+    using namespace nb::literals;
+    m.def("build_tokens", &build_tokens, "merges"_a);
+    m.def("build_pairs", &build_pairs, "merges"_a, "tokens"_a);
+    m.def("find_wrong_merge", &find_wrong_merge, "merges"_a);
+    m.def("recover_merges", &recovered_merges, "tokens"_a, "ids"_a);
+}
+
+}  // namespace gristmill::bindings
