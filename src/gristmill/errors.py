@@ -9,12 +9,16 @@ Each is also the built-in exception a caller would expect, so `except ValueError
     │   └── SpecialTokenError                  an empty, repeated or unknown special; one spelled out in user text
     ├── CorpusError            (ValueError)    a corpus that cannot be read as one
     │   ├── EmptyCorpusError                   there is nothing to learn from
-    │   └── TextError                          a `str` without a UTF-8 form (lone surrogates)
+    │   ├── TextError                          a `str` without a UTF-8 form (lone surrogates)
+    │   ├── TruncatedInputError (EOFError)     a compressed or columnar file that ends too early
+    │   └── CorruptInputError                  a file whose bytes are damaged, by its own checksums or its syntax
     ├── FormatError            (ValueError)    a file that is not what it should be
     │   ├── TokenizerFormatError
-    │   └── WordsFormatError
+    │   ├── WordsFormatError
+    │   └── ShardsFormatError                  a folder of shards that is unfinished, damaged or edited
     ├── UnknownTokenError      (KeyError)      no token with this id, no id for these bytes
     ├── InputChangedError      (OSError)       a file that changed while it was read
+    ├── ShardsMismatchError    (FileExistsError)  shards that are there were made from something else
     ├── MemoryLimitError       (MemoryError)   memory_limit cannot hold even the result
     ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
     └── WorkerError            (RuntimeError)  a worker process that died
@@ -32,6 +36,7 @@ import warnings
 
 __all__ = [
     "CorpusError",
+    "CorruptInputError",
     "EarlyStopWarning",
     "EmptyCorpusError",
     "FormatError",
@@ -42,10 +47,13 @@ __all__ = [
     "OptionError",
     "PatternError",
     "PieceTimeoutError",
+    "ShardsFormatError",
+    "ShardsMismatchError",
     "SlowPatternWarning",
     "SpecialTokenError",
     "TextError",
     "TokenizerFormatError",
+    "TruncatedInputError",
     "UnknownTokenError",
     "VocabSizeError",
     "WordsFormatError",
@@ -85,6 +93,28 @@ class TextError(CorpusError):
     """A `str` without a UTF-8 form: it holds lone surrogates."""
 
 
+class _DamagedInputError(CorpusError):
+    def __init__(self, message: str, *, path: str, offset: int) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset  # bytes of the file as it lies on the disk
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (type(self), str(self), self.path, self.offset)
+
+
+def _rebuilt(kind: type[_DamagedInputError], message: str, path: str, offset: int) -> _DamagedInputError:
+    return kind(message, path=path, offset=offset)
+
+
+class TruncatedInputError(_DamagedInputError, EOFError):
+    """A compressed or columnar file that ends before its end; `path` and `offset` say where."""
+
+
+class CorruptInputError(_DamagedInputError):
+    """A file whose bytes are damaged, by its own checksums or its syntax; `path` and `offset` say where."""
+
+
 class FormatError(GristmillError, ValueError):
     """A file that is not what it should be."""
 
@@ -97,6 +127,10 @@ class WordsFormatError(FormatError):
     """A malformed file of counted words."""
 
 
+class ShardsFormatError(FormatError):
+    """A folder of shards that is unfinished, damaged or edited."""
+
+
 class UnknownTokenError(GristmillError, KeyError):
     """No token with this id, or no id for these bytes."""
 
@@ -106,6 +140,10 @@ class UnknownTokenError(GristmillError, KeyError):
 
 class InputChangedError(GristmillError, OSError):
     """A file that grew, shrank or was replaced while it was read."""
+
+
+class ShardsMismatchError(GristmillError, FileExistsError):
+    """The shards that are already there were made by another tokenizer, from other inputs or with other options."""
 
 
 class MemoryLimitError(GristmillError, MemoryError):
