@@ -15,6 +15,7 @@
 #include "gristmill/merge.hpp"
 #include "gristmill/monitor.hpp"
 #include "gristmill/pretokenize.hpp"
+#include "gristmill/spans.hpp"
 
 namespace nb = nanobind;
 
@@ -22,6 +23,7 @@ namespace gristmill::bindings {
 
 void register_errors(nb::module_& m);
 void register_pretokenize(nb::module_& m);
+void register_spans(nb::module_& m);
 void register_words(nb::module_& m);
 void register_count(nb::module_& m);
 void register_merge(nb::module_& m);
@@ -54,6 +56,24 @@ unsigned parse_threads(int num_threads);
 std::vector<std::string> parse_specials(const nb::sequence& specials);
 std::vector<Merge> parse_merges(const InputMerges& merges);
 std::string_view view(const nb::bytes& bytes);
+// The bytes of any object with one contiguous buffer, valid as long as this is.
+class Bytes {
+  public:
+    explicit Bytes(nb::handle object) {
+        if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    }
+    ~Bytes() { PyBuffer_Release(&buffer_); }
+    Bytes(const Bytes&) = delete;
+    Bytes& operator=(const Bytes&) = delete;
+    std::string_view view() const {
+        return {static_cast<const char*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
+    }
+
+  private:
+    Py_buffer buffer_;
+};
+// Checked: every stretch lies inside the text.
+Spans parse_spans(const Bytes& text, const InputArray<std::int64_t>& begins, const InputArray<std::int64_t>& ends);
 // A path as the operating system has it: file names are bytes, and not all of them UTF-8.
 std::string file_system_path(nb::handle name);
 

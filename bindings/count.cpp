@@ -24,6 +24,18 @@ class PyCounter {
         for (nb::handle text : kept) views.push_back(view(nb::cast<nb::bytes>(text)));
         watch_.run([&, &counter = open()] { counter.add_texts(views); });
     }
+    void add_spans(nb::handle text, const InputArray<std::int64_t>& begins, const InputArray<std::int64_t>& ends) {
+        const Bytes bytes(text);
+        const Spans spans = parse_spans(bytes, begins, ends);
+        std::vector<std::string_view> views(spans.size);
+        for (std::size_t i = 0; i < spans.size; ++i) views[i] = spans[i];
+        watch_.run([&, &counter = open()] { counter.add_texts(views); });
+    }
+    std::size_t last_cut(nb::handle text, std::size_t start) {
+        const Bytes bytes(text);
+        const nb::gil_scoped_release release;
+        return open().last_cut(bytes.view(), start);
+    }
     nb::tuple finish() {
         CountStats stats;
         WordTable words = watch_.run([&, &counter = open()] { return counter.finish(stats); });
@@ -73,6 +85,8 @@ void register_count(nb::module_& m) {
             "min_frequency"_a = 1, "on_progress"_a = nb::none())
         .def("add_files", &PyCounter::add_files, "names"_a)
         .def("add_texts", &PyCounter::add_texts, "texts"_a)
+        .def("add_spans", &PyCounter::add_spans, "text"_a, "begins"_a, "ends"_a)
+        .def("last_cut", &PyCounter::last_cut, "text"_a, "start"_a = 0)
         .def("finish", &PyCounter::finish);
 }
 

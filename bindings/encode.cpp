@@ -166,6 +166,29 @@ nb::tuple encode_batch(const Encoder& encoder, const nb::list& texts, const Spec
     return nb::make_tuple(to_numpy(std::move(ids)), to_array(std::move(offsets)));
 }
 
+// What ends the work of other threads: they see it within a few thousand bytes of text.
+struct Cancellation {
+    Monitor monitor;
+};
+
+nb::tuple encode_documents(const Encoder& encoder, nb::handle text, const InputArray<std::int64_t>& begins,
+                           const InputArray<std::int64_t>& ends, const SpecialRule& rule, std::optional<Id> end_of_text,
+                           bool before, bool continued, bool unfinished, Cancellation& cancellation) {
+    const Bytes bytes(text);
+    const Spans documents = parse_spans(bytes, begins, ends);
+    DocumentIds result;
+    {
+        const nb::gil_scoped_release release;
+        result = encoder.encode_documents(documents, rule, {end_of_text, before, continued, unfinished},
+                                          cancellation.monitor);
+    }
+    void* ids = result.ids.get();
+    nb::capsule owner(result.ids.release(), [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });
+    const nb::object array = result.width == 2 ? nb::cast(Array<std::uint16_t>(ids, {result.num_ids}, owner))
+                                               : nb::cast(Array<std::uint32_t>(ids, {result.num_ids}, owner));
+    return nb::make_tuple(array, to_array(std::move(result.ends)));
+}
+
 nb::object encode_file(const Encoder& encoder, nb::handle path, const SpecialRule& rule, int num_threads,
                        nb::object on_progress) {
     const std::string name = file_system_path(path);
@@ -297,6 +320,9 @@ void register_encode(nb::module_& m) {
         }
     });
     nb::class_<SpecialRule>(m, "SpecialRule");
+    nb::class_<Cancellation>(m, "Cancellation").def(nb::init<>()).def("cancel", [](Cancellation& self) {
+        self.monitor.cancel();
+    });
     nb::class_<PyEncoder>(m, "Encoder")
         .def("__init__", &init_encoder, nb::kw_only(), "byte_ids"_a, "merges"_a, "other_tokens"_a = nb::make_tuple(),
              "other_ids"_a = std::vector<Id>(), "whole_pieces"_a = false, "pattern"_a.none(),
@@ -319,6 +345,16 @@ void register_encode(nb::module_& m) {
                 return encode_batch(self, texts, rule, num_threads);
             },
             "texts"_a, "rule"_a, "num_threads"_a = 1)
+        .def(
+            "encode_documents",
+            [](const PyEncoder& self, nb::handle text, const InputArray<std::int64_t>& begins,
+               const InputArray<std::int64_t>& ends, const SpecialRule& rule, std::optional<Id> end_of_text,
+               bool before, bool continued, bool unfinished, Cancellation& cancellation) {
+                return encode_documents(self, text, begins, ends, rule, end_of_text, before, continued, unfinished,
+                                        cancellation);
+            },
+            "text"_a, "begins"_a, "ends"_a, "rule"_a, nb::kw_only(), "end_of_text"_a.none(), "before"_a, "continued"_a,
+            "unfinished"_a, "cancellation"_a)
         .def(
             "encode_file",
             [](const PyEncoder& self, nb::handle path, const SpecialRule& rule, int num_threads,
@@ -347,8 +383,9 @@ void register_encode(nb::module_& m) {
             "piece"_a, "dropout"_a, "seed"_a)
         .def(
             "last_cut",
-            [](const PyEncoder& self, const nb::bytes& text, std::size_t start, const SpecialRule& rule) {
-                return self.last_cut(view(text), start, rule);
+            [](const PyEncoder& self, nb::handle text, std::size_t start, const SpecialRule& rule) {
+                const Bytes bytes(text);
+                return self.last_cut(bytes.view(), start, rule);
             },
             "text"_a, "start"_a, "rule"_a)
         .def(

@@ -26,6 +26,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     } catch (const FileError& e) {
         errno = e.code;
         PyErr_SetFromErrnoWithFilename(PyExc_OSError, e.path.c_str());
+    } catch (const Cancelled& e) {
+        PyErr_SetString(PyExc_InterruptedError, e.what());
     } catch (const std::length_error& e) {
         raise_ours("CorpusError", e.what());
     } catch (const std::bad_alloc&) {

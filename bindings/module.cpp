@@ -7,6 +7,7 @@ NB_MODULE(_core, m) {
     nb::set_leak_warnings(false);
     m.doc() = "The native core: corpus bytes -> words -> merges -> ids.";
     register_errors(m);
+    register_spans(m);
     register_pretokenize(m);
     register_words(m);
     register_count(m);

@@ -17,6 +17,24 @@ TIE_BREAKS: tuple[str, ...]
 KERNELS: tuple[str, ...]
 UNICODE_VERSION: str
 
+# Any object with one contiguous buffer of bytes.
+Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+def split_spans(text: Buffer, separator: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the stretches between separators begin and end: one more than there are separators."""
+
+def last_separator(text: Buffer, separator: bytes) -> int:
+    """Where the last separator begins; -1 if there is none."""
+
+def count_newlines(text: Buffer) -> int: ...
+def xxh64(data: Buffer, seed: int = 0) -> int:
+    """XXH64 of `data`."""
+
+def hash_spans(
+    text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64], seed: int, max_bytes: int
+) -> NDArray[np.uint64]:
+    """XXH64 of the first `max_bytes` of each stretch."""
+
 def supported_kernels() -> list[str]: ...
 def default_kernel() -> str: ...
 def find_pieces(text: bytes, pattern: str, kernel: str | None = None) -> NDArray[np.uint64]:
@@ -75,6 +93,10 @@ class Counter:
     ) -> None: ...
     def add_files(self, names: Sequence[str | bytes | PathLike[str]]) -> None: ...
     def add_texts(self, texts: Sequence[bytes]) -> None: ...
+    def add_spans(self, text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None: ...
+    def last_cut(self, text: Buffer, start: int = 0) -> int:
+        """A position > start, near the end, where `text` may be cut whatever follows it; 0 if there is none."""
+
     def finish(self) -> tuple[WordTable, dict[str, Any]]:
         """The table and figures: source_bytes, num_pieces, num_words, num_spilled_runs, count_seconds, join_seconds."""
 
@@ -118,6 +140,12 @@ class ForgedSpecial(ValueError):
 class SpecialRule:
     """Which specials become ids, and which are an error. Made by `Encoder.special_rule`; costs, so keep it."""
 
+class Cancellation:
+    """Ends work that other threads do: it raises InterruptedError there, soon."""
+
+    def __init__(self) -> None: ...
+    def cancel(self) -> None: ...
+
 class Encoder:
     """Ids of text under a vocabulary; immutable and safe to share between threads.
 
@@ -153,6 +181,24 @@ class Encoder:
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts end to end, and where each begins; the last offset is their number."""
 
+    def encode_documents(
+        self,
+        text: Buffer,
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        rule: SpecialRule,
+        *,
+        end_of_text: int | None,
+        before: bool,
+        continued: bool,
+        unfinished: bool,
+        cancellation: Cancellation,
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of documents that are stretches of `text`, each with `end_of_text`, and where each one's ids end.
+
+        On the calling thread. `continued`: the first goes on with one begun elsewhere; `unfinished`: the last goes on.
+        """
+
     def encode_file(
         self,
         path: str | bytes | PathLike[str],
@@ -166,7 +212,7 @@ class Encoder:
         """Ids of one piece: no pattern, no specials."""
 
     def encode_piece_dropout(self, piece: bytes, dropout: float, seed: int) -> list[int]: ...
-    def last_cut(self, text: bytes, start: int, rule: SpecialRule) -> int:
+    def last_cut(self, text: Buffer, start: int, rule: SpecialRule) -> int:
         """A position > start, near the end, where `text` may be cut whatever follows it; 0 if there is none."""
 
     def decode_bytes(self, ids: NDArray[np.uint32]) -> bytes:

@@ -59,6 +59,8 @@ class Counter {
     void add_files(const std::vector<std::string>& paths);
     // Each text is complete in itself. The views must stay valid until the call returns.
     void add_texts(const std::vector<std::string_view>& texts);
+    // Where a text that goes on may be cut in two and added part by part: near its end, behind `start`; 0 if nowhere.
+    std::size_t last_cut(std::string_view text, std::size_t start) const;
     WordTable finish(CountStats& stats);
 
   private:

@@ -14,6 +14,7 @@
 #include "gristmill/merge.hpp"
 #include "gristmill/monitor.hpp"
 #include "gristmill/pretokenize.hpp"
+#include "gristmill/spans.hpp"
 #include "gristmill/specials.hpp"
 
 namespace gristmill {
@@ -65,6 +66,21 @@ class SpecialRule {
     std::size_t longest_ = 0;
 };
 
+// The id that tells documents apart, and where a batch of documents has none of it: its first document may go on with
+// one that an earlier batch began, its last may go on in the next.
+struct DocumentMarks {
+    std::optional<Id> end_of_text;
+    bool before = false;  // rather than behind each document
+    bool continued = false, unfinished = false;
+};
+
+struct DocumentIds {
+    std::unique_ptr<std::uint8_t[]> ids;
+    std::size_t num_ids = 0;
+    unsigned width = 2;              // bytes an id
+    std::vector<std::int64_t> ends;  // of the documents, marks included, in ids
+};
+
 struct CacheStats {
     std::uint64_t num_caches = 0, num_pieces = 0, memory_bytes = 0, limit_bytes = 0;
 };
@@ -90,6 +106,9 @@ class Encoder {
     // The ids of all texts end to end; `offsets` gets where each begins, and the total.
     IdBuffer encode_batch(const std::vector<std::string_view>& texts, const SpecialRule& rule, unsigned num_threads,
                           std::vector<std::int64_t>& offsets, Monitor& monitor) const;
+    // The ids of documents with their marks, on the calling thread: a pipeline gives each of its threads whole batches.
+    DocumentIds encode_documents(const Spans& documents, const SpecialRule& rule, const DocumentMarks& marks,
+                                 Monitor& monitor) const;
     IdBuffer encode_file(const std::string& path, const SpecialRule& rule, unsigned num_threads,
                          Monitor& monitor) const;
     std::uint64_t count_tokens(std::string_view text, const SpecialRule& rule, unsigned num_threads,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 
+#include "corpus/last_cut.hpp"
 #include "corpus/source.hpp"
 #include "count/join.hpp"
 #include "count/piece_table.hpp"
@@ -168,6 +169,12 @@ void Counter::add_texts(const std::vector<std::string_view>& texts) {
     std::vector<std::unique_ptr<Source>> sources;
     for (const std::string_view text : texts) sources.push_back(std::make_unique<MemorySource>(text));
     impl_->count(std::move(sources));
+}
+
+std::size_t Counter::last_cut(std::string_view text, std::size_t start) const {
+    std::size_t longest = 0;
+    for (const std::string& special : impl_->options.specials) longest = std::max(longest, special.size());
+    return gristmill::last_cut(text, start, impl_->options.pattern, impl_->specials, longest);
 }
 
 WordTable Counter::finish(CountStats& stats) {

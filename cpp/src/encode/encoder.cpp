@@ -3,6 +3,7 @@
 #include <cstring>
 #include <variant>
 
+#include "corpus/last_cut.hpp"
 #include "encode/ordered_output.hpp"
 #include "encode/worker_pool.hpp"
 #include "threads.hpp"
@@ -220,6 +221,37 @@ IdBuffer Encoder::encode_batch(const std::vector<std::string_view>& texts, const
     return ids;
 }
 
+DocumentIds Encoder::encode_documents(const Spans& documents, const SpecialRule& rule, const DocumentMarks& marks,
+                                      Monitor& monitor) const {
+    impl_->need_pattern();
+    std::size_t capacity = 2 * documents.size;  // the marks
+    for (std::size_t i = 0; i < documents.size; ++i) capacity += documents[i].size();
+    DocumentIds result;
+    result.ends.reserve(documents.size);
+    impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
+        const auto worker = pool.take();
+        // In the worker's own buffer, which is warm, and copied when the size is known.
+        Token* const ids = worker->buffer(capacity + Worker<Token>::kSlack);
+        Token* out = ids;
+        for (std::size_t i = 0; i < documents.size; ++i) {
+            const std::string_view document = documents[i];
+            if (marks.end_of_text && marks.before && !(i == 0 && marks.continued))
+                *out++ = static_cast<Token>(*marks.end_of_text);
+            const bool padded = document.end() + kTextPadding <= documents.text.end();
+            out = encode_block(*worker, document, padded, rule, i, 0, out, monitor);
+            if (marks.end_of_text && !marks.before && !(i + 1 == documents.size && marks.unfinished))
+                *out++ = static_cast<Token>(*marks.end_of_text);
+            result.ends.push_back(out - ids);
+        }
+        result.num_ids = static_cast<std::size_t>(out - ids);
+        result.width = sizeof(Token);
+        result.ids.reset(new std::uint8_t[result.num_ids * sizeof(Token)]);
+        std::memcpy(result.ids.get(), ids, result.num_ids * sizeof(Token));
+        worker->release_large_buffer();
+    });
+    return result;
+}
+
 IdBuffer Encoder::encode_file(const std::string& path, const SpecialRule& rule, unsigned num_threads,
                               Monitor& monitor) const {
     impl_->need_pattern();
@@ -327,23 +359,7 @@ void Encoder::encode_dropout(std::string_view text, const SpecialRule& rule, dou
 
 std::size_t Encoder::last_cut(std::string_view text, std::size_t start, const SpecialRule& rule) const {
     impl_->need_pattern();
-    const std::uint8_t* bytes = begin_of(text);
-    // A special may begin in the last bytes and end behind them, or be longer than it seems: nothing from there on is
-    // certain, and neither is a look back over it.
-    const std::size_t unsure = rule.longest() ? rule.longest() - 1 : 0;
-    if (text.size() <= unsure) return 0;
-    const std::size_t size = text.size() - unsure;
-    // Near the end first, then twice as far back each time: real text has a cut within a few bytes.
-    for (std::size_t reach = 64, to = size;; reach *= 2) {
-        const std::size_t from = std::max(start + 1, size > reach ? size - reach : 1);
-        std::size_t last = 0;
-        for (std::size_t at = from; at < to && (at = find_cut(*impl_->tables.pattern, bytes, to, at)) != kNoCut; ++at) {
-            if (!rule.all().may_span(bytes, text.size(), at)) last = at;
-        }
-        if (last) return last;
-        if (from <= start + 1) return 0;
-        to = from;
-    }
+    return gristmill::last_cut(text, start, *impl_->tables.pattern, rule.all(), rule.longest());
 }
 
 }  // namespace gristmill

@@ -14,6 +14,8 @@ constexpr std::size_t kMaxCachedBytes = 256;
 constexpr std::uint64_t kPartTag = std::uint64_t{0x10} << 56;
 // Buffers that grew beyond this for one text are not kept for the next.
 constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
+// Address space for one id a byte of a batch of documents; no more of it is touched than there are ids.
+constexpr std::size_t kKeptBufferBytes = std::size_t{20} << 20;
 // A text at least this long is read where it lies, but for a tail that is copied to have padding.
 constexpr std::size_t kCopiedBytes = 4096;
 
@@ -38,7 +40,7 @@ Token* Worker<Token>::buffer(std::size_t size) {
 
 template <class Token>
 void Worker<Token>::release_large_buffer() {
-    if (buffer_.size() * sizeof(Token) > kKeptBytes) buffer_ = LargeVector<Token>();
+    if (buffer_.size() * sizeof(Token) > kKeptBufferBytes) buffer_ = LargeVector<Token>();
 }
 
 template <class Token>

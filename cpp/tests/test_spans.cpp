@@ -1,0 +1,166 @@
+// Documents as stretches of a buffer: found, hashed, and encoded with their marks.
+#include <cstring>
+#include <stdexcept>
+
+#include "check.hpp"
+#include "encode_judge.hpp"
+#include "gristmill/count.hpp"
+#include "gristmill/spans.hpp"
+
+using namespace gristmill;
+using namespace gristmill::test;
+
+namespace {
+
+std::vector<std::string> split(std::string_view text, std::string_view separator) {
+    std::vector<std::int64_t> begins, ends;
+    split_spans(text, separator, begins, ends);
+    const Spans spans{text, begins.data(), ends.data(), begins.size()};
+    check_spans(spans);
+    std::vector<std::string> documents;
+    for (std::size_t i = 0; i < spans.size; ++i) documents.emplace_back(spans[i]);
+    return documents;
+}
+
+void test_stretches_lie_between_separators_the_leftmost_first() {
+    using Documents = std::vector<std::string>;
+    CHECK(split("", "|") == Documents({""}));
+    CHECK(split("a|b||", "|") == Documents({"a", "b", "", ""}));
+    CHECK(split("aaaaa", "aa") == Documents({"", "", "a"}));
+    CHECK(split("ab<>ab<><", "<>") == Documents({"ab", "ab", "<"}));
+    CHECK(split("<|end|><|end|", "<|end|>") == Documents({"", "<|end|"}));
+    CHECK(split(std::string_view("x\0y\0", 4), std::string_view("\0", 1)) == Documents({"x", "y", ""}));
+}
+
+void test_a_stretch_outside_the_text_is_refused() {
+    const std::int64_t wrong[][2] = {{-1, 2}, {2, 1}, {0, 4}};
+    for (const auto& [begin, end] : wrong) {
+        bool refused = false;
+        try {
+            check_spans({"abc", &begin, &end, 1});
+        } catch (const std::invalid_argument&) {
+            refused = true;
+        }
+        CHECK(refused);
+    }
+}
+
+// From the specification's own test vectors: the empty input, and "abc".
+void test_xxh64_is_that_of_its_specification() {
+    CHECK(xxh64("", 0) == 0xEF46DB3751D8E999u);
+    CHECK(xxh64("abc", 0) == 0x44BC2CF5AD770999u);
+    CHECK(xxh64("", 1) == 0xD5AFBA1336A3BE4Bu);
+}
+
+Ids ids_of(const DocumentIds& encoded) {
+    Ids ids(encoded.num_ids);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (encoded.width == 2) {
+            std::uint16_t id;
+            std::memcpy(&id, encoded.ids.get() + 2 * i, 2);
+            ids[i] = id;
+        } else {
+            std::memcpy(&ids[i], encoded.ids.get() + 4 * i, 4);
+        }
+    }
+    return ids;
+}
+
+void test_documents_have_the_ids_of_their_texts_and_a_mark_each() {
+    Random random(9);
+    for (const Id first_id : {Id{0}, kWideIds}) {
+        const Layout layout{.num_merges = 40, .first_id = first_id, .num_others = 0, .whole_pieces = false};
+        const VocabularyParts parts = random_parts(random, kWords, layout);
+        const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+        const SpecialRule rule({}, {});
+        const Id mark = parts.byte_ids[0];
+        for (int round = 0; round < 40; ++round) {
+            // Exactly as large as the text: a read behind it is seen by the sanitizer.
+            std::string text;
+            std::vector<std::int64_t> begins, ends;
+            for (std::size_t i = 0; i < random() % 5; ++i) {
+                begins.push_back(static_cast<std::int64_t>(text.size()));
+                text += random_text(random, random() % 3 ? random() % 40 : random() % 20000);
+                ends.push_back(static_cast<std::int64_t>(text.size()));
+            }
+            text.shrink_to_fit();
+            const Spans spans{text, begins.data(), ends.data(), begins.size()};
+            for (int flags = 0; flags < 16; ++flags) {
+                DocumentMarks marks;
+                if (flags & 8) marks.end_of_text = mark;
+                marks.before = flags & 4, marks.continued = flags & 2, marks.unfinished = flags & 1;
+                Monitor monitor;
+                const DocumentIds encoded = encoder.encode_documents(spans, rule, marks, monitor);
+                Ids expected;
+                std::vector<std::int64_t> expected_ends;
+                for (std::size_t i = 0; i < spans.size; ++i) {
+                    const bool is_last = i + 1 == spans.size;
+                    if (marks.end_of_text && marks.before && (i || !marks.continued)) expected.push_back(mark);
+                    IdBuffer whole = encoder.encode(spans[i], rule, 1, monitor);
+                    for (std::size_t k = 0; k < whole.size(); ++k)
+                        expected.push_back(whole.width() == 2 ? whole.data<std::uint16_t>()[k]
+                                                              : whole.data<std::uint32_t>()[k]);
+                    if (marks.end_of_text && !marks.before && !(is_last && marks.unfinished)) expected.push_back(mark);
+                    expected_ends.push_back(static_cast<std::int64_t>(expected.size()));
+                }
+                CHECK(ids_of(encoded) == expected);
+                CHECK(encoded.ends == expected_ends);
+            }
+        }
+    }
+}
+
+void test_a_cancelled_batch_stops() {
+    Random random(2);
+    const VocabularyParts parts = random_parts(random, kWords, {.num_merges = 5});
+    const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+    const std::string text = random_text(random, 100000);
+    const std::int64_t begin = 0, end = static_cast<std::int64_t>(text.size());
+    Monitor monitor;
+    monitor.cancel();
+    bool stopped = false;
+    try {
+        encoder.encode_documents({text, &begin, &end, 1}, SpecialRule({}, {}), {}, monitor);
+    } catch (const Cancelled&) {
+        stopped = true;
+    }
+    CHECK(stopped);
+}
+
+void test_a_text_cut_at_the_last_cut_counts_like_the_whole() {
+    Random random(5);
+    for (int round = 0; round < 60; ++round) {
+        const std::string text = random_text(random, 200 + random() % 300) + (round % 2 ? "<|end|>" : "<|en");
+        const auto total = [&](const std::vector<std::string_view>& texts) {
+            Monitor monitor;
+            CountOptions options;
+            options.specials = {"<|end|>", "<|end|> of"};
+            Counter counter(options, monitor);
+            counter.add_texts(texts);
+            CountStats stats;
+            counter.finish(stats);
+            return std::pair(stats.num_pieces, stats.num_words);
+        };
+        Monitor monitor;
+        CountOptions options;
+        options.specials = {"<|end|>", "<|end|> of"};
+        const Counter counter(options, monitor);
+        const std::string whole = text + " of it" + random_text(random, 50);
+        const std::size_t cut = counter.last_cut(text, 0);
+        CHECK(cut > 0 && cut <= text.size());
+        const std::string_view view(whole);
+        CHECK(total({view.substr(0, cut), view.substr(cut)}) == total({view}));
+    }
+}
+
+}  // namespace
+
+int main() {
+    test_stretches_lie_between_separators_the_leftmost_first();
+    test_a_stretch_outside_the_text_is_refused();
+    test_xxh64_is_that_of_its_specification();
+    test_documents_have_the_ids_of_their_texts_and_a_mark_each();
+    test_a_cancelled_batch_stops();
+    test_a_text_cut_at_the_last_cut_counts_like_the_whole();
+    return test_result();
+}
