@@ -3,7 +3,7 @@
 #   make quickstart   sample corpus -> tokenizer -> summary, in a virtual environment of its own
 #   make test         C++ tests, then Python tests
 #   make check        ruff, mypy, clang-format; C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
-#   make bench        the training and encoding benchmarks against the rivals that pip can install
+#   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
 #   make format       put Python and C++ sources into house style
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
 #   make tsan         C++ tests under ThreadSanitizer
@@ -62,6 +62,7 @@ bench: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[bench]'
 	$(BIN)/python benchmarks/bench_train.py
 	$(BIN)/python benchmarks/bench_encode.py
+	$(BIN)/python benchmarks/bench_pipeline.py
 
 format: $(VENV)/.installed-check
 	$(BIN)/ruff check --fix .

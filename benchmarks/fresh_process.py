@@ -7,6 +7,7 @@ What the measured code prints goes to stderr; the process prints one line of JSO
 import importlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -62,10 +63,10 @@ def _main(module_name: str, job_json: str) -> None:
     module = importlib.import_module(module_name)
     job = module.JOB(**json.loads(job_json))
 
-    start_rss, foreign = _memory_bytes("VmRSS"), _ForeignCpu()
-    cpu, wall = time.process_time(), time.perf_counter()
+    start_rss, foreign = _memory_bytes("VmRSS"), ForeignCpu()
+    cpu, wall = cpu_seconds(), time.perf_counter()
     result = module.run(job)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
     sample = {
         "seconds": wall,
         "cpu_seconds": cpu,
@@ -77,6 +78,12 @@ def _main(module_name: str, job_json: str) -> None:
     os.write(own_stdout, json.dumps(sample).encode() + b"\n")
 
 
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of its children that have ended, to the microsecond."""
+    own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in own)
+
+
 def _memory_bytes(name: str) -> int:
     # Not ru_maxrss where /proc is there: a child inherits the maximum of the process that started it.
     status = Path("/proc/self/status")
@@ -84,19 +91,18 @@ def _memory_bytes(name: str) -> int:
         for line in status.read_text().splitlines():
             if line.startswith(name + ":"):
                 return int(line.split()[1]) * 1024
-    import resource
-
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-class _ForeignCpu:
+class ForeignCpu:
     """CPU time of the whole machine, stolen time included, less our own."""
 
     def __init__(self) -> None:
         self._start = self._busy_seconds()
 
     def since_start(self, *, own: float) -> float | None:
+        """Return what the others took since this object was made, when we took `own`; None where nobody counts."""
         now = self._busy_seconds()
         return None if now is None or self._start is None else max(0.0, now - self._start - own)
 

@@ -8,6 +8,7 @@ NB_MODULE(_core, m) {
     m.doc() = "The native core: corpus bytes -> words -> merges -> ids.";
     register_errors(m);
     register_spans(m);
+    register_json_lines(m);
     register_pretokenize(m);
     register_words(m);
     register_count(m);

@@ -108,10 +108,10 @@ def test_only_the_first_thousand_strings_of_a_list_are_looked_at(folder):
     assert documents(texts)[-1] == b"a.txt"
 
 
-def test_a_folder_is_refused_with_a_glob_that_would_do(folder):
-    for corpus in ("deep", Path("deep"), ["deep"], ["a.txt", "deep"]):
-        with pytest.raises(IsADirectoryError, match=r"pass a glob such as .*deep/\*\*/\*\.txt"):
-            open_corpus(corpus)
+def test_a_folder_is_the_files_below_it(folder):
+    for corpus in ("deep", Path("deep"), ["deep"], [Path("deep")]):
+        assert paths(corpus) == ("deep/c.txt", "deep/er/d.txt")
+    assert paths(["b.txt", "deep/er", "a.txt"]) == ("b.txt", "deep/er/d.txt", "a.txt")
 
 
 def test_a_missing_file_is_named(folder):
@@ -140,10 +140,17 @@ def test_a_pipe_is_refused(folder):
         open_corpus("pipe")
 
 
-def test_a_compressed_file_is_not_counted_as_text(folder):
-    (folder / "x.txt.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(gm.CorpusError, match=r"x\.txt\.gz: a \.gz file is not plain text"):
-        open_corpus("x.txt.gz")
+@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zip", ".tar", ".lz4"])
+def test_a_file_that_cannot_be_unpacked_is_not_counted_as_text(folder, suffix):
+    (folder / f"x.txt{suffix}").write_bytes(b"packed")
+    with pytest.raises(gm.CorpusError, match=rf"a \{suffix} file is not plain text, and only \.gz and \.zst are"):
+        open_corpus(f"x.txt{suffix}")
+
+
+def test_files_that_were_found_before_are_a_corpus_too(folder):
+    files = open_corpus("a.txt")
+    assert open_corpus(files) is files
+    assert gm.count_words(files).count("a") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from gristmill.count import count_words
 from gristmill.errors import (
     CorpusError,
     CorruptInputError,
+    DamagedInputError,
     EarlyStopWarning,
     EmptyCorpusError,
     FormatError,
@@ -22,6 +23,7 @@ from gristmill.errors import (
     PieceTimeoutError,
     ShardsFormatError,
     ShardsMismatchError,
+    SkippedInputWarning,
     SlowPatternWarning,
     SpecialTokenError,
     TextError,
@@ -37,6 +39,7 @@ from gristmill.patterns import pattern_names
 from gristmill.profile import Profile
 from gristmill.progress import Progress
 from gristmill.ragged import Ragged
+from gristmill.shards import EncodeRun, Manifest, Shards, encode_corpus
 from gristmill.stream_decoder import StreamDecoder
 from gristmill.tokenizer import Tokenizer
 from gristmill.training import extend_tokenizer, train_tokenizer
@@ -47,12 +50,15 @@ __version__ = "0.1.0"
 __all__ = [
     "CorpusError",
     "CorruptInputError",
+    "DamagedInputError",
     "EarlyStopWarning",
     "EmptyCorpusError",
+    "EncodeRun",
     "FormatError",
     "FormatWarning",
     "GristmillError",
     "InputChangedError",
+    "Manifest",
     "MemoryLimitError",
     "Offsets",
     "OptionError",
@@ -61,8 +67,10 @@ __all__ = [
     "Profile",
     "Progress",
     "Ragged",
+    "Shards",
     "ShardsFormatError",
     "ShardsMismatchError",
+    "SkippedInputWarning",
     "SlowPatternWarning",
     "SpecialTokenError",
     "StreamDecoder",
@@ -77,6 +85,7 @@ __all__ = [
     "WorkerError",
     "__version__",
     "count_words",
+    "encode_corpus",
     "extend_tokenizer",
     "pattern_names",
     "train_tokenizer",

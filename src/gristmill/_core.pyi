@@ -35,6 +35,17 @@ def hash_spans(
 ) -> NDArray[np.uint64]:
     """XXH64 of the first `max_bytes` of each stretch."""
 
+def extract_json(
+    text: Buffer, field: bytes, kernel: str | None = None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, tuple[int, int, str] | None]:
+    """The strings of member `field` of the JSON objects in `text`, one a line: (texts, begins, ends, nulls, problem).
+
+    `texts`: their UTF-8 end to end, and 64 more bytes that may be read. Lines of white space only are passed over,
+    and objects whose member is null are left out and counted. The first problem ends the work: (line from 0, byte in
+    the line, kind), kind being "bom", "syntax", "utf8", "surrogate", "control", "number", "depth", "not-object",
+    "missing" or "not-string". Strict: RFC 8259, valid UTF-8, numbers that a double holds, at most 1,024 levels.
+    """
+
 def supported_kernels() -> list[str]: ...
 def default_kernel() -> str: ...
 def find_pieces(text: bytes, pattern: str, kernel: str | None = None) -> NDArray[np.uint64]:
@@ -165,7 +176,7 @@ class Encoder:
         special_ids: Sequence[int] = (),
         cache_bytes: int = 0,
     ) -> None:
-        """`merges`: (n, 3), left id, right id, id made, by rank. `cache_bytes` bounds a thread's cache; 0: 128 MiB."""
+        """`merges`: (n, 3), left id, right id, id made, by rank. `cache_bytes` bounds a thread's cache; 0: 64 MiB."""
 
     @property
     def dtype(self) -> str:

@@ -7,7 +7,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, Unpack
 
 from gristmill._core import Counter, WordTable
 from gristmill.arguments import (
@@ -17,15 +18,24 @@ from gristmill.arguments import (
     check_num_threads,
     check_special_tokens,
 )
-from gristmill.corpus import Corpus, Documents, Files, open_corpus
+from gristmill.corpus import Corpus, Documents, Files, Reading, ReadOptions, open_corpus, read_files
+from gristmill.corpus.batches import Spans
 from gristmill.corpus.documents import BATCH_BYTES
-from gristmill.errors import EmptyCorpusError, PatternError, SpecialTokenError
+from gristmill.corpus.files import are_plain_texts
+from gristmill.corpus.gather import find_documents, join_spans
+from gristmill.errors import EmptyCorpusError, PatternError, SkippedInputWarning, SpecialTokenError, warn_user
 from gristmill.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, tell_that_it_is_slow
 from gristmill.profile import Stage
 from gristmill.progress import OnProgress, ProgressOption, open_progress
 from gristmill.words import Words
 
 __all__ = ["count_words"]
+
+# What one call of the core counts: enough to keep its threads busy.
+CALL_BYTES = 8 << 20
+# Each holds a file open and a few batches.
+MAX_READERS = 16
+NUM_SKIPPED_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,7 @@ class CountOptions:
     min_frequency: int
     memory_limit: int | None
     num_threads: int
+    reading: Reading
 
     @classmethod
     def checked(
@@ -48,6 +59,7 @@ class CountOptions:
         min_frequency: int,
         memory_limit: int | None,
         num_threads: int | None,
+        reading: ReadOptions,
     ) -> CountOptions:
         """The options; counted words bring their pattern and specials along, and only the same ones may be given."""
         check_kernel()
@@ -71,6 +83,7 @@ class CountOptions:
             min_frequency=check_min_frequency(min_frequency),
             memory_limit=check_memory_limit(memory_limit),
             num_threads=check_num_threads(num_threads),
+            reading=Reading.checked(reading, documents="file"),
         )
 
 
@@ -83,13 +96,15 @@ def count_words(
     memory_limit: int | None = None,
     num_threads: int | None = None,
     progress: ProgressOption = "auto",
+    **reading: Unpack[ReadOptions],
 ) -> Words:
     """Return the distinct pieces of `corpus` with their counts.
 
     The table is the same for every number of threads. `corpus`, `pattern` and `special_tokens` may be all that
     `train_tokenizer` takes; words that occur fewer than `min_frequency` times are left out; with a `memory_limit`
     (bytes), counting moves sorted parts of the table to the temporary folder ($TMPDIR) and joins them at the end, with
-    the same result.
+    the same result. `reading` says how files are read: input_format, text_field, documents, separator, on_error and
+    max_document_bytes, all of them explained at `gristmill.corpus.ReadOptions`.
 
     >>> words = count_words(["low low lower"])
     >>> words.most_common()
@@ -104,6 +119,7 @@ def count_words(
         min_frequency=min_frequency,
         memory_limit=memory_limit,
         num_threads=num_threads,
+        reading=reading,
     )
     with open_progress(progress) as on_progress:
         words, _ = count(corpus, options, on_progress)
@@ -118,7 +134,7 @@ def count(corpus: Corpus, options: CountOptions, on_progress: OnProgress | None)
             words = corpus.at_least(options.min_frequency)
         num_before, source_bytes = len(corpus), corpus.source_bytes
     else:
-        table, stages = _count_source(open_corpus(corpus), options, on_progress)
+        table, stages = _count_source(open_corpus(corpus, options.reading), options, on_progress)
         words = Words(table, pattern=options.pattern, special_tokens=options.special_tokens)
         num_before, source_bytes = stages[0].num_words or 0, stages[0].num_bytes or 0
     if len(words) == 0:
@@ -129,10 +145,12 @@ def count(corpus: Corpus, options: CountOptions, on_progress: OnProgress | None)
 def _count_source(
     source: Files | Documents, options: CountOptions, on_progress: OnProgress | None
 ) -> tuple[WordTable, list[Stage]]:
+    skipped = Skipped(source)
     if options.pattern.name is not None:
-        table, figures = _count_natively(source, options, on_progress)
+        table, figures = _count_natively(source, options, on_progress, skipped)
     else:
-        table, figures = _count_by_regex(source, options, on_progress)
+        table, figures = _count_by_regex(source, options, on_progress, skipped)
+    skipped.warn()
     stages = [
         Stage(
             stage="count",
@@ -148,9 +166,12 @@ def _count_source(
 
 
 def _count_natively(
-    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None
+    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None, skipped: Skipped
 ) -> tuple[WordTable, dict[str, Any]]:
-    meter = _BatchMeter(on_progress) if isinstance(source, Documents) and on_progress is not None else None
+    reads_itself = isinstance(source, Files) and are_plain_texts(source, options.reading)
+    meter = None
+    if on_progress is not None and not reads_itself:
+        meter = _BatchMeter(on_progress, source.num_bytes if isinstance(source, Files) else 0)
     with _spill_folder(options.memory_limit) as folder:
         counter = Counter(
             pattern=str(options.pattern),
@@ -161,27 +182,96 @@ def _count_natively(
             min_frequency=options.min_frequency,
             on_progress=meter or on_progress,
         )
-        if isinstance(source, Files):
+        if isinstance(source, Documents):
+            _add_documents(counter, source, options, meter)
+        elif reads_itself:
             counter.add_files(list(source.paths))
         else:
-            batch_bytes = min(BATCH_BYTES, (options.memory_limit or BATCH_BYTES * 8) // 8)
-            for batch in source.batches(batch_bytes):
-                counter.add_texts(batch)
-                if meter is not None:
-                    meter.counted += sum(map(len, batch))
+            _add_batches(counter, source, options, meter, skipped)
         return counter.finish()
 
 
-class _BatchMeter:
-    """Progress over documents: the core counts each batch from 0, and nobody knows how many are still to come."""
+def _add_documents(counter: Counter, source: Documents, options: CountOptions, meter: _BatchMeter | None) -> None:
+    batch_bytes = min(BATCH_BYTES, (options.memory_limit or BATCH_BYTES * 8) // 8)
+    for batch in source.batches(batch_bytes):
+        counter.add_texts(batch)
+        if meter is not None:
+            meter.counted += sum(map(len, batch))
 
-    def __init__(self, on_progress: OnProgress) -> None:
+
+def _add_batches(
+    counter: Counter, files: Files, options: CountOptions, meter: _BatchMeter | None, skipped: Skipped
+) -> None:
+    """Count what the readers give, several batches at a time."""
+    call_bytes = min(CALL_BYTES, (options.memory_limit or CALL_BYTES * 8) // 8)
+    batches = read_files(
+        files,
+        options.reading,
+        cut=counter.last_cut,
+        num_readers=min(options.num_threads, MAX_READERS),
+        on_skip=skipped.add,
+    )
+    bytes_before = [0, *accumulate(input.num_bytes for input in files.inputs)]
+    gathered: list[Spans] = []
+    num_bytes = 0
+    # Closed at once, whatever happens: a thread may wait for room in a queue that nobody empties any more.
+    with (
+        contextlib.closing(batches),
+        contextlib.closing(find_documents(batches, num_threads=options.num_threads)) as found,
+    ):
+        for index, batch, spans in found:
+            gathered.append(spans)
+            num_bytes += batch.num_bytes
+            if num_bytes >= call_bytes:
+                _add_spans(counter, gathered)
+                gathered, num_bytes = [], 0
+            if meter is not None:
+                meter.counted = bytes_before[index] + batch.position
+        _add_spans(counter, gathered)
+
+
+def _add_spans(counter: Counter, gathered: list[Spans]) -> None:
+    spans = join_spans(gathered)
+    if len(spans.begins):
+        counter.add_spans(spans.text, spans.begins, spans.ends)
+
+
+class Skipped:
+    """Inputs that could not be read and were left out."""
+
+    def __init__(self, source: Files | Documents) -> None:
+        self._inputs = source.inputs if isinstance(source, Files) else ()
+        self._errors: list[Exception] = []
+
+    def add(self, index: int, error: Exception) -> None:
+        """Remember that an input was left out, and why."""
+        self._errors.append(error)
+
+    def warn(self) -> None:
+        """Say which inputs were left out, if any were."""
+        if not self._errors:
+            return
+        shown = "; ".join(str(error) for error in self._errors[:NUM_SKIPPED_SHOWN])
+        more = len(self._errors) - NUM_SKIPPED_SHOWN
+        warn_user(
+            f"{len(self._errors):,} of {len(self._inputs):,} inputs could not be read and were skipped: {shown}"
+            + (f"; and {more:,} more" if more > 0 else ""),
+            SkippedInputWarning,
+        )
+
+
+class _BatchMeter:
+    """Progress over batches: the core counts each call from 0. `total` is 0 where nobody knows what is to come."""
+
+    def __init__(self, on_progress: OnProgress, total: int) -> None:
         self.counted = 0
+        self._total = total
         self._on_progress = on_progress
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if stage == "count":
-            done, total = self.counted + done, 0
+            # Bytes of a compressed file and bytes of its text cannot be added.
+            done, total = (self.counted, self._total) if self._total else (self.counted + done, 0)
         self._on_progress(stage, done, total)
 
 
@@ -196,7 +286,7 @@ def _spill_folder(memory_limit: int | None) -> Iterator[str]:
 
 
 def _count_by_regex(
-    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None
+    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None, skipped: Skipped
 ) -> tuple[WordTable, dict[str, Any]]:
     from gristmill.regex_pool import count_by_regex  # not at the top: native patterns never need it
 
@@ -204,6 +294,8 @@ def _count_by_regex(
     start = time.perf_counter()
     table = count_by_regex(
         source,
+        reading=options.reading,
+        on_skip=skipped.add,
         regex=options.pattern.regex,
         special_tokens=options.special_tokens,
         num_threads=options.num_threads,

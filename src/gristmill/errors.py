@@ -10,8 +10,9 @@ Each is also the built-in exception a caller would expect, so `except ValueError
     ├── CorpusError            (ValueError)    a corpus that cannot be read as one
     │   ├── EmptyCorpusError                   there is nothing to learn from
     │   ├── TextError                          a `str` without a UTF-8 form (lone surrogates)
-    │   ├── TruncatedInputError (EOFError)     a compressed or columnar file that ends too early
-    │   └── CorruptInputError                  a file whose bytes are damaged, by its own checksums or its syntax
+    │   └── DamagedInputError                  a file that cannot be read to its end; `.path`, `.offset`
+    │       ├── TruncatedInputError (EOFError) a compressed or columnar file that ends too early
+    │       └── CorruptInputError              a file whose bytes are damaged, by its own checksums or its syntax
     ├── FormatError            (ValueError)    a file that is not what it should be
     │   ├── TokenizerFormatError
     │   ├── WordsFormatError
@@ -25,6 +26,7 @@ Each is also the built-in exception a caller would expect, so `except ValueError
 
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
     SlowPatternWarning         (UserWarning)   a pattern without a native matcher: worker processes run it, slower
+    SkippedInputWarning        (UserWarning)   inputs that could not be read and were left out, as on_error="skip" asks
     FormatWarning              (UserWarning)   something of a tokenizer that a file does not hold, or is not applied
 
 A missing or unreadable file is the `OSError` of the operating system: FileNotFoundError, PermissionError,
@@ -37,6 +39,7 @@ import warnings
 __all__ = [
     "CorpusError",
     "CorruptInputError",
+    "DamagedInputError",
     "EarlyStopWarning",
     "EmptyCorpusError",
     "FormatError",
@@ -49,6 +52,7 @@ __all__ = [
     "PieceTimeoutError",
     "ShardsFormatError",
     "ShardsMismatchError",
+    "SkippedInputWarning",
     "SlowPatternWarning",
     "SpecialTokenError",
     "TextError",
@@ -93,7 +97,9 @@ class TextError(CorpusError):
     """A `str` without a UTF-8 form: it holds lone surrogates."""
 
 
-class _DamagedInputError(CorpusError):
+class DamagedInputError(CorpusError):
+    """A file of a corpus that cannot be read to its end; `path` and `offset` say where."""
+
     def __init__(self, message: str, *, path: str, offset: int) -> None:
         super().__init__(message)
         self.path = path
@@ -103,15 +109,15 @@ class _DamagedInputError(CorpusError):
         return _rebuilt, (type(self), str(self), self.path, self.offset)
 
 
-def _rebuilt(kind: type[_DamagedInputError], message: str, path: str, offset: int) -> _DamagedInputError:
+def _rebuilt(kind: type[DamagedInputError], message: str, path: str, offset: int) -> DamagedInputError:
     return kind(message, path=path, offset=offset)
 
 
-class TruncatedInputError(_DamagedInputError, EOFError):
+class TruncatedInputError(DamagedInputError, EOFError):
     """A compressed or columnar file that ends before its end; `path` and `offset` say where."""
 
 
-class CorruptInputError(_DamagedInputError):
+class CorruptInputError(DamagedInputError):
     """A file whose bytes are damaged, by its own checksums or its syntax; `path` and `offset` say where."""
 
 
@@ -160,6 +166,10 @@ class WorkerError(GristmillError, RuntimeError):
 
 class EarlyStopWarning(UserWarning):
     """No pair was left to merge before `vocab_size` was reached."""
+
+
+class SkippedInputWarning(UserWarning):
+    """Inputs that could not be read and were left out, as on_error="skip" asks."""
 
 
 class SlowPatternWarning(UserWarning):

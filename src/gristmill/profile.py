@@ -1,9 +1,10 @@
-"""Figures of a training run: what each stage did and how long it took."""
+"""Figures of a run: what each stage did and how long it took."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = ["Profile", "Stage"]
 
@@ -12,7 +13,7 @@ __all__ = ["Profile", "Stage"]
 class Stage:
     """One row of the table; a figure that means nothing for a stage is None."""
 
-    stage: str  # "count" | "join" | "setup" | "merge"
+    stage: str  # "count" | "join" | "setup" | "merge"; of a corpus "read" | "find" | "encode" | "write" | "sync"
     seconds: float
     num_bytes: int | None = None  # corpus bytes read
     num_words: int | None = None  # distinct pieces
@@ -22,6 +23,7 @@ class Stage:
     num_rounds: int | None = None
     num_merges: int | None = None
     num_spilled_runs: int | None = None
+    num_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,12 @@ class Profile:
 
 def peak_memory_bytes() -> int | None:
     """The largest resident size this process has had, or None where the system does not tell."""
+    try:
+        # Not ru_maxrss, which a process inherits from the one that started it.
+        status = Path("/proc/self/status").read_text()
+        return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        pass
     try:
         import resource
     except ImportError:

@@ -25,7 +25,8 @@ from gristmill.errors import OptionError
 
 __all__ = ["OnProgress", "Progress", "ProgressOption", "open_progress"]
 
-OnProgress: TypeAlias = Callable[[str, int, int], object]
+# (stage, done, total), and for the encoding of a corpus also tokens=, files= and num_files=.
+OnProgress: TypeAlias = Callable[..., object]
 ProgressOption: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Progress], object] | None"
 
 # Most runs on small corpora end sooner; a bar that only flashes up is noise, and importing tqdm takes 60 ms.
@@ -34,14 +35,18 @@ AUTO_DELAY_SECONDS = 0.5
 # The core says only that it is setting up, not how far it is.
 _SETUP_BAR = "{l_bar}{bar}| [{elapsed}{postfix}]"
 
-_UNITS = {"count": "bytes", "spill": "bytes", "join": "bytes", "setup": "symbols", "merge": "merges", "encode": "bytes"}
+_UNITS = {
+    **dict.fromkeys(("count", "spill", "join", "encode", "verify"), "bytes"),
+    "setup": "symbols",
+    "merge": "merges",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """One report: how far a stage is, how fast, and what the process uses meanwhile."""
 
-    stage: str  # "count" | "spill" | "join" | "setup" | "merge" | "encode"
+    stage: str  # "count" | "spill" | "join" | "setup" | "merge" | "encode" | "verify"
     done: int
     total: int  # 0 where it is not known
     unit: str  # "bytes" | "symbols" | "merges"
@@ -49,6 +54,9 @@ class Progress:
     rate: float  # units a second since the stage began
     resident_bytes: int | None  # None where the system does not tell
     cpu_percent: float  # 100 is one busy core; since the report before
+    tokens: int | None = None  # made so far, while a corpus is encoded
+    files: int | None = None  # of it that are done
+    num_files: int | None = None
 
 
 @contextlib.contextmanager
@@ -110,7 +118,16 @@ class _Meter:
         self._cpu_seconds = time.process_time()
         self._cpu_percent = 0.0
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(
+        self,
+        stage: str,
+        done: int,
+        total: int,
+        *,
+        tokens: int | None = None,
+        files: int | None = None,
+        num_files: int | None = None,
+    ) -> None:
         now = time.perf_counter()
         if stage != self._stage:
             # The first report of a stage comes when it is already under way; it began where the one before ended.
@@ -128,6 +145,9 @@ class _Meter:
                 rate=done / seconds if seconds > 0 else 0.0,
                 resident_bytes=resident_bytes(),
                 cpu_percent=self._cpu_percent,
+                tokens=tokens,
+                files=files,
+                num_files=num_files,
             )
         )
 
@@ -164,8 +184,7 @@ class _Bars:
             self._close_others()
             bar = self._bars[report.stage] = _new_bar(report)
         bar.total = report.total or None
-        memory = f", {report.resident_bytes / 1e6:,.0f} MB" if report.resident_bytes is not None else ""
-        bar.set_postfix_str(f"CPU {report.cpu_percent:.0f}%{memory}", refresh=False)
+        bar.set_postfix_str(", ".join(_details(report)), refresh=False)
         bar.update(report.done - bar.n)
 
     def _close_others(self) -> None:
@@ -179,6 +198,16 @@ class _Bars:
     def close(self) -> None:
         for bar in self._bars.values():
             bar.close()
+
+
+def _details(report: Progress) -> Iterator[str]:
+    if report.tokens is not None and report.seconds > 0:
+        yield f"{report.tokens / report.seconds / 1e6:,.1f}M tokens/s"
+    if report.num_files is not None and report.num_files > 1:
+        yield f"files {report.files:,}/{report.num_files:,}"
+    yield f"CPU {report.cpu_percent:.0f}%"
+    if report.resident_bytes is not None:
+        yield f"{report.resident_bytes / 1e6:,.0f} MB"
 
 
 def _new_bar(report: Progress) -> Any:

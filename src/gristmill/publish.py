@@ -48,7 +48,7 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(target)  # a full disk does not say whose
         raise
-    _flush_folder(target.parent)
+    flush_folder(target.parent)
 
 
 def _check_target(target: Path, overwrite: bool) -> int | None:
@@ -101,7 +101,8 @@ def _create_temporary(target: Path) -> tuple[Path, int]:
     raise AssertionError("unreachable")
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Make the names in `folder` safe: a file that was renamed stays renamed."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +99,30 @@ class RegexEncoder:
             ids += self._encode(data, rule, encode_piece)
             offsets.append(len(ids))
         return np.array(ids, self.dtype), np.array(offsets, np.int64)
+
+    def encode_documents(
+        self,
+        text: bytes | NDArray[np.uint8],
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        rule: RegexRule,
+        *,
+        end_of_text: int | None,
+        before: bool,
+        continued: bool,
+        unfinished: bool,
+        cancellation: _core.Cancellation,
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of documents that are stretches of `text`, each with `end_of_text`, and where each one's ids end."""
+        assert not (continued or unfinished), "a pattern without a native matcher sees whole documents only"
+        mark = [] if end_of_text is None else [end_of_text]
+        data = np.frombuffer(text, np.uint8)
+        documents = [data[begin:end].tobytes() for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        ids, offsets = self.encode_batch(cast(list[str | bytes], documents), rule)
+        lengths = np.diff(offsets) + len(mark)
+        if mark:
+            ids = np.insert(ids, offsets[:-1] if before else offsets[1:], mark[0])
+        return ids, np.cumsum(lengths)
 
     def encode_file(
         self,

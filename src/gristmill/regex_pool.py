@@ -1,17 +1,19 @@
 """count, for patterns without a native matcher: worker processes, started once, count with the `regex` module.
 
 Documents are cut at special tokens only: nothing is known about a user's expression, so the end of a document is the
-only place where no piece can cross. A document must fit in memory, and one document keeps one worker busy.
+only place where no piece can cross. A document must fit in memory, and one document keeps one worker busy. Plain text
+files are read by the workers themselves; all others by the readers of `gristmill.corpus`, in this process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,7 +24,10 @@ import numpy as np
 
 from gristmill import pretokenize
 from gristmill._core import WordTable
-from gristmill.corpus import Documents, Files
+from gristmill.corpus import Documents, Files, Reading, read_files
+from gristmill.corpus.batches import Batch, Buffer
+from gristmill.corpus.files import are_plain_texts
+from gristmill.corpus.read_ahead import OnSkip
 from gristmill.errors import MemoryLimitError, WorkerError
 from gristmill.progress import OnProgress
 from gristmill.regex_worker import Counts, Signature, Task, receive, send, signature_of, unpack_error
@@ -30,6 +35,8 @@ from gristmill.words import build_table
 
 TASK_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20
+# Workers are much slower than readers.
+MAX_READERS = 2
 # What an entry of the table of words costs in Python, beside the bytes of the word.
 ENTRY_BYTES = 250
 
@@ -37,6 +44,8 @@ ENTRY_BYTES = 250
 def count_by_regex(
     source: Files | Documents,
     *,
+    reading: Reading,
+    on_skip: OnSkip,
     regex: str,
     special_tokens: Iterable[str],
     num_threads: int,
@@ -45,14 +54,16 @@ def count_by_regex(
 ) -> WordTable:
     """The words of `source` under any regular expression: the same table for every number of workers."""
     specials = _Specials(special_tokens)
-    if isinstance(source, Files):
+    if isinstance(source, Files) and are_plain_texts(source, reading):
         tasks, total = _tasks_of_files(source, specials), source.num_bytes
+    elif isinstance(source, Files):
+        tasks, total = _tasks_of_inputs(source, specials, reading, on_skip, min(num_threads, MAX_READERS)), 0
     else:
-        tasks, total = _tasks_of_documents(source, specials), 0
+        tasks, total = _tasks_of_batches(source.read_batches(TASK_BYTES), specials), 0
     words: dict[bytes, int] = {}
     firsts: list[int] = []
     done = table_bytes = 0
-    with RegexPool(regex, num_threads) as pool:
+    with contextlib.closing(tasks), RegexPool(regex, num_threads) as pool:
         for done, counts in pool.count(tasks):
             for word, (count, first) in counts.items():
                 if word in words:
@@ -166,9 +177,18 @@ class _Specials:
         # (?!) matches nowhere
         self.regex = re.compile(b"|".join(map(re.escape, longest_first)) or b"(?!)")
 
-    def find_in(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """(start, end) of each special in `text`."""
-        return (match.span() for match in self.regex.finditer(text))
+    def find_in(self, text: bytes, begin: int = 0, end: int = sys.maxsize) -> Iterator[tuple[int, int]]:
+        """(start, end) of each special in `text[begin:end]`."""
+        return (match.span() for match in self.regex.finditer(text, begin, end))
+
+    def last_cut(self, text: Buffer) -> int:
+        """The end of the last special in `text` that stays one whatever follows; 0 if there is none."""
+        cut = 0
+        data = bytes(text)
+        for start, end in self.find_in(data):
+            if start + self.longest <= len(data):  # not the beginning of a longer one
+                cut = end
+        return cut
 
     def find_in_file(self, file: BinaryIO) -> Iterator[tuple[int, int]]:
         """(start, end) of each special in `file`, of which no more than a block is in memory."""
@@ -188,38 +208,50 @@ class _Specials:
             data, position = data[done:], position + done
 
 
-def _between(specials: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of the documents of a text, given those of its specials."""
-    begin = 0
+def _between(specials: Iterable[tuple[int, int]], begin: int, size: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of the documents of a text from `begin` on, given those of its specials."""
     for start, end in specials:
         yield begin, start
         begin = end
     yield begin, size
 
 
-def _tasks_of_documents(source: Documents, specials: _Specials) -> Iterator[Task]:
+def _tasks_of_inputs(
+    source: Files, specials: _Specials, reading: Reading, on_skip: OnSkip, num_readers: int
+) -> Generator[Task, None, None]:
+    batches = read_files(source, reading, cut=specials.last_cut, num_readers=num_readers, on_skip=on_skip)
+    with contextlib.closing(batches):
+        yield from _tasks_of_batches((batch for _, batch in batches), specials)
+
+
+def _tasks_of_batches(batches: Iterable[Batch], specials: _Specials) -> Generator[Task, None, None]:
+    """A task for every batch."""
     position = number = 0
-    for batch in source.batches(TASK_BYTES):
-        num_bytes = 0
+    for batch in batches:
+        spans = batch.spans()
+        if len(spans.begins) == 0:
+            continue
+        offset, end = int(spans.begins[0]), int(spans.ends[-1])
+        data = bytes(spans.text[offset:end])
         documents: list[tuple[int, int]] = []
         numbers: list[int] = []
-        for text in batch:
-            for start, end in _between(specials.find_in(text), len(text)):
-                documents.append((num_bytes + start, num_bytes + end))
-                numbers.append(number)
-            num_bytes += len(text)
+        number -= spans.continued
+        for start, stop in zip((spans.begins - offset).tolist(), (spans.ends - offset).tolist(), strict=True):
+            inside = list(_between(specials.find_in(data, start, stop), start, stop))
+            documents += inside
+            numbers += [number] * len(inside)
             number += 1
-        yield Task(position, num_bytes, documents, b"".join(batch), numbers)
-        position += num_bytes
+        yield Task(position, end - offset, documents, data, numbers)
+        position += end - offset
 
 
-def _tasks_of_files(source: Files, specials: _Specials) -> Iterator[Task]:
+def _tasks_of_files(source: Files, specials: _Specials) -> Generator[Task, None, None]:
     position = 0
     for path in source.paths:
         with Path(path).open("rb") as file:
             signature = signature_of(os.fstat(file.fileno()))
             documents: list[tuple[int, int]] = []
-            for start, end in _between(specials.find_in_file(file), signature[0]):
+            for start, end in _between(specials.find_in_file(file), 0, signature[0]):
                 if documents and end - documents[0][0] > TASK_BYTES:
                     yield _file_task(position, path, signature, documents)
                     documents = []

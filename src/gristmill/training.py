@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Unpack
 
 from gristmill import _core
 from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_vocab_size
-from gristmill.corpus import Corpus
+from gristmill.corpus import Corpus, ReadOptions
 from gristmill.count import CountOptions, count
 from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
 from gristmill.formats.parts import TokenizerParts
@@ -31,14 +32,15 @@ def train_tokenizer(
     memory_limit: int | None = None,
     num_threads: int | None = None,
     progress: ProgressOption = "auto",
+    **reading: Unpack[ReadOptions],
 ) -> Tokenizer:
     """Return the byte-level BPE tokenizer of `corpus` with `vocab_size` tokens.
 
     The merges are exactly those of the naive algorithm (`gristmill.reference`), whatever the number of threads. A
     corpus in which no pair is left before `vocab_size` is reached gives a smaller tokenizer and an `EarlyStopWarning`.
 
-    corpus: a path, several, globs, an iterable of `str` or `bytes` documents, or counted `Words`. A bare `str` is a
-        path; to train from one text, pass `[text]`. `gristmill.corpus` has the whole table.
+    corpus: a path, several, globs, folders, URLs, an iterable of `str` or `bytes` documents, or counted `Words`. A bare
+        `str` is a path; to train from one text, pass `[text]`. `gristmill.corpus` has the whole table.
     vocab_size: 256 bytes, the merges and the special tokens together.
     special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Default: none, or those
         that `Words` were counted with.
@@ -51,6 +53,8 @@ def train_tokenizer(
     memory_limit: bytes that counting may use; beyond them it works through the temporary folder ($TMPDIR).
     num_threads: default: every core this process may use.
     progress: "auto" (bars on a terminal), "bar", "jsonl", None (silence), or a callable that gets a `Progress`.
+    reading: how files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
+        `gristmill.corpus.ReadOptions` explains them.
 
     >>> tok = train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
     >>> tok.merges
@@ -65,6 +69,7 @@ def train_tokenizer(
         min_frequency=min_frequency,
         memory_limit=memory_limit,
         num_threads=num_threads,
+        reading=reading,
     )
     empty = Tokenizer((), pattern=str(options.pattern), special_tokens=options.special_tokens, tie_break=tie_break)
     return _go_on(
@@ -87,12 +92,14 @@ def extend_tokenizer(
     memory_limit: int | None = None,
     num_threads: int | None = None,
     progress: ProgressOption = "auto",
+    **reading: Unpack[ReadOptions],
 ) -> Tokenizer:
     """Return a tokenizer of `vocab_size` that starts with the merges of `tokenizer` and goes on learning from `corpus`.
 
     On the corpus that `tokenizer` was trained on, this gives what a longer run would have given. Pattern, specials and
     tie-break are those of `tokenizer`. Special tokens stay last, so **their ids move up**; all other ids stay. A
     tokenizer that keeps the ids of another tool keeps all of them, and new tokens get the ids from its `vocab_size` on.
+    `corpus` and `reading` are what `train_tokenizer` takes.
 
     >>> small = train_tokenizer(["low low low lower lowest"], vocab_size=258, progress=None)
     >>> large = extend_tokenizer(small, ["low low low lower lowest"], vocab_size=260, progress=None)
@@ -106,6 +113,7 @@ def extend_tokenizer(
         min_frequency=min_frequency,
         memory_limit=memory_limit,
         num_threads=num_threads,
+        reading=reading,
     )
     vocab_size = check_vocab_size(vocab_size, len(options.special_tokens))
     if vocab_size < tokenizer.vocab_size:

@@ -87,7 +87,7 @@ def test_a_kernel_that_is_none_is_one_line(gristmill, stories_path, output, monk
 def test_no_corpus_is_a_usage_error_and_not_an_empty_tokenizer(gristmill, output):
     code, _, err = gristmill("train-tokenizer", "--vocab-size", 300, "-o", output)
     assert code == 2
-    assert err == "gristmill: error: no corpus given. Name at least one text file, before --special-tokens.\n"
+    assert err == "gristmill: error: no corpus given. Name at least one file or folder, before --special-tokens.\n"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_no_corpus_is_a_usage_error_and_not_an_empty_tokenizer(gristmill, output
         (["CORPUS", "--vocab-size", "300", "--special-tokens", "a", "a"], "given twice"),
         (["CORPUS", "--vocab-size", "300", "--memory-limit", "1kB"], "memory_limit=1000 is too small"),
         (["CORPUS", "--vocab-size", "300", "--threads", "0"], "num_threads=0 is too small"),
-        (["FOLDER", "--vocab-size", "300"], "Is a directory"),
+        (["FOLDER", "--vocab-size", "300"], "No file with a known suffix in this folder"),
         (["EMPTY", "--vocab-size", "300"], ""),
     ],
 )
@@ -108,7 +108,8 @@ def test_bad_input_is_one_line_exit_1_and_leaves_the_old_output_alone(
 ):
     output.write_text("precious")
     (output.parent / "empty.txt").touch()
-    names = {"CORPUS": stories_path, "FOLDER": output.parent, "EMPTY": output.parent / "empty.txt"}
+    (output.parent / "folder").mkdir()
+    names = {"CORPUS": stories_path, "FOLDER": output.parent / "folder", "EMPTY": output.parent / "empty.txt"}
     arguments = [names.get(argument, argument) for argument in arguments]
     # In front of --special-tokens, which takes all that follows.
     code, out, err = gristmill("train-tokenizer", "-o", output, "--overwrite", *arguments)
@@ -117,7 +118,7 @@ def test_bad_input_is_one_line_exit_1_and_leaves_the_old_output_alone(
     assert message in err
     assert err.count("\n") == 1
     assert output.read_text() == "precious"
-    assert names_in(output.parent) == ["empty.txt", "tok.json"]
+    assert names_in(output.parent) == ["empty.txt", "folder", "tok.json"]
 
 
 @pytest.mark.parametrize(

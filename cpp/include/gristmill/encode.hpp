@@ -97,7 +97,7 @@ class Encoder {
     Encoder(const Encoder&) = delete;
     Encoder& operator=(const Encoder&) = delete;
 
-    static constexpr std::size_t kDefaultCacheBytes = std::size_t{128} << 20;
+    static constexpr std::size_t kDefaultCacheBytes = std::size_t{64} << 20;
 
     // Whether all ids fit 16 bits; ids are then given in 16 bits, otherwise in 32.
     bool is_narrow() const;

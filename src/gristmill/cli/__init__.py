@@ -20,8 +20,10 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "train-tokenizer": "train a byte-level BPE tokenizer on text files",
+    "encode": "encode a corpus into token shards",
     "export": "write a tokenizer in the format of another tool",
-    "inspect": "show what a tokenizer holds and how it cuts a text",
+    "inspect": "show what a tokenizer or a folder of shards holds",
+    "verify": "check every byte of a folder of shards against its manifest",
     "sample-corpus": "write a corpus of children's stories to try things on",
 }
 
@@ -95,7 +97,8 @@ example:
   gristmill sample-corpus -o stories.txt --size 50MB
   gristmill train-tokenizer stories.txt --vocab-size 8000 -o tok.json
   gristmill inspect tok.json
-  gristmill export tok.json -f huggingface -o tokenizer.json"""
+  gristmill export tok.json -f huggingface -o tokenizer.json
+  gristmill encode stories.txt -t tok.json -o shards"""
 
 
 def _refuse(name: str) -> int:

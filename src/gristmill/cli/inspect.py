@@ -1,4 +1,4 @@
-"""gristmill inspect: what a tokenizer holds, and what it makes of a text."""
+"""gristmill inspect: what a tokenizer holds, and what it makes of a text; what a folder of shards holds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gristmill.cli.export import SpecialTokens, parse_special_tokens
+from gristmill.cli.inspect_shards import inspect_shards, is_shard_folder
 from gristmill.cli.options import UsageError, format_size
 from gristmill.cli.table import bar, pairs, show_token
 
@@ -24,13 +25,13 @@ WIDTH = 78
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    r"""Show what a tokenizer holds and how it cuts a text.
+    r"""Show what a tokenizer holds and how it cuts a text, or what a folder of shards holds.
 
     In tokens, a space is shown as ␣; bytes that are no whole character, as \xNN.
     """
 
-    tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
-    """A tokenizer file or folder, in any format that can be read."""
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER|SHARDS")]
+    """A tokenizer file or folder, in any format that can be read, or a folder of shards."""
 
     pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
     """The pattern, for a format that does not hold it, such as .tiktoken."""
@@ -44,13 +45,20 @@ class Command:
     string: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
     """Show how this text is cut, and measure on it."""
 
+    seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """Of a folder of shards: show other sample documents."""
+
     def run(self) -> int:
+        if is_shard_folder(self.path):
+            return self._run_on_shards()
         import gristmill
 
+        if self.seed is not None:
+            raise UsageError(f"--seed chooses documents of a folder of shards, and {self.path} is none. Leave it out.")
         if self.text is not None and self.string is not None:
             raise UsageError("--text and --string cannot both be given. Pass one of them.")
         tokenizer = gristmill.Tokenizer.load(
-            self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
+            self.path, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
         )
         sections = [
             self._sizes(tokenizer),
@@ -62,6 +70,14 @@ class Command:
         print("\n\n".join(section for section in sections if section))
         return 0
 
+    def _run_on_shards(self) -> int:
+        for option in ("pattern", "special_tokens", "text", "string"):
+            if getattr(self, option) not in (None, ()):
+                name = option.replace("_", "-")
+                raise UsageError(f"--{name} is for a tokenizer, and {self.path} is a folder of shards. Leave it out.")
+        print(inspect_shards(self.path, self.seed or 0))
+        return 0
+
     def _sizes(self, tokenizer: Tokenizer) -> str:
         specials = [f"{show_token(special.encode())} = {id}" for special, id in tokenizer.special_tokens.items()]
         specials[NUM_SPECIALS_SHOWN:] = [f"… {len(specials):,} in all"] * (len(specials) > NUM_SPECIALS_SHOWN)
@@ -69,7 +85,7 @@ class Command:
         gaps = f"  ({num_tokens:,} tokens: some ids have none)" * (num_tokens < tokenizer.vocab_size)
         return pairs(
             [
-                ("tokenizer", f"{self.tokenizer}{_size(self.tokenizer)}"),
+                ("tokenizer", f"{self.path}{_size(self.path)}"),
                 ("vocabulary", f"{tokenizer.vocab_size:,}{gaps}"),
                 ("merges", f"{len(tokenizer.merge_ids):,}"),
                 ("special", ", ".join(specials) or "none"),

@@ -1,4 +1,4 @@
-"""What options of several commands share: sizes such as 512MB, and output files that are checked before the work."""
+"""What commands share: how a corpus is read, sizes such as 512MB, and outputs that are checked before the work."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import os
 import re
 import stat
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import tyro
+
+if TYPE_CHECKING:
+    from gristmill.corpus import ReadOptions
 
 
 class UsageError(ValueError):
@@ -51,6 +55,43 @@ def format_size(num_bytes: float) -> str:
 
 Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
 Flag: TypeAlias = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # that it is off by default goes without saying
+
+
+CorpusNames: TypeAlias = Annotated[
+    tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS…", help_behavior_hint="")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How the files of a corpus are read; commands that read one inherit these options."""
+
+    input_format: Literal["auto", "text", "jsonl", "parquet", "arrow"] = "auto"
+    """What the files are; auto: by suffix. Each may also be .gz or .zst."""
+
+    text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
+    """The JSON key or the column that holds the text."""
+
+    documents: Annotated[Literal["separator", "file", "line"] | None, tyro.conf.arg(help_behavior_hint="")] = None
+    """What a document of a text file is: between separators, the whole file, or a line."""
+
+    separator: Annotated[str, tyro.conf.arg(metavar="TEXT")] = "<|endoftext|>"
+    """What ends a document of a text file."""
+
+    on_error: Literal["raise", "skip"] = "raise"
+    """Stop at an input that is damaged, or leave it out and say so at the end."""
+
+    def read_options(self) -> ReadOptions:
+        """The options, as functions take them; what was not given is left to their defaults."""
+        options: ReadOptions = {
+            "input_format": self.input_format,
+            "text_field": self.text_field,
+            "separator": self.separator,
+            "on_error": self.on_error,
+        }
+        if self.documents is not None:
+            options["documents"] = self.documents
+        return options
 
 
 def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:

@@ -1,33 +1,42 @@
-"""gristmill train-tokenizer: text files in, one tokenizer file out."""
+"""gristmill train-tokenizer: a corpus in, one tokenizer file out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gristmill.cli.options import Flag, Output, UsageError, check_output, format_size, parse_size
+from gristmill.cli.options import (
+    CorpusNames,
+    Flag,
+    Output,
+    ReadingOptions,
+    UsageError,
+    check_output,
+    format_size,
+    parse_size,
+)
 from gristmill.cli.table import columns, pairs
 
 if TYPE_CHECKING:
     from gristmill import Profile, Tokenizer
+    from gristmill.corpus import Files, Reading
 
 SAMPLE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
-    """Train a byte-level BPE tokenizer on text files and save it.
+class Command(ReadingOptions):
+    """Train a byte-level BPE tokenizer on a corpus and save it.
 
-    The corpus is read as it is, byte for byte. Special tokens are boundaries in it:
+    Texts are read as they are, byte for byte. Special tokens are boundaries in it:
     no token crosses one, and each gets an id of its own after all others.
     """
 
-    corpus: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS…", help_behavior_hint="")]
-    """Files, or globs such as 'data/**/*.txt'. Name them before --special-tokens."""
+    corpus: CorpusNames
+    """Files, folders, URLs, or globs such as 'data/**/*.txt'. Name them before --special-tokens."""
 
     vocab_size: Annotated[int, tyro.conf.arg(metavar="N")]
     """Tokens in all: 256 bytes, the merges and the special tokens."""
@@ -67,14 +76,15 @@ class Command:
 
     def run(self) -> int:
         if not self.corpus:
-            raise UsageError("no corpus given. Name at least one text file, before --special-tokens.")
+            raise UsageError("no corpus given. Name at least one file or folder, before --special-tokens.")
         import gristmill
-        from gristmill.corpus import find_files
+        from gristmill.corpus import Reading, find_files
 
-        paths = find_files(self.corpus).paths
-        check_output(self.output, overwrite=self.overwrite, inputs=paths)
+        reading = Reading.checked(self.read_options(), documents="file")
+        files = find_files(self.corpus, reading)
+        check_output(self.output, overwrite=self.overwrite, inputs=files.paths)
         tokenizer = gristmill.train_tokenizer(
-            [Path(path) for path in paths],
+            files,
             vocab_size=self.vocab_size,
             special_tokens=self.special_tokens,
             pattern=self.pattern,
@@ -84,14 +94,15 @@ class Command:
             memory_limit=None if self.memory_limit is None else parse_size(self.memory_limit, "--memory-limit"),
             num_threads=self.threads,
             progress=None if self.progress == "none" else self.progress,
+            **self.read_options(),
         )
         tokenizer.save(self.output, overwrite=self.overwrite)
-        print(self._summary(tokenizer, paths))
+        print(self._summary(tokenizer, files, reading))
         if self.profile and tokenizer.profile is not None:
             print("\n" + profile_table(tokenizer.profile))
         return 0
 
-    def _summary(self, tokenizer: Tokenizer, paths: Sequence[str]) -> str:
+    def _summary(self, tokenizer: Tokenizer, files: Files, reading: Reading) -> str:
         rows = _run_rows(tokenizer.profile) if tokenizer.profile is not None else []
         specials = len(tokenizer.special_tokens)
         stopped = tokenizer.vocab_size < self.vocab_size
@@ -101,7 +112,7 @@ class Command:
                 f"{tokenizer.vocab_size:,}  (256 bytes, {len(tokenizer.merge_ids):,} merges, {specials} special)",
             ),
             *([("stopped early", f"no pair was left to merge; {self.vocab_size:,} were asked for")] * stopped),
-            ("bytes per token", _bytes_per_token(tokenizer, paths)),
+            ("bytes per token", _bytes_per_token(tokenizer, files, reading)),
         ]
         return pairs([*rows, ("saved to", str(self.output))])
 
@@ -153,16 +164,31 @@ def profile_table(profile: Profile) -> str:
     return table + "\n" + pairs(notes)
 
 
-def _bytes_per_token(tokenizer: Tokenizer, paths: Sequence[str]) -> str:
+def _bytes_per_token(tokenizer: Tokenizer, files: Files, reading: Reading) -> str:
     """On the first megabyte of the corpus, special tokens counted as one each."""
-    sample = b""
+    from gristmill.errors import GristmillError
+
     try:
-        for path in paths:
-            with Path(path).open("rb") as file:
-                sample += file.read(SAMPLE_BYTES - len(sample))
-            if len(sample) == SAMPLE_BYTES:
-                break
-    except OSError as error:  # the tokenizer is saved; a corpus that is gone by now is no failure
+        sample = _first_texts(files, reading)
+    except (GristmillError, OSError) as error:  # the tokenizer is saved; a corpus that is gone by now is no failure
         return f"unknown: {error}"
-    ids = tokenizer.encode(sample, allowed_special="all")
-    return f"{len(sample) / max(len(ids), 1):.3f}  (first MB of the corpus)"
+    num_tokens = sum(len(tokenizer.encode(text, allowed_special="all")) for text in sample)
+    return f"{sum(map(len, sample)) / max(num_tokens, 1):.3f}  (first MB of the corpus)"
+
+
+def _first_texts(files: Files, reading: Reading) -> list[bytes]:
+    """The first texts of a corpus, the last of them cut, SAMPLE_BYTES together."""
+    from gristmill.corpus import read_files
+
+    texts: list[bytes] = []
+    room = SAMPLE_BYTES
+    # Cut anywhere: what lies behind the first megabyte does not matter, and a text without a cut is no error here.
+    with contextlib.closing(read_files(files, reading, cut=len, num_readers=1)) as batches:
+        for _, batch in batches:
+            spans = batch.spans()
+            for begin, end in zip(spans.begins.tolist(), spans.ends.tolist(), strict=True):
+                texts.append(bytes(spans.text[begin : min(end, begin + room)]))
+                room -= len(texts[-1])
+                if room == 0:
+                    return texts
+    return texts

@@ -1,9 +1,11 @@
-"""corpus: what a `corpus` argument may be, and the bytes behind it.
+"""corpus: what a `corpus` argument may be, and the documents behind it.
 
 | you pass | it means |
 |---|---|
 | `"corpus.txt"`, `Path("corpus.txt")` | that file |
 | `"data/**/*.txt"` | the files that match, sorted by name |
+| `"data"`, `Path("data")` | the files below that folder with a suffix that is known, hidden ones left out, sorted |
+| `"s3://bucket/data/*.jsonl.zst"` | a URL of any file system that `fsspec` has a plug-in for; globs and folders too |
 | `[Path("a.txt"), Path("b.txt")]` | these files: a `Path` is always a path |
 | `["a.txt", "parts/*.txt"]` | these files, because every string of the list names one (or matches one, as a glob) |
 | `["Once upon a time …", "The end."]` | two documents, because no string of the list names a file |
@@ -14,11 +16,22 @@ A list of strings of which some name files and some do not is an error, and so i
 that are not there: neither is guessed. `Path` objects and `iter(...)` say it without any doubt. Only the first 1,000
 strings of a list are looked at, so that a long list of documents costs nothing.
 
-A file is one text: its bytes as they are, nothing decoded, stripped or normalised (CRLF, NUL, a BOM and invalid UTF-8
-stay). It is cut into documents at the special tokens only; the JSON of a `.jsonl` file is text like any other. A file
-named twice is counted twice.
+| suffix | format | a document is |
+|---|---|---|
+| `.txt`, `.text`, any other | text | what lies between separators, a line, or the whole file: `documents=` |
+| `.jsonl`, `.ndjson` | JSON, one object a line | the string in field "text": `text_field=` |
+| `.parquet` | Parquet | a value of column "text": `text_field=` |
+| `.arrow`, `.arrows`, `.feather` | Arrow, file or stream | a value of column "text": `text_field=` |
 
-Adding an input format is one new module here, one line in `open_corpus` and one test parameter.
+Text and JSON lines may also be `.gz` or `.zst`. `input_format=` says what a file is whose suffix does not;
+`ReadOptions` has all options. Texts are taken byte for byte, nothing decoded, stripped or normalised (CRLF, NUL, a BOM
+and invalid UTF-8 stay). A file named twice is read twice. docs/corpus.md says more.
+
+`open_corpus` gives `Files` or `Documents`, and `read_files` the batches of files: whatever the format, documents as
+stretches of a buffer. Reading order: reading, inputs, files; sources, streams, windows; text, jsonl, columns; readers,
+read_ahead, gather.
+
+Adding an input format is one new module here, one line in `readers.py`, one name in `reading.py`, one test parameter.
 """
 
 from __future__ import annotations
@@ -31,31 +44,46 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gristmill.corpus.documents import Documents
-from gristmill.corpus.files import Files, could_be_path, find_files, looks_like_path, names_something
+from gristmill.corpus.files import could_be_path, find_files, looks_like_path, names_something
+from gristmill.corpus.inputs import Files, Input
+from gristmill.corpus.read_ahead import read_files
+from gristmill.corpus.reading import Reading, ReadOptions
 from gristmill.errors import CorpusError
 
 if TYPE_CHECKING:
     from gristmill.words import Words
 
-__all__ = ["Corpus", "Documents", "Files", "find_files", "open_corpus"]
+__all__ = [
+    "Corpus",
+    "Documents",
+    "Files",
+    "Input",
+    "ReadOptions",
+    "Reading",
+    "find_files",
+    "open_corpus",
+    "read_files",
+]
 
 PathLike: TypeAlias = str | os.PathLike[str]
-Corpus: TypeAlias = "PathLike | Iterable[PathLike] | Iterable[str] | Iterable[bytes] | Words"
+Corpus: TypeAlias = "PathLike | Iterable[PathLike] | Iterable[str] | Iterable[bytes] | Files | Words"
 
 NUM_STRINGS_LOOKED_AT = 1_000
 
 
-def open_corpus(corpus: PathLike | Iterable[Any]) -> Files | Documents:
+def open_corpus(corpus: PathLike | Iterable[Any] | Files, reading: Reading = Reading()) -> Files | Documents:  # noqa: B008
     """The files or the documents that `corpus` means; see the table at the head of this module."""
+    if isinstance(corpus, Files):
+        return corpus
     _refuse_what_is_not_a_corpus(corpus)
     if isinstance(corpus, str | os.PathLike):
-        return find_files([corpus])
+        return find_files([corpus], reading)
     if isinstance(corpus, list | tuple):
-        return find_files(corpus) if _are_paths(corpus) else Documents(corpus)
+        return find_files(corpus, reading) if _are_paths(corpus) else Documents(corpus)
     items = iter(corpus)
     first = list(islice(items, 1))
     if first and isinstance(first[0], os.PathLike):
-        return find_files(first + list(items))
+        return find_files(first + list(items), reading)
     return Documents(chain(first, items))
 
 

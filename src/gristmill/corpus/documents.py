@@ -6,7 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gristmill.arguments import as_utf8
+from gristmill.corpus import batches
+from gristmill.corpus.batches import Mark, Spans
 
 BATCH_BYTES = 16 << 20
 
@@ -34,3 +38,30 @@ class Documents:
             room -= len(document)
         if batch:
             yield batch
+
+    def read_batches(self, batch_bytes: int | None = None) -> Iterator[DocumentBatch]:
+        """The documents as readers of files give them; marks count documents."""
+        mark, position = Mark(), 0
+        for documents in self.batches(batch_bytes or batches.BATCH_BYTES):
+            num_bytes = sum(map(len, documents))
+            next_mark = Mark(mark.offset + len(documents))
+            position += num_bytes
+            yield DocumentBatch(mark, next_mark, position, num_bytes, documents)
+            mark = next_mark
+
+
+@dataclass(slots=True)
+class DocumentBatch:
+    """Some documents of an iterable."""
+
+    mark: Mark
+    next_mark: Mark
+    position: int
+    num_bytes: int
+    documents: list[bytes]
+
+    def spans(self) -> Spans:
+        """The documents, end to end."""
+        ends = np.cumsum([len(document) for document in self.documents], dtype=np.int64)
+        begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+        return Spans(b"".join(self.documents), begins, ends)

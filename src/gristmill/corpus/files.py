@@ -1,4 +1,4 @@
-"""Files of a corpus: paths and globs -> regular files that can be read."""
+"""Files of a corpus: paths, globs, folders and URLs -> inputs that can be read."""
 
 from __future__ import annotations
 
@@ -8,37 +8,47 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from gristmill.corpus import remote
+from gristmill.corpus.inputs import Files, Input, is_url
+from gristmill.corpus.readers import READERS, load_packages
+from gristmill.corpus.reading import Reading
 from gristmill.errors import CorpusError
 
+__all__ = ["Files", "Input", "are_plain_texts", "could_be_path", "find_files", "looks_like_path", "names_something"]
+
+COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst"}
 # Bytes of these are no text; counting them as such would be a silent waste of an hour.
-PACKED_SUFFIXES = frozenset({".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".parquet", ".arrow", ".feather"})
+PACKED_SUFFIXES = frozenset({".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".tgz"})
 MAX_NAME_CHARACTERS = 1024
 _LINE_BREAK = re.compile(r"[\n\r\0]")
 _SPACES = re.compile(r"\s\S+\s")
 _LETTER = re.compile(r"[^\W_]")
-_KNOWN_SUFFIX = re.compile(r"\.(txt|text|md|jsonl?|csv|tsv|html?|xml|gz|bz2|xz|zst|parquet)$", re.IGNORECASE)
+_KNOWN_SUFFIX = re.compile(
+    r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|html?|xml|gz|bz2|xz|zstd?|parquet|arrows?|feather)$", re.IGNORECASE
+)
 _FOLDERS = re.compile(r"(~?/)?[\w.*-]+(/[\w.*-]+)+/?")
 
 
-@dataclass(frozen=True)
-class Files:
-    """Regular files, in the order in which they are read."""
-
-    paths: tuple[str, ...]
-    num_bytes: int
-
-
-def find_files(names: Sequence[str | os.PathLike[str]]) -> Files:
-    """The files that `names` mean, each of them checked: there, regular, readable, not compressed."""
-    paths: list[str] = []
+def find_files(names: Sequence[str | os.PathLike[str]], reading: Reading) -> Files:
+    """The inputs that `names` mean, each of them checked: there, regular, readable, of a format that can be read."""
+    inputs: list[Input] = []
     for index, name in enumerate(names):
         if not isinstance(name, str | os.PathLike):
             raise TypeError(f"item {index} of the corpus is a {type(name).__name__}, among paths. Pass only paths.")
-        paths += _expand(os.fspath(name))
-    return Files(tuple(paths), sum(_checked_size(path) for path in paths))
+        inputs += [_found(path, reading) for path in _expand(os.fspath(name), reading)]
+    for input in {(input.format, input.compression, input.is_local): input for input in inputs}.values():
+        load_packages(input)
+    return Files(tuple(inputs))
+
+
+def are_plain_texts(files: Files, reading: Reading) -> bool:
+    """Whether each file is one text as it lies on the disk, so that whoever counts can read any part of it himself.
+
+    Not with on_error="skip": what was counted of a file that then turns out to be unreadable cannot be taken back.
+    """
+    return files.is_plain_text and reading.documents == "file" and reading.on_error == "raise"
 
 
 def could_be_path(text: str) -> bool:
@@ -47,11 +57,13 @@ def could_be_path(text: str) -> bool:
 
 
 def names_something(text: str) -> bool:
-    """Whether `text` is the name of something on the disk, or a glob that matches something."""
+    """Whether `text` is a URL, the name of something on the disk, or a glob that matches something."""
     if not could_be_path(text):
         return False
     try:
-        return os.path.lexists(text) or (glob.has_magic(text) and next(_matches(text), None) is not None)
+        if is_url(text) or os.path.lexists(text):
+            return True
+        return glob.has_magic(text) and next(_matches(text), None) is not None
     except (OSError, ValueError, re.error):
         return False
 
@@ -65,11 +77,18 @@ def looks_like_path(text: str) -> bool:
     return _KNOWN_SUFFIX.search(text) is not None or _FOLDERS.fullmatch(text) is not None
 
 
-def _expand(name: str) -> list[str]:
-    """The files that match where `name` is a glob, else `name`. A file whose name looks like a glob is a file."""
+def _expand(name: str, reading: Reading) -> list[str]:
+    """The files that `name` means: those that match a glob, those in a folder, or itself."""
     if not isinstance(name, str):
         raise TypeError(f"the path {name!r} is {type(name).__name__}. Pass a str or pathlib.Path.")
-    if not glob.has_magic(name) or os.path.lexists(name):
+    if name.startswith(("file://", "local://")):
+        name = _local_path(name.split("://", 1)[1])
+    elif is_url(name):
+        urls, is_folder = remote.expand(name)
+        return _of_format(urls, name, reading) if is_folder else urls
+    if Path(name).is_dir():
+        return _of_format(_files_below(name), name, reading)
+    if not glob.has_magic(name) or os.path.lexists(name):  # a file whose name looks like a glob is a file
         return [name]
     paths = sorted((path for path in _matches(name) if not Path(path).is_dir()), key=os.fsencode)
     if not paths:
@@ -77,11 +96,93 @@ def _expand(name: str) -> list[str]:
     return paths
 
 
+def _local_path(path: str) -> str:
+    """The path of a file:// URL; some write %20 in it and some do not."""
+    from urllib.parse import unquote  # not at the top: it takes longer to import than a small corpus to count
+
+    return path if os.path.lexists(path) else unquote(path)
+
+
 def _matches(pattern: str) -> Iterator[str]:
     return glob.iglob(pattern, recursive=True)  # noqa: PTH207  Path.glob wants the folder apart
 
 
-def _checked_size(path: str) -> int:
+def _files_below(folder: str) -> list[str]:
+    """All files below a folder but hidden ones, sorted by the bytes of their path."""
+    paths = []
+    for place, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths += [os.path.join(place, name) for name in names if not name.startswith(".")]  # noqa: PTH118
+    return sorted(paths, key=os.fsencode)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _of_format(names: list[str], folder: str, reading: Reading) -> list[str]:
+    """Those files of a folder whose suffix says that they are meant. There is always something else in a folder."""
+    if reading.input_format == "auto":
+        suffixes = {suffix for reader in READERS.values() for suffix in reader.suffixes}
+    else:
+        reader = READERS[reading.input_format]
+        suffixes = {*reader.suffixes, *reader.asked_suffixes}
+    found = [name for name in names if _suffixes(name)[0] in suffixes]
+    if not found:
+        known = ", ".join(sorted(suffixes))
+        raise FileNotFoundError(
+            errno.ENOENT, f"No file with a known suffix in this folder ({known}, each also .gz or .zst)", folder
+        )
+    return found
+
+
+def _suffixes(name: str) -> tuple[str, str]:
+    """The suffix of the format and that of the compression, each "" if there is none.
+
+    >>> _suffixes("data/part-0.jsonl.zst"), _suffixes("corpus.gz"), _suffixes("https://host/a.TXT?v=1.gz")
+    (('.jsonl', '.zst'), ('', '.gz'), ('.txt', ''))
+    """
+    if name.startswith(("http://", "https://")):
+        name = re.split("[?#]", name, maxsplit=1)[0]
+    stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122  a URL is no Path
+    if suffix not in COMPRESSIONS:
+        return suffix, ""
+    return os.path.splitext(stem)[1], suffix  # noqa: PTH122
+
+
+def _found(name: str, reading: Reading) -> Input:
+    format, compression = _format_of(name, reading)
+    num_bytes, modified_ns = remote.status(name) if is_url(name) else _local_status(name)
+    return Input(name, format, compression, num_bytes, modified_ns)
+
+
+def _format_of(name: str, reading: Reading) -> tuple[str, str]:
+    """The format and the compression of a file, by its name and what was asked for."""
+    suffix, packed = _suffixes(name)
+    if suffix == ".gmw":
+        raise CorpusError(f"{name}: is a table of counted words, not text. Pass Words.load({name!r}) to train from it.")
+    if suffix in PACKED_SUFFIXES:
+        raise CorpusError(
+            f"{name}: a {suffix} file is not plain text, and only .gz and .zst are unpacked. "
+            f"Unpack it, or pass an iterable of its documents."
+        )
+    format = reading.input_format
+    if format == "auto":
+        format = next((format for format, reader in READERS.items() if suffix in reader.suffixes), "text")
+        asked = next((format for format, reader in READERS.items() if suffix in reader.asked_suffixes), "")
+        if asked:
+            raise CorpusError(
+                f"{name}: a {suffix} file may be several things. Pass input_format={asked!r}"
+                + (" if it holds one object a line" if asked == "jsonl" else "")
+                + ", or input_format='text' to take its bytes as they are."
+            )
+    if packed and not READERS[format].may_be_compressed:
+        raise CorpusError(f"{name}: a {format} file is compressed inside and is read at any place. Unpack it first.")
+    return format, COMPRESSIONS.get(packed, "")
+
+
+def _local_status(path: str) -> tuple[int, int]:
+    """The size and the time of the last change, of a regular file that may be read."""
     try:
         status = Path(path).stat()  # FileNotFoundError names the path
     except (OSError, ValueError) as error:
@@ -89,19 +190,10 @@ def _checked_size(path: str) -> int:
             raise
         short = path if len(path) <= 80 else path[:80] + "…"
         raise FileNotFoundError(errno.ENOENT, "No such file; to pass one text, pass [text]", short) from error
-    if stat.S_ISDIR(status.st_mode):
-        example = str(Path(path, "**", "*.txt"))
-        raise IsADirectoryError(errno.EISDIR, f"Is a directory; pass a glob such as {example!r}", path)
     if not stat.S_ISREG(status.st_mode):
         raise CorpusError(
             f"{path}: not a regular file but a pipe or device, which cannot be shared among threads. "
             f"Write it to a file first, or pass an iterable of documents."
         )
-    if Path(path).suffix.lower() == ".gmw":
-        raise CorpusError(f"{path}: is a table of counted words, not text. Pass Words.load({path!r}) to train from it.")
-    if Path(path).suffix.lower() in PACKED_SUFFIXES:
-        raise CorpusError(
-            f"{path}: a {Path(path).suffix} file is not plain text. Unpack it, or pass an iterable of its documents."
-        )
     with Path(path).open("rb"):  # PermissionError now, not after an hour of counting other files
-        return status.st_size
+        return status.st_size, status.st_mtime_ns

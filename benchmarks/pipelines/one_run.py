@@ -1,0 +1,80 @@
+"""What the measured process does: load the tokenizer, then, timed, turn the text file into a token file."""
+
+import importlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from encoders import described, keep_to_cpus, vocabularies
+from fresh_process import ForeignCpu, cpu_seconds
+from pipelines import VOCABULARY, Pipeline, Task
+
+
+@dataclass(frozen=True)
+class PipelineJob:
+    """One form of one system, and one text file."""
+
+    system: str
+    form: str
+    path: str
+    folder: str  # empty; what is written goes there
+    num_threads: int
+    fsync: bool  # the token file must be on the disk before the clock stops, whoever writes it
+
+
+JOB = PipelineJob
+Outcome = dict[str, object]
+
+
+def run(job: PipelineJob) -> Outcome:
+    """Make the token file; what the system raised instead, panics of its core included, is returned as `error`."""
+    # First of all: a thread keeps the CPUs that its maker had when it was made.
+    keep_to_cpus(job.num_threads)
+    try:
+        return _timed(job, cast(Pipeline, importlib.import_module(f"pipelines.{job.system}")))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a Rust panic is no Exception
+        return {"error": described(error)}
+
+
+def describe(outcome: Outcome) -> Outcome:
+    """All is found already; the driver compares the ids, so that their reading is not in the memory of this process."""
+    return outcome
+
+
+def _timed(job: PipelineJob, pipeline: Pipeline) -> Outcome:
+    loading = time.perf_counter()
+    tok = pipeline.build(vocabularies.find(VOCABULARY), job.num_threads)
+    loading = time.perf_counter() - loading
+    form, task = pipeline.FORMS[job.form], Task(Path(job.path), Path(job.folder), job.num_threads)
+    read_into_page_cache(task.path)
+    os.sync()  # what earlier runs wrote does not go to the disk during this one
+
+    foreign, cpu, wall = ForeignCpu(), cpu_seconds(), time.perf_counter()
+    files = form.encode(tok, task)
+    if job.fsync and not pipeline.SYNCS:
+        for file in files:
+            _sync(file)
+    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+    return {
+        "seconds": wall,
+        "cpu_seconds": cpu,
+        "foreign_cpu_seconds": foreign.since_start(own=cpu),
+        "loading_seconds": loading,
+        "files": list(map(str, files)),
+    }
+
+
+def read_into_page_cache(path: Path) -> None:
+    """Read the file once, a block at a time."""
+    with path.open("rb", buffering=0) as file:
+        while file.read(1 << 20):
+            pass
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

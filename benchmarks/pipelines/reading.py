@@ -1,0 +1,49 @@
+"""What the measured process of a reader library does: go through all texts of a file on one thread, nothing else."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from encoders import described, keep_to_cpus
+from fresh_process import ForeignCpu, cpu_seconds
+from pipelines.one_run import Outcome, read_into_page_cache
+
+
+@dataclass(frozen=True)
+class ReadingJob:
+    """One file."""
+
+    kind: str
+    path: str
+
+
+JOB = ReadingJob
+
+
+def run(job: ReadingJob) -> Outcome:
+    """Read the file."""
+    keep_to_cpus(1)
+    from pipelines.inputs import KINDS  # only now: a library may start its threads when it is imported
+
+    path = Path(job.path)
+    read_into_page_cache(path)
+    os.sync()
+    foreign, cpu, wall = ForeignCpu(), cpu_seconds(), time.perf_counter()
+    try:
+        num_documents = KINDS[job.kind].count(path)
+    except Exception as error:
+        return {"error": described(error)}
+    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+    return {
+        "seconds": wall,
+        "cpu_seconds": cpu,
+        "foreign_cpu_seconds": foreign.since_start(own=cpu),
+        "loading_seconds": 0.0,
+        "num_documents": num_documents,
+    }
+
+
+def describe(outcome: Outcome) -> Outcome:
+    """All is found already."""
+    return outcome

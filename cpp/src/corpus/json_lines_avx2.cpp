@@ -1,0 +1,129 @@
+// The AVX2 kernel of JSON lines: 32 bytes of a string at once.
+#include <immintrin.h>
+
+#include "corpus/json_line.hpp"
+
+namespace gristmill {
+namespace {
+
+// What can be wrong with two bytes in a row. It is wrong if all three tables below say so: of the upper and the lower
+// half of the first byte, and of the upper half of the second.
+enum Wrong : std::uint8_t {
+    kTooShort = 1,         // a lead, then no continuation
+    kTooLong = 2,          // ASCII, then a continuation
+    kOverlong3 = 4,        // E0, then 80 to 9F
+    kTooLarge = 8,         // F4 to FF, then 90 to BF
+    kSurrogate = 16,       // ED, then A0 to BF
+    kOverlong2 = 32,       // C0 or C1, then a continuation
+    kOverlong4 = 64,       // F0, then 80 to 8F
+    kFarTooLarge = 64,     // F5 to FF, then 80 to 8F: the same bit, no first byte has both
+    kContinuations = 128,  // two: right where the lead of a longer sequence stands before them
+};
+
+// What each value of four bits can be part of.
+struct Nibbles {
+    std::uint8_t wrong[16] = {};
+    constexpr Nibbles with(int first, int last, int bits) const {
+        Nibbles result = *this;
+        for (int i = first; i <= last; ++i) result.wrong[i] |= static_cast<std::uint8_t>(bits);
+        return result;
+    }
+};
+constexpr Nibbles kFirstHigh = Nibbles()
+                                   .with(0x0, 0x7, kTooLong)
+                                   .with(0x8, 0xB, kContinuations)
+                                   .with(0xC, 0xF, kTooShort)
+                                   .with(0xC, 0xC, kOverlong2)
+                                   .with(0xE, 0xE, kOverlong3 | kSurrogate)
+                                   .with(0xF, 0xF, kOverlong4 | kTooLarge | kFarTooLarge);
+constexpr Nibbles kFirstLow = Nibbles()
+                                  .with(0x0, 0xF, kTooShort | kTooLong | kContinuations)
+                                  .with(0x0, 0x0, kOverlong2 | kOverlong3 | kOverlong4)
+                                  .with(0x1, 0x1, kOverlong2)
+                                  .with(0x4, 0xF, kTooLarge)
+                                  .with(0x5, 0xF, kFarTooLarge)
+                                  .with(0xD, 0xD, kSurrogate);
+constexpr Nibbles kSecondHigh = Nibbles()
+                                    .with(0x0, 0x7, kTooShort)
+                                    .with(0x8, 0xB, kTooLong | kOverlong2 | kContinuations)
+                                    .with(0x8, 0x8, kOverlong4 | kFarTooLarge)
+                                    .with(0x8, 0x9, kOverlong3)
+                                    .with(0x9, 0xB, kTooLarge)
+                                    .with(0xA, 0xB, kSurrogate)
+                                    .with(0xC, 0xF, kTooShort);
+
+// As ScalarCopy, but up to 31 bytes more are written.
+//
+// 4.4 GB/s of English, 5.8 of Chinese, 6.6 of Russian, 2.6 of code: a misprediction at each stop is what is left. Lost:
+//   UTF-8 checked only from the first byte that is not ASCII on: English 4.2, Chinese 4.2, Russian 4.0
+//   one branch on (found | wrong): English 3.9; the same with errors gathered until the stop: English 3.8
+//   64 bytes a step: code 2.9, English 4.0, Russian 2.5: something stands in most of them
+struct Avx2Copy {
+    static Copied plain(const std::uint8_t* in, const std::uint8_t* end, std::uint8_t* out) {
+        const Copied begin{in, out};
+        for (__m256i before = _mm256_setzero_si256();;) {
+            const __m256i bytes = load(in, end);
+            store(out, bytes);
+            const std::uint32_t found = mask(stops(bytes));
+            const std::uint32_t wrong = ~mask(_mm256_cmpeq_epi8(errors(bytes, before), _mm256_setzero_si256()));
+            // A sequence that a stop cuts short is noticed at the stop; what comes behind it does not matter yet.
+            // Where exactly is for the other kernel to find: once a call.
+            if (wrong & _blsmsk_u32(found)) return ScalarCopy::plain(begin.in, end, begin.out);
+            if (found) {
+                const unsigned size = _tzcnt_u32(found);
+                return {in + size, out + size};
+            }
+            in += 32;
+            out += 32;
+            before = bytes;
+        }
+    }
+
+  private:
+    // The next 32 bytes; behind the end of the input, stops.
+    static __m256i load(const std::uint8_t* in, const std::uint8_t* end) {
+        if (__builtin_expect(end - in >= 32, 1)) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
+        alignas(32) std::uint8_t tail[32] = {};
+        __builtin_memcpy(tail, in, static_cast<std::size_t>(end - in));
+        return _mm256_load_si256(reinterpret_cast<const __m256i*>(tail));
+    }
+    static void store(std::uint8_t* out, __m256i bytes) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), bytes); }
+    static __m256i splat(int n) { return _mm256_set1_epi8(static_cast<char>(n)); }
+    static std::uint32_t mask(__m256i v) { return static_cast<std::uint32_t>(_mm256_movemask_epi8(v)); }
+
+    static __m256i stops(__m256i v) {
+        const __m256i quote = _mm256_cmpeq_epi8(v, splat('"')), backslash = _mm256_cmpeq_epi8(v, splat('\\'));
+        const __m256i control = _mm256_cmpeq_epi8(_mm256_min_epu8(v, splat(0x1F)), v);
+        return _mm256_or_si256(_mm256_or_si256(quote, backslash), control);
+    }
+
+    // Nonzero at each byte that shows that it or one before it is not UTF-8, after Keiser and Lemire, "Validating UTF-8
+    // in less than one instruction per byte" (2021). An error is noticed at the latest one byte behind its sequence.
+    static __m256i errors(__m256i v, __m256i before) {
+        const __m256i joined = _mm256_permute2x128_si256(before, v, 0x21);  // the last half before, the first half now
+        const __m256i back1 = _mm256_alignr_epi8(v, joined, 15);
+        const __m256i back2 = _mm256_alignr_epi8(v, joined, 14);
+        const __m256i back3 = _mm256_alignr_epi8(v, joined, 13);
+        const __m256i pair = _mm256_and_si256(_mm256_and_si256(lookup(kFirstHigh, high_nibble(back1)),
+                                                               lookup(kFirstLow, _mm256_and_si256(back1, splat(0x0F)))),
+                                              lookup(kSecondHigh, high_nibble(v)));
+        // The top bit: the third byte of three, or the third or fourth of four.
+        const __m256i third = _mm256_subs_epu8(back2, splat(0xE0 - 0x80));
+        const __m256i fourth = _mm256_subs_epu8(back3, splat(0xF0 - 0x80));
+        const __m256i continued = _mm256_and_si256(_mm256_or_si256(third, fourth), splat(0x80));
+        return _mm256_xor_si256(pair, continued);
+    }
+    static __m256i high_nibble(__m256i v) { return _mm256_and_si256(_mm256_srli_epi16(v, 4), splat(0x0F)); }
+    static __m256i lookup(const Nibbles& table, __m256i index) {
+        const __m128i row = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table.wrong));
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(row), index);
+    }
+};
+
+}  // namespace
+
+JsonLine parse_json_line_avx2(const std::uint8_t* line, const std::uint8_t* end, JsonField field, std::uint8_t* out) {
+    return JsonLineParser<Avx2Copy>(line, end, field, out).parse();
+}
+
+}  // namespace gristmill

@@ -1,0 +1,181 @@
+"""gristmill encode: a corpus and a tokenizer in, token shards out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from gristmill.cli.export import SpecialTokens, parse_special_tokens
+from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, parse_size
+from gristmill.cli.table import columns, pairs
+
+if TYPE_CHECKING:
+    from gristmill import EncodeRun, Profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(ReadingOptions):
+    """Encode a corpus into token files that training can map.
+
+    Run again after it was stopped, it goes on; the result is the same, byte for byte. A special token
+    spelled out in a document is plain text, unless --allowed-special names it.
+    """
+
+    corpus: CorpusNames
+    """Files, folders, URLs, or globs such as 'data/**/*.jsonl.zst'."""
+
+    tokenizer: Annotated[Path, tyro.conf.arg(aliases=["-t"], metavar="TOKENIZER")]
+    """A tokenizer file or folder, in any format that can be read."""
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+    """The folder to write."""
+
+    format: Annotated[
+        Literal["gristmill", "nanogpt", "llmc", "megatron", "npy", "parquet", "datatrove"],
+        tyro.conf.arg(aliases=["-f"], metavar="FORMAT"),
+    ] = "gristmill"
+    """gristmill, nanogpt, llmc, megatron, npy, parquet or datatrove."""
+
+    overwrite: Flag = False
+    """Replace finished shards of another kind; they stay until the new ones are complete."""
+
+    end_of_text: Annotated[str, tyro.conf.arg(metavar="TOKEN|ID|none")] = "auto"
+    """The special token that marks documents; auto: <|endoftext|> or the like."""
+
+    end_of_text_position: Annotated[Literal["after", "before"] | None, tyro.conf.arg(help_behavior_hint="")] = None
+    """Where it stands; without it, where the tools of the format expect it."""
+
+    allowed_special: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]", help_behavior_hint="")] = ()
+    """Special tokens that become ids where a document spells them out; all: every one."""
+
+    dtype: Annotated[Literal["uint16", "uint32"] | None, tyro.conf.arg(help_behavior_hint="")] = None
+    """The type of the ids; without it, uint16 where that holds them all."""
+
+    shard_tokens: Annotated[str | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 100M)")] = None
+    """Tokens in a file, such as 100M."""
+
+    val_fraction: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.0
+    """The share of documents for validation, chosen by a hash of their text."""
+
+    seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Another seed chooses other documents for validation."""
+
+    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
+    """The pattern of TOKENIZER, for a format that does not hold it, such as .tiktoken."""
+
+    special_tokens: SpecialTokens = ()
+    """Special tokens of TOKENIZER, for a format that does not hold them, as TOKEN or TOKEN=ID."""
+
+    threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
+    """How many threads encode."""
+
+    checkpoint_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
+    """How often to write down how far the run has come."""
+
+    progress: Literal["auto", "bar", "jsonl", "none"] = "auto"
+    """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
+
+    profile: Flag = False
+    """Show what each stage took."""
+
+    def run(self) -> int:
+        if not self.corpus:
+            raise UsageError("no corpus given. Name at least one file or folder.")
+        import gristmill
+
+        tokenizer = gristmill.Tokenizer.load(
+            self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
+        )
+        run = gristmill.encode_corpus(
+            [Path(name) if "://" not in name else name for name in self.corpus],
+            tokenizer,
+            out=self.output,
+            format=self.format,
+            end_of_text=_parse_end_of_text(self.end_of_text),
+            end_of_text_position=self.end_of_text_position,
+            allowed_special="all" if self.allowed_special == ("all",) else self.allowed_special,
+            dtype=self.dtype,
+            shard_tokens=None if self.shard_tokens is None else parse_size(self.shard_tokens, "--shard-tokens"),
+            val_fraction=self.val_fraction,
+            seed=self.seed,
+            num_threads=self.threads,
+            overwrite=self.overwrite,
+            checkpoint_seconds=self.checkpoint_seconds,
+            progress=None if self.progress == "none" else self.progress,
+            **self.read_options(),
+        )
+        print(_summary(run))
+        if self.profile and run.profile is not None:
+            print("\n" + _profile_table(run.profile))
+        return 0
+
+
+def _parse_end_of_text(text: str) -> str | int | None:
+    if text == "none":
+        return None
+    return int(text) if text.isdecimal() else text
+
+
+def _summary(run: EncodeRun) -> str:
+    manifest = run.manifest
+    num_skipped = sum(entry.skipped is not None for entry in manifest.inputs)
+    rows = [("inputs", _inputs(run, num_skipped))]
+    if manifest.num_nulls:
+        rows.append(("without text", f"{manifest.num_nulls:,} records, left out"))
+    for name, split in manifest.splits.items():
+        ratio = f", {split.source_bytes / split.tokens:.3f} bytes per token" if split.tokens else ""
+        rows.append(
+            (
+                name,
+                f"{split.documents:,} documents, {split.tokens:,} tokens{ratio}, "
+                f"{len(split.shards):,} file{'s' * (len(split.shards) != 1)}",
+            )
+        )
+    rows.append(("tokens are", f"{manifest.dtype}, format {manifest.layout}"))
+    if run.profile is None:
+        rows.append(("time", "none: these shards were complete already"))
+    else:
+        rows += _times(run, run.profile)
+    return pairs([*rows, ("saved to", str(run.folder))])
+
+
+def _inputs(run: EncodeRun, num_skipped: int) -> str:
+    inputs = run.manifest.inputs
+    num_bytes = sum(entry.bytes for entry in inputs)
+    skipped = f", {num_skipped:,} skipped" if num_skipped else ""
+    return (
+        f"{len(inputs):,} file{'s' * (len(inputs) != 1)}{skipped}, {format_size(num_bytes)}; "
+        f"{run.source_bytes:,} bytes of text"
+    )
+
+
+def _times(run: EncodeRun, profile: Profile) -> list[tuple[str, str]]:
+    encode = next(stage for stage in profile.stages if stage.stage == "encode")
+    num_bytes, num_tokens = encode.num_bytes or 0, encode.num_tokens or 0
+    rates = f"{num_bytes / 1e6 / profile.seconds:,.0f} MB/s, {num_tokens / 1e6 / profile.seconds:,.1f}M tokens/s"
+    resumed = "; went on with what an earlier run had left" if run.resumed else ""
+    rows = [("time", f"{profile.seconds:.2f} s  ({rates}, {profile.num_threads} threads{resumed})")]
+    if profile.peak_memory_bytes is not None:
+        rows.append(("peak memory", format_size(profile.peak_memory_bytes)))
+    return rows
+
+
+_MEANINGS: dict[str, str] = {
+    "read": "waiting for the readers",
+    "find": "finding documents, in all threads together",
+    "encode": "encoding, in all threads together",
+    "write": "writing and checksums",
+    "sync": "waiting for the disk",
+}
+
+
+def _profile_table(profile: Profile) -> str:
+    rows: list[Any] = []
+    for stage in profile.stages:
+        rate = f"{stage.num_bytes / 1e6 / stage.seconds:,.0f}" if stage.num_bytes and stage.seconds else ""
+        rows.append([f"{stage.stage:7} {_MEANINGS[stage.stage]}", f"{stage.seconds:.3f}", rate])
+    rows.append(["total", f"{profile.seconds:.3f}", ""])
+    return columns(["stage", "seconds", "MB/s"], rows)

@@ -1,0 +1,109 @@
+"""gristmill verify: whether a folder of shards is what its manifest says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from gristmill.cli.options import Flag, format_size
+
+if TYPE_CHECKING:
+    from gristmill.shards import Manifest, Report
+
+NUM_UNCHECKED_SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Check a folder of shards: every file, id and document, and the inputs.
+
+    The exit code is 0 when all is sound and 1 when a problem was found. Each problem is
+    a line that names the shard or input. An input that is not there is no problem.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """A folder that `gristmill encode` made."""
+
+    no_inputs: Flag = False
+    """Leave the inputs out: whether they are still what was encoded."""
+
+    progress: Annotated[Literal["auto", "bar", "jsonl", "none"], tyro.conf.arg(metavar="HOW")] = "auto"
+    """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
+
+    def run(self) -> int:
+        from gristmill.shards import verify_shards
+
+        report = verify_shards(
+            self.folder, inputs=not self.no_inputs, progress=None if self.progress == "none" else self.progress
+        )
+        sections = [
+            _table(report, with_inputs=not self.no_inputs),
+            "\n".join(map(str, report.problems)),
+            _unchecked(report),
+            _verdict(report),
+        ]
+        print("\n\n".join(section for section in sections if section))
+        return 0 if report.is_sound else 1
+
+
+def _table(report: Report, *, with_inputs: bool) -> str:
+    """What was checked, and how many problems each check has found."""
+    rows = [("check", "checked", "result"), ("manifest", "manifest.json", _result(report, "manifest"))]
+    manifest = report.manifest
+    if manifest is not None:
+        shards = [entry for split in manifest.splits.values() for entry in split.shards]
+        num_files = len(shards) + sum(entry.index is not None for entry in shards)
+        files = f"{_share(report.num_files, num_files, 'file')}, {format_size(report.num_bytes)}"
+        tokens = _share(report.num_tokens, sum(entry.tokens for entry in shards), "token")
+        rows += [
+            ("tokenizer", manifest.tokenizer_file, _result(report, "tokenizer")),
+            ("files", files, _result(report, "files")),
+            ("ids", tokens, _result(report, "ids")),
+            ("documents", *_documents(report, manifest)),
+        ]
+        if with_inputs:
+            inputs = _share(report.num_inputs, len(manifest.inputs), "file")
+            rows.append(("inputs", inputs, _result(report, "inputs") if report.num_inputs else "-"))
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    return "\n".join(f"  {row[0]:{widths[0]}}  {row[1]:{widths[1]}}  {row[2]}" for row in rows)
+
+
+def _documents(report: Report, manifest: Manifest) -> tuple[str, str]:
+    if not report.num_documents and not _keeps_documents(manifest):
+        return f"none: {manifest.layout} does not say where they end", "-"
+    total = sum(split.documents for split in manifest.splits.values())
+    return _share(report.num_documents, total, "document"), _result(report, "documents")
+
+
+def _keeps_documents(manifest: Manifest) -> bool:
+    from gristmill.shards import LAYOUTS
+
+    layout = LAYOUTS[manifest.layout]
+    return layout.converts or layout.index_file("", "train", 0) is not None
+
+
+def _share(number: int, total: int, what: str) -> str:
+    return f"{f'{number:,} of ' * (number != total)}{total:,} {what}{'s' * (total != 1)}"
+
+
+def _result(report: Report, check: str) -> str:
+    number = Counter(problem.check for problem in report.problems)[check]
+    return f"{number:,} problem{'s' * (number != 1)}" if number else "ok"
+
+
+def _unchecked(report: Report) -> str:
+    lines = [f"not checked: {note}" for note in report.unchecked[:NUM_UNCHECKED_SHOWN]]
+    if len(report.unchecked) > NUM_UNCHECKED_SHOWN:
+        lines.append(f"not checked: … {len(report.unchecked):,} in all")
+    return "\n".join(lines)
+
+
+def _verdict(report: Report) -> str:
+    rate = f" ({report.num_bytes / 1e9 / report.seconds:.2f} GB/s)" if report.num_bytes > 1e8 else ""
+    number = len(report.problems)
+    found = f"{number:,} problem{'s' * (number != 1)} found" if number else "all sound"
+    return f"{report.folder}: {found}; checked in {report.seconds:.2f} s{rate}"

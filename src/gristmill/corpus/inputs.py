@@ -1,0 +1,89 @@
+"""Inputs of a corpus: the files and URLs it is read from, and whether one of them is still what it was."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from gristmill.errors import InputChangedError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file or URL, as it was found."""
+
+    name: str
+    format: str  # a key of READERS
+    compression: str  # "", "gz" or "zst"
+    num_bytes: int  # on the disk
+    modified_ns: int | None  # None where a file system does not tell
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a file of this machine."""
+        return not is_url(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Inputs in the order in which they are read."""
+
+    inputs: tuple[Input, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(input.name for input in self.inputs)
+
+    @property
+    def num_bytes(self) -> int:
+        """On the disk, all inputs together."""
+        return sum(input.num_bytes for input in self.inputs)
+
+    @property
+    def is_plain_text(self) -> bool:
+        """Whether all inputs are local text files that are not compressed, so that the core can read them itself."""
+        return all(input.is_local and input.format == "text" and not input.compression for input in self.inputs)
+
+
+def is_url(name: str) -> bool:
+    """Whether `name` is a URL and not a path.
+
+    >>> is_url("s3://bucket/a.txt"), is_url("simplecache::s3://bucket/a.txt"), is_url("data/a.txt")
+    (True, True, False)
+    """
+    return _URL.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What differs when a local file was written to or replaced."""
+
+    size: int
+    modified_ns: int
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, file: int | str) -> FileState:
+        """The state of an open file, or of what a name leads to."""
+        status = os.stat(file)  # noqa: PTH116  a descriptor is no Path
+        return cls(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
+
+
+def changed(name: str, how: str) -> InputChangedError:
+    """What to raise when an input is no longer what it was."""
+    return InputChangedError(
+        f"{name} changed while it was read: {how}. Nothing was kept; run again when the file is complete."
+    )
+
+
+def check_state(name: str, before: FileState, now: FileState) -> None:
+    """Raise if a file is no longer what it was."""
+    if now.size != before.size:
+        raise changed(name, f"{before.size} bytes became {now.size}")
+    if now != before:
+        raise changed(name, "it was written to or replaced")

@@ -1,0 +1,98 @@
+"""The bytes of an input as they lie on the disk, and whether they are still the same when all of them were read."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Protocol
+
+from gristmill.corpus import remote
+from gristmill.corpus.inputs import FileState, Input, changed, check_state
+
+
+class Source(Protocol):
+    """An open input."""
+
+    position: int  # bytes read so far
+    file: Any  # the open file itself
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Read some bytes; 0 only at the end."""
+
+    def seek(self, position: int) -> None:
+        """Go on reading there."""
+
+    def check_unchanged(self) -> None:
+        """Raise InputChangedError if the input is no longer what was found, by its name or by what was read."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+def open_source(input: Input) -> Source:
+    """Open an input; InputChangedError if it is not the one that was found."""
+    return LocalSource(input) if input.is_local else RemoteSource(input)
+
+
+class LocalSource:
+    """A file of this machine. It is read, not mapped: a mapped file that is cut short ends the process (SIGBUS)."""
+
+    def __init__(self, input: Input) -> None:
+        self._name = input.name
+        self.file: Any = io.FileIO(input.name)
+        self.position = 0
+        try:
+            self._state = FileState.of(self.file.fileno())
+            if self._state.size != input.num_bytes:
+                raise changed(input.name, f"{input.num_bytes} bytes became {self._state.size}")
+            if self._state.modified_ns != input.modified_ns:
+                raise changed(input.name, "it was written to or replaced")
+        except BaseException:
+            self.file.close()
+            raise
+
+    def readinto(self, buffer: memoryview) -> int:
+        num_bytes = self.file.readinto(buffer) or 0
+        self.position += num_bytes
+        return num_bytes
+
+    def seek(self, position: int) -> None:
+        self.file.seek(position)
+        self.position = position
+
+    def check_unchanged(self) -> None:
+        check_state(self._name, self._state, FileState.of(self.file.fileno()))
+        if self.position > self._state.size:
+            raise changed(self._name, f"it goes on behind its {self._state.size} bytes")
+        check_state(self._name, self._state, FileState.of(self._name))
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class RemoteSource:
+    """A file of any file system that fsspec knows."""
+
+    def __init__(self, input: Input) -> None:
+        self._input = input
+        self.check_unchanged()
+        self.file: Any = remote.open_file(input.name)
+        self.position = 0
+
+    def readinto(self, buffer: memoryview) -> int:
+        num_bytes = self.file.readinto(buffer) or 0
+        self.position += num_bytes
+        return int(num_bytes)
+
+    def seek(self, position: int) -> None:
+        self.file.seek(position)
+        self.position = position
+
+    def check_unchanged(self) -> None:
+        size, modified_ns = remote.status(self._input.name)
+        if size != self._input.num_bytes:
+            raise changed(self._input.name, f"{self._input.num_bytes} bytes became {size}")
+        if modified_ns != self._input.modified_ns:
+            raise changed(self._input.name, "it was written to or replaced")
+
+    def close(self) -> None:
+        self.file.close()

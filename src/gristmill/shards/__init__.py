@@ -1,0 +1,29 @@
+"""shards: token files with a manifest, and what reads and checks them.
+
+| in this order | holds |
+|---|---|
+| `layouts/` | the formats of token files, one module each |
+| `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
+| `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `verify.py` | `verify_shards`: whether a folder is what its manifest says |
+| `input_samples.py` | a quick fingerprint of an input |
+"""
+
+from gristmill.shards.encoding import EncodeRun, encode_corpus
+from gristmill.shards.layouts import LAYOUTS
+from gristmill.shards.manifest import Manifest
+from gristmill.shards.shards import Shards
+from gristmill.shards.tokens import Tokens
+from gristmill.shards.verify import Problem, Report, verify_shards
+
+__all__ = [
+    "LAYOUTS",
+    "EncodeRun",
+    "Manifest",
+    "Problem",
+    "Report",
+    "Shards",
+    "Tokens",
+    "encode_corpus",
+    "verify_shards",
+]

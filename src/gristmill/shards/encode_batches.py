@@ -1,0 +1,167 @@
+"""Batches of documents -> ids, ready to be written: what each thread of the pipeline does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill import _core
+from gristmill.corpus import batches
+from gristmill.corpus.batches import Batch, Mark
+from gristmill.regex_encoder import RegexEncoder
+from gristmill.shards.manifest import EndOfText
+
+
+class Ids(NamedTuple):
+    """Ids of documents of one split, where the documents that end among them end, and how long the texts were."""
+
+    ids: NDArray[Any]
+    ends: NDArray[np.int64]
+    source_bytes: int
+
+
+@dataclass(slots=True)
+class Job:
+    """Batches that one thread encodes together, in order."""
+
+    batches: list[Batch] = field(default_factory=list)
+    index: int = 0  # of the input that the last one belongs to
+    num_bytes: int = 0
+
+    @property
+    def end(self) -> Mark:
+        """Where the next job begins in that input."""
+        return self.batches[-1].next_mark
+
+
+@dataclass(slots=True)
+class Encoded:
+    """What became of a batch. The document that an earlier batch left open goes on with `head`, in its own split."""
+
+    head: Ids | None = None
+    splits: dict[str, Ids] = field(default_factory=dict)
+    left_open: str | None = None  # the split of a document that begins here and goes on in the next batch
+    goes_on: bool = False  # the last document goes on in the next batch
+    num_nulls: int = 0
+
+
+@dataclass(slots=True)
+class EncodedJob:
+    """A job that is done, and how long its two parts took."""
+
+    job: Job
+    encoded: list[Encoded]
+    find_seconds: float
+    encode_seconds: float
+
+
+def gather_jobs(numbered: Iterable[tuple[int, Batch]]) -> Generator[Job]:
+    """Jobs of batches, which come with the index of their input; those of small inputs are gathered.
+
+    What Python does for a job is so little beside encoding it, however small the inputs are.
+    """
+    job = Job()
+    for index, batch in numbered:
+        job.batches.append(batch)
+        job.index = index
+        job.num_bytes += batch.num_bytes
+        if job.num_bytes >= batches.BATCH_BYTES // 2:
+            yield job
+            job = Job()
+    if job.batches:
+        yield job
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEncoder:
+    """Encodes batches; any number of threads may use one."""
+
+    encoder: _core.Encoder | RegexEncoder
+    rule: Any
+    end_of_text: EndOfText | None
+    val_fraction: float
+    seed: int
+    cancellation: _core.Cancellation
+
+    def encode_job(self, job: Job) -> EncodedJob:
+        """The ids of all batches of the job."""
+        done = EncodedJob(job, [], 0.0, 0.0)
+        for batch in job.batches:
+            began = time.perf_counter()
+            spans = batch.spans()
+            found = time.perf_counter()
+            ids, ends = self.encoder.encode_documents(
+                spans.text,
+                spans.begins,
+                spans.ends,
+                self.rule,
+                end_of_text=None if self.end_of_text is None else self.end_of_text.id,
+                before=self.end_of_text is not None and self.end_of_text.position == "before",
+                continued=spans.continued,
+                unfinished=spans.unfinished,
+                cancellation=self.cancellation,
+            )
+            is_val = self._is_val(spans.text, spans.begins, spans.ends)
+            sizes = spans.ends - spans.begins
+            encoded = _assigned(ids, ends, sizes, is_val, continued=spans.continued, unfinished=spans.unfinished)
+            encoded.num_nulls = spans.num_nulls
+            done.encoded.append(encoded)
+            done.find_seconds += found - began
+            done.encode_seconds += time.perf_counter() - found
+        return done
+
+    def _is_val(self, text: Any, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Which documents are for validation: by a hash of how they begin, so a copy goes where its original went."""
+        if not self.val_fraction:
+            return None
+        hashes = _core.hash_spans(text, begins, ends, self.seed, batches.MIN_STRETCH_BYTES)
+        return hashes < np.uint64(self.val_fraction * 2**64)
+
+
+def _assigned(
+    ids: NDArray[Any],
+    ends: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    is_val: NDArray[np.bool_] | None,
+    *,
+    continued: bool,
+    unfinished: bool,
+) -> Encoded:
+    """The ids by splits."""
+    encoded = Encoded(goes_on=unfinished)
+    first = 0
+    if continued and len(ends):
+        is_whole_batch = unfinished and len(ends) == 1
+        encoded.head = Ids(ids[: ends[0]], ends[:0] if is_whole_batch else ends[:1], int(sizes[0]))
+        first = 1
+    num_ended = len(ends) - unfinished
+    if is_val is None:
+        begin = int(ends[first - 1]) if first else 0
+        if first < len(ends):
+            encoded.splits["train"] = Ids(ids[begin:], ends[first:num_ended] - begin, int(sizes[first:].sum()))
+            encoded.left_open = "train" if unfinished else None
+        return encoded
+    for split, wanted in (("train", ~is_val), ("val", is_val)):
+        chosen = np.flatnonzero(wanted[first:]) + first
+        if len(chosen):
+            begins = np.where(chosen > 0, ends[chosen - 1], 0)
+            own_ends = np.cumsum(ends[chosen] - begins)
+            goes_on = unfinished and chosen[-1] == len(ends) - 1
+            encoded.splits[split] = Ids(
+                _gathered(ids, begins, ends[chosen]), own_ends[: len(own_ends) - goes_on], int(sizes[chosen].sum())
+            )
+            if goes_on:
+                encoded.left_open = split
+    return encoded
+
+
+def _gathered(ids: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[Any]:
+    """The stretches of `ids` one after another; neighbours are copied as one."""
+    apart = np.flatnonzero(begins[1:] != ends[:-1]) + 1
+    starts, stops = begins[np.r_[0, apart]], ends[np.r_[apart - 1, len(ends) - 1]]
+    return np.concatenate([ids[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])

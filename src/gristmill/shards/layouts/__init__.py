@@ -1,0 +1,51 @@
+"""layouts: formats of token files.
+
+A layout is a module with one subclass of `Layout`: what its files are called, which ids they hold, and what stands in
+them beside the tokens. Adding one is the module, a line in `LAYOUTS`, and a test parameter in
+tests/shards/test_layouts.py with a reader of its own:
+
+    class MyLayout(Layout):
+        name, summary = "mine", "raw tokens behind four bytes"
+        header_bytes = 4                                     where the tokens begin; the writer leaves room
+
+        def token_file(self, name, split, number): …         "train-00000.mine"
+        def header(self, num_tokens, dtype): …               these four bytes, once the shard is complete
+
+An index beside the tokens is `index_file` and `write_index` (with `read_ends`, so that `gristmill verify` can check
+it); a file in which the tokens do not lie as they are `converts` and has `write_tokens` and `read_rows`.
+"""
+
+from __future__ import annotations
+
+from gristmill.errors import OptionError
+from gristmill.shards.layouts.datatrove import DatatroveLayout
+from gristmill.shards.layouts.gristmill import GristmillLayout
+from gristmill.shards.layouts.layout import Layout, Part
+from gristmill.shards.layouts.llmc import LlmcLayout
+from gristmill.shards.layouts.megatron import MegatronLayout
+from gristmill.shards.layouts.nanogpt import NanogptLayout
+from gristmill.shards.layouts.npy import NpyLayout
+from gristmill.shards.layouts.parquet import ParquetLayout
+
+__all__ = ["LAYOUTS", "Layout", "Part", "check_layout"]
+
+LAYOUTS: dict[str, Layout] = {
+    "gristmill": GristmillLayout(),
+    "nanogpt": NanogptLayout(),
+    "llmc": LlmcLayout(),
+    "megatron": MegatronLayout(),
+    "npy": NpyLayout(),
+    "parquet": ParquetLayout(),
+    "datatrove": DatatroveLayout(),
+}
+
+
+def check_layout(layout: str) -> Layout:
+    """The layout of this name; `OptionError` if there is none.
+
+    >>> check_layout("llmc").token_file("tales", "train", 0)
+    'tales_train_000001.bin'
+    """
+    if layout not in LAYOUTS:
+        raise OptionError(f"format={layout!r} is not known. Pass one of {', '.join(map(repr, LAYOUTS))}.")
+    return LAYOUTS[layout]

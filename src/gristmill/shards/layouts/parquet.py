@@ -1,0 +1,99 @@
+"""Parquet: `train-00000.parquet`, one row a document, a column `tokens` of lists of uint16 or uint32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.errors import CorpusError, OptionError
+from gristmill.shards.layouts.layout import Layout, Part, read_chunks
+from gristmill.shards.maps import map_array
+
+COLUMN = "tokens"
+# A reader holds a row group in memory, and so does the writer. A document is never cut: a longer one has its own.
+GROUP_TOKENS = 1 << 20
+GROUP_DOCUMENTS = 1 << 16
+MAX_LENGTH = 2**31 - 1  # offsets of an Arrow list are int32
+
+
+class ParquetLayout(Layout):
+    """One row a document, zstd, page checksums."""
+
+    name = "parquet"
+    summary = "one row a document, a column 'tokens' of lists"
+    splits_documents = False
+    converts = True
+
+    def dtype(self, vocab_size: int) -> np.dtype[Any]:
+        """uint16 or uint32, once it is known that there is a library to write them with."""
+        _pyarrow()
+        return super().dtype(vocab_size)
+
+    def token_file(self, name: str, split: str, number: int) -> str:
+        """`train-00000.parquet`."""
+        return f"{split}-{number:05}.parquet"
+
+    def write_tokens(self, file: BinaryIO, part: Part) -> None:
+        """Write the rows of `part`, a row group at a time, straight from a memory map of the tokens."""
+        pa, pq = _pyarrow()
+        tokens = map_array(part.tokens, part.dtype, part.num_tokens)
+        schema = pa.schema([(COLUMN, pa.list_(pa.from_numpy_dtype(part.dtype)))])
+        # Ids have no order worth a dictionary or statistics: without them the file is a third smaller and any reader,
+        # however old, takes it.
+        with pq.ParquetWriter(
+            file, schema, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True
+        ) as writer:
+            for offsets in _row_groups(part.ends):
+                values = pa.array(tokens[offsets[0] : offsets[-1]])
+                rows = pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), values)
+                writer.write_batch(pa.record_batch([rows], schema=schema))
+
+    def open_tokens(self, path: Path, num_tokens: int, dtype: np.dtype[Any]) -> None:
+        """None: the tokens are compressed."""
+        return None
+
+    def read_rows(self, path: Path) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+        """The tokens and document lengths of one row group after the other."""
+        _, pq = _pyarrow()
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for group in range(file.num_row_groups):
+                for rows in file.read_row_group(group, columns=[COLUMN], use_threads=False).column(COLUMN).chunks:
+                    offsets = rows.offsets.to_numpy().astype(np.int64)
+                    yield rows.values.to_numpy()[offsets[0] : offsets[-1]], np.diff(offsets)
+
+    def how_to_read(self, path: str, dtype: np.dtype[Any]) -> str:
+        """`pyarrow.parquet`."""
+        return f'pyarrow.parquet.read_table({path!r})["{COLUMN}"]'
+
+
+def _row_groups(ends: Path) -> Iterator[NDArray[np.int64]]:
+    """The places of a row group's documents: document i lies from offset i to i + 1, in tokens of the part."""
+    begin = 0
+    for chunk in read_chunks(ends):
+        first = 0
+        while first < len(chunk):
+            last = max(int(np.searchsorted(chunk, begin + GROUP_TOKENS, "right")), first + 1)
+            last = min(last, first + GROUP_DOCUMENTS)
+            offsets = np.concatenate([[begin], chunk[first:last]])
+            if offsets[-1] - begin > MAX_LENGTH:
+                raise CorpusError(
+                    f"a document has {offsets[-1] - begin:,} tokens, and a list of the format 'parquet' holds at most "
+                    f"{MAX_LENGTH:,}. Cut the document, or pass format='gristmill'."
+                )
+            yield offsets
+            first, begin = last, int(offsets[-1])
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise OptionError(
+            "the format 'parquet' needs the package pyarrow. Install it with: pip install 'gristmill[data]'"
+        ) from None
+    return pyarrow, pyarrow.parquet

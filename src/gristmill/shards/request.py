@@ -1,0 +1,116 @@
+"""What was asked of `encode_corpus`: all that decides the bytes it writes, and nothing else.
+
+It stands in the manifest of finished shards and in progress.json of unfinished ones. A run goes on with what is there
+only if it was asked for the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill.shards.manifest import EndOfText, InputEntry, Manifest, Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The tokenizer, the inputs and the options of a run."""
+
+    layout: str
+    dtype: str
+    vocab_size: int
+    tokenizer_fingerprint: str
+    end_of_text: EndOfText | None
+    inputs: tuple[InputEntry, ...] | None  # None for documents that came from an iterable, which nobody can compare
+    options: dict[str, Any]
+    command: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What `differences` compares."""
+        return dataclasses.asdict(self)
+
+    def manifest(self, splits: dict[str, Split], *, skipped: Mapping[int, str], num_nulls: int) -> Manifest:
+        """The manifest of what was made of it."""
+        return Manifest(
+            layout=self.layout,
+            dtype=self.dtype,
+            vocab_size=self.vocab_size,
+            tokenizer_fingerprint=self.tokenizer_fingerprint,
+            end_of_text=self.end_of_text,
+            splits=splits,
+            inputs=tuple(
+                dataclasses.replace(entry, skipped=skipped.get(i)) for i, entry in enumerate(self.inputs or ())
+            ),
+            num_nulls=num_nulls,
+            options=self.options,
+            command=self.command,
+        )
+
+
+def request_of_manifest(manifest: Manifest) -> dict[str, Any]:
+    """The request that `manifest` answers, as `Request.to_json` gives it."""
+    fields = {field.name for field in dataclasses.fields(Request)}
+    request = {key: value for key, value in dataclasses.asdict(manifest).items() if key in fields}
+    request["inputs"] = [dict(entry, skipped=None) for entry in request["inputs"]] or None
+    return request
+
+
+def differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """What is not the same in two requests, in words; empty if they are the same.
+
+    >>> differences({"dtype": "uint16", "options": {"seed": 0}}, {"dtype": "uint16", "options": {"seed": 1}})
+    ['seed was 0 and is now 1']
+    """
+    found = []
+    if there.get("tokenizer_fingerprint") != asked.get("tokenizer_fingerprint"):
+        found.append(
+            f"the tokenizer is another one (fingerprint {str(there.get('tokenizer_fingerprint'))[:12]}… then, "
+            f"{str(asked.get('tokenizer_fingerprint'))[:12]}… now)"
+        )
+    for name in ("layout", "dtype"):
+        if there.get(name) != asked.get(name):
+            found.append(f"{name} was {there.get(name)} and is now {asked.get(name)}")
+    if there.get("end_of_text") != asked.get("end_of_text"):
+        found.append(
+            f"the end-of-text token was {_end_of_text(there.get('end_of_text'))} "
+            f"and is now {_end_of_text(asked.get('end_of_text'))}"
+        )
+    before, now = dict(there.get("options") or {}), dict(asked.get("options") or {})
+    for name in [*now, *(name for name in before if name not in now)]:
+        if before.get(name) != now.get(name):
+            found.append(f"{name} was {before.get(name)!r} and is now {now.get(name)!r}")
+    return found + _input_differences(there.get("inputs"), asked.get("inputs"))
+
+
+def _end_of_text(value: Mapping[str, Any] | None) -> str:
+    return "none" if value is None else f"{value['token']!r} {value['position']} each document"
+
+
+def _input_differences(there: Any, asked: Any) -> list[str]:
+    if there is None or asked is None:
+        return [] if there is asked else ["the corpus was an iterable of documents then or is one now"]
+    before, now = {entry["path"]: entry for entry in there}, {entry["path"]: entry for entry in asked}
+    for path in before:
+        if path not in now:
+            return [f"the input {path} is no longer among the {len(asked):,} inputs"]
+    for path, entry in now.items():
+        if path not in before:
+            return [f"the input {path} is new (there were {len(there):,}, there are {len(asked):,})"]
+        if changed := _changes(before[path], entry):
+            return [f"the input {path} has changed: {changed}"]
+    if [entry["path"] for entry in there] != [entry["path"] for entry in asked]:
+        return ["the inputs come in another order, or another number of times"]
+    return []
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    for key, name in (("bytes", "bytes"), ("format", "format"), ("compression", "compression")):
+        if before[key] != now[key]:
+            return f"{name} {before[key]!r} then, {now[key]!r} now"
+    if before["samples"] != now["samples"]:
+        return "other content of the same size"
+    if before["modified_ns"] != now["modified_ns"]:
+        return "it was written to since"
+    return ""

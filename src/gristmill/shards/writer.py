@@ -1,0 +1,339 @@
+"""Shards of one split, as they are written: tokens go into a part, a part that is full is published as a shard.
+
+A part is a hidden file that only this module knows. `checkpoint` makes everything written so far safe and says where
+that is; a writer that is given this state goes on from there, whatever was written after it. So a run that was killed
+continues, and what it publishes is what an undisturbed run would have published, byte for byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.errors import ShardsFormatError
+from gristmill.publish import flush_folder, publish
+from gristmill.shards.layouts.layout import INT64, Layout, Part
+from gristmill.shards.manifest import ShardEntry, Split
+
+# How much is written before the disk is told to begin: what is left to wait for when a shard is complete is little.
+FLUSHED_BYTES = 16 << 20
+CHUNK_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class SplitState:
+    """How far a split has come: its published shards, and what is in the part."""
+
+    shards: list[ShardEntry] = field(default_factory=list)
+    part_tokens: int = 0
+    part_documents: int = 0
+    part_end: int = 0  # where the last document that ends in the part ends
+    source_bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> SplitState:
+        """The state that `to_json` gave."""
+        return cls(**{**value, "shards": [ShardEntry(**shard) for shard in value["shards"]]})
+
+    def split(self) -> Split:
+        """The published shards, as a manifest has them."""
+        return Split(
+            documents=sum(shard.documents for shard in self.shards),
+            tokens=sum(shard.tokens for shard in self.shards),
+            source_bytes=self.source_bytes,
+            shards=tuple(self.shards),
+        )
+
+
+class SplitWriter:
+    """Writes the tokens of one split. `num_tokens` and `num_documents` count all of them, in shards and in the part."""
+
+    def __init__(
+        self,
+        folder: Path,
+        split: str,
+        *,
+        name: str,
+        layout: Layout,
+        dtype: np.dtype[Any],
+        shard_tokens: int | None,
+        state: SplitState,
+    ) -> None:
+        self._folder, self._split, self._name = folder, split, name
+        self._layout, self._dtype, self._shard_tokens = layout, dtype, shard_tokens
+        self._state = state
+        self.num_tokens = sum(shard.tokens for shard in state.shards) + state.part_tokens
+        self.num_documents = sum(shard.documents for shard in state.shards) + state.part_documents
+        self._outdated: list[Path] = []  # files that the last checkpoint may need and the next will not
+        self._part: _PartFiles | None = None
+        if state.part_tokens or state.part_documents:
+            self._part = self._reopened_part()
+
+    def write(self, ids: NDArray[Any], ends: NDArray[np.int64], *, source_bytes: int) -> None:
+        """Add ids, and where documents end in them."""
+        ids = ids.astype(self._dtype, copy=False)
+        self._state.source_bytes += source_bytes
+        self.num_tokens += len(ids)
+        self.num_documents += len(ends)
+        at = 0
+        while at < len(ids) or len(ends):
+            # A full shard is closed when there is more to write, not sooner: documents without a token may still
+            # follow, and they end in this shard however the text was cut into batches.
+            if at < len(ids) and self._is_full():
+                self.publish_part()
+            to = self._next_stop(at, len(ids), ends)
+            num_ended = int(np.searchsorted(ends, to, side="right"))
+            self._append(ids[at:to], ends[:num_ended] - at)
+            at, ends = to, ends[num_ended:]
+
+    def _is_full(self) -> bool:
+        state = self._state
+        return (
+            self._shard_tokens is not None
+            and state.part_tokens >= self._shard_tokens
+            and (self._layout.splits_documents or state.part_end == state.part_tokens)
+        )
+
+    def _next_stop(self, at: int, size: int, ends: NDArray[np.int64]) -> int:
+        if self._shard_tokens is None:
+            return size
+        stop = at + self._shard_tokens - self._state.part_tokens
+        if not self._layout.splits_documents:
+            following = int(np.searchsorted(ends, stop, side="left"))
+            stop = int(ends[following]) if following < len(ends) else size
+        return min(max(stop, at), size)
+
+    def _append(self, ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        if self._part is None:
+            self._part = _PartFiles.create(*self._part_paths(), self._layout.header_bytes)
+        ends = ends + self._state.part_tokens
+        self._part.append(ids, ends)
+        if len(ends):
+            self._state.part_end = int(ends[-1])
+        self._state.part_tokens += len(ids)
+        self._state.part_documents += len(ends)
+
+    def publish_part(self) -> None:
+        """Make a shard of what is in the part, if there is anything."""
+        if self._part is None:
+            return
+        state, number = self._state, len(self._state.shards)
+        tokens, ends = self._part_paths()
+        part = Part(tokens, ends, state.part_tokens, state.part_documents, self._dtype)
+        file = self._layout.token_file(self._name, self._split, number)
+        index = self._layout.index_file(self._name, self._split, number)
+        if self._layout.converts:
+            self._part.flush()
+            sha256 = self._publish_converted(file, part)
+            self._outdated.append(tokens)
+        else:
+            sha256 = self._part.finish(self._layout.header(part.num_tokens, self._dtype))
+        index_sha256 = self._publish_index(index, part) if index is not None else None
+        self._part.close()
+        self._part = None
+        if not self._layout.converts:
+            tokens.replace(self._folder / file)
+            flush_folder(self._folder)
+        self._outdated.append(ends)
+        num_bytes = (self._folder / file).stat().st_size
+        state.shards.append(
+            ShardEntry(
+                file=file,
+                tokens=part.num_tokens,
+                documents=part.num_documents,
+                bytes=num_bytes,
+                sha256=sha256,
+                index=index,
+                index_sha256=index_sha256,
+            )
+        )
+        state.part_tokens = state.part_documents = state.part_end = 0
+
+    def _publish_converted(self, file: str, part: Part) -> str:
+        with publish(self._folder / file) as output:
+            self._layout.write_tokens(output, part)
+        return hash_file(self._folder / file)
+
+    def _publish_index(self, index: str, part: Part) -> str:
+        with publish(self._folder / index) as output:
+            self._layout.write_index(output, part)
+        return hash_file(self._folder / index)
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Make all that is written safe, and return the state from which a writer can go on."""
+        if self._part is not None:
+            self._part.flush()
+        return self._state.to_json()
+
+    def part_sizes(self) -> dict[str, int]:
+        """The files that a writer needs to go on from the last checkpoint, with the sizes they had then."""
+        if self._part is None:
+            return {}
+        tokens, ends = self._part_paths()
+        return {
+            tokens.name: self._layout.header_bytes + self._state.part_tokens * self._dtype.itemsize,
+            ends.name: self._state.part_documents * INT64.itemsize,
+        }
+
+    def forget_outdated(self) -> None:
+        """Remove what only an earlier checkpoint needed; call it when the new one is safe."""
+        for path in self._outdated:
+            path.unlink(missing_ok=True)
+        self._outdated.clear()
+
+    @property
+    def num_published(self) -> int:
+        """How many shards there are."""
+        return len(self._state.shards)
+
+    def finish(self) -> Split:
+        """Publish what is left, and return the split."""
+        self.publish_part()
+        return self._state.split()
+
+    def close(self) -> None:
+        """Close the part's files; they stay as they are."""
+        if self._part is not None:
+            self._part.close()
+            self._part = None
+
+    def _part_paths(self) -> tuple[Path, Path]:
+        file = self._layout.token_file(self._name, self._split, len(self._state.shards))
+        return self._folder / f".{file}.part", self._folder / f".{file}.ends.part"
+
+    def _reopened_part(self) -> _PartFiles:
+        tokens, ends = self._part_paths()
+        published = self._folder / self._layout.token_file(self._name, self._split, len(self._state.shards))
+        if not tokens.exists() and published.exists() and not self._layout.converts:
+            published.replace(tokens)  # it was published, but killed before that was written down
+        return _PartFiles.reopen(
+            tokens,
+            ends,
+            self._layout.header_bytes,
+            num_bytes=self._state.part_tokens * self._dtype.itemsize,
+            num_documents=self._state.part_documents,
+        )
+
+
+class _PartFiles:
+    """The two files of a part, with the checksum of the tokens so far and a thread that flushes them to the disk."""
+
+    def __init__(self, tokens: BinaryIO, ends: BinaryIO, header_bytes: int) -> None:
+        self._tokens, self._ends, self._header_bytes = tokens, ends, header_bytes
+        self._sha256 = hashlib.sha256()
+        self._unflushed = 0
+        self._flusher = ThreadPoolExecutor(1, "gristmill-flush")
+        self._flushing: Future[None] | None = None
+
+    @classmethod
+    def create(cls, tokens: Path, ends: Path, header_bytes: int) -> _PartFiles:
+        for path in (tokens, ends):
+            path.unlink(missing_ok=True)  # of a run that was killed; O_EXCL also keeps us from following a link
+        part = cls(_open(tokens, os.O_CREAT | os.O_EXCL), _open(ends, os.O_CREAT | os.O_EXCL), header_bytes)
+        part._write(part._tokens, bytes(header_bytes))
+        return part
+
+    @classmethod
+    def reopen(cls, tokens: Path, ends: Path, header_bytes: int, *, num_bytes: int, num_documents: int) -> _PartFiles:
+        """The part as it was when it held so much; what was written later is cut off."""
+        for path, size in ((tokens, header_bytes + num_bytes), (ends, num_documents * INT64.itemsize)):
+            if not path.exists() or path.stat().st_size < size:
+                raise ShardsFormatError(
+                    f"{path}: the unfinished run needs this file, and it is not there or too short. "
+                    f"Pass overwrite=True to start again."
+                )
+            os.truncate(path, size)
+        part = cls(_open(tokens, 0), _open(ends, 0), header_bytes)
+        with tokens.open("rb") as written:
+            written.seek(header_bytes)
+            _hash_rest(written, part._sha256)
+        part._tokens.seek(0, os.SEEK_END)
+        part._ends.seek(0, os.SEEK_END)
+        return part
+
+    def append(self, ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        data = _bytes_of(ids)
+        self._write(self._tokens, data)
+        if not self._header_bytes:
+            self._sha256.update(data)
+        if len(ends):
+            self._write(self._ends, _bytes_of(ends.astype(INT64, copy=False)))
+        self._unflushed += len(data)
+        if self._unflushed >= FLUSHED_BYTES and (self._flushing is None or self._flushing.done()):
+            self._check_flush()
+            self._flushing = self._flusher.submit(os.fdatasync, self._tokens.fileno())
+            self._unflushed = 0
+
+    def flush(self) -> None:
+        """Wait until everything is on the disk."""
+        self._check_flush()
+        os.fsync(self._tokens.fileno())
+        os.fsync(self._ends.fileno())
+
+    def finish(self, header: bytes) -> str:
+        """Write the header, flush, and return the checksum of the file."""
+        if header:
+            self._tokens.seek(0)
+            self._write(self._tokens, header)
+        self.flush()
+        if not header:
+            return self._sha256.hexdigest()
+        return hash_file(Path(self._tokens.name))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._check_flush()
+        self._flusher.shutdown()
+        self._tokens.close()
+        self._ends.close()
+
+    def _check_flush(self) -> None:
+        if self._flushing is not None:
+            flushing, self._flushing = self._flushing, None
+            flushing.result()
+
+    @staticmethod
+    def _write(file: BinaryIO, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError as error:
+            error.filename = file.name  # a full disk does not say whose
+            raise
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).view(np.uint8).data
+
+
+def _open(path: Path, flags: int) -> BinaryIO:
+    def opener(name: str, _: int) -> int:
+        return os.open(name, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | flags, 0o666)
+
+    return cast(BinaryIO, open(path, "r+b", buffering=0, opener=opener))
+
+
+def hash_file(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        _hash_rest(file, digest)
+    return digest.hexdigest()
+
+
+def _hash_rest(file: BinaryIO, digest: Any) -> None:
+    while chunk := file.read(CHUNK_BYTES):
+        digest.update(chunk)

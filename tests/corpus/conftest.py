@@ -1,0 +1,14 @@
+"""Small batches, so that small files have many of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gristmill.corpus import batches
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Batches of 100 bytes, and 10 bytes that are never cut at the beginning of a document."""
+    monkeypatch.setattr(batches, "BATCH_BYTES", 100)
+    monkeypatch.setattr(batches, "MIN_STRETCH_BYTES", 10)

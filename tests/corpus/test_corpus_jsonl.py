@@ -1,0 +1,126 @@
+"""JSON lines: errors name file, line and field; what is read is what the standard library reads."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from corpus_files import batches_of, documents_of, jsonl
+
+import gristmill as gm
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(data, name="a.jsonl"):
+        (tmp_path / name).write_bytes(data)
+        return tmp_path / name
+
+    return write
+
+
+GOOD = b'{"text": "good"}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'\xef\xbb\xbf{"text": "a"}', "a byte order mark"),
+        (b'{"text": "a\xff"}', "invalid UTF-8 at byte 11"),
+        (b'{"text": "\\ud800"}', "an escaped surrogate that is no half of a pair"),
+        (b'{"text": "a", "x": NaN}', "not a number of JSON"),
+        (b'{"text": ' + b"[" * 2000 + b"]" * 2000 + b"}", "more than 1,024 objects and arrays"),
+        (b'{"text": "a\x01"}', "a control character that is not escaped"),
+        (b'{"text": "a"', "not valid JSON at byte 12 of the line, near"),
+        (b'{"text": "a"} x', "not valid JSON"),
+        (b"plain text", "not valid JSON"),
+    ],
+)
+def test_a_line_that_is_no_json_is_named_with_its_number_and_place(write, line, message):
+    path = write(GOOD * 7 + b"\n" + line + b"\n" + GOOD)
+    with pytest.raises(gm.CorruptInputError, match=rf"a\.jsonl:9: {message}") as caught:
+        documents_of(path)
+    assert caught.value.path == str(path)
+    assert len(GOOD) * 7 <= caught.value.offset <= len(GOOD) * 7 + len(line) + 1
+
+
+def test_a_missing_field_lists_those_there_are_and_suggests_the_longest_text(write):
+    path = write(GOOD + json.dumps({"id": 7, "title": "T", "body": "a long text"}).encode() + b"\n")
+    with pytest.raises(gm.CorpusError) as caught:
+        documents_of(path)
+    assert str(caught.value) == (
+        f"{path}:2: no field 'text' (fields: 'id', 'title', 'body'). Pass text_field=\"body\"."
+    )
+    with pytest.raises(gm.CorpusError, match=r"fields: none"):
+        documents_of(write(b"{}"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"text": 7}', "field 'text' holds a number, not a string"),
+        (b'{"text": ["a"]}', "field 'text' holds an array, not a string"),
+        (b'{"text": {"a": 1}}', "field 'text' holds an object, not a string"),
+        (b'{"text": true}', "field 'text' holds true or false, not a string"),
+        (b"[1]", "holds an array, not an object. Each line must be an object with a field 'text'"),
+        (b'"text"', "holds a string, not an object"),
+        (b"null", "holds null, not an object"),
+    ],
+)
+def test_a_record_of_another_kind_is_named(write, line, message):
+    with pytest.raises(gm.CorpusError, match=rf"a\.jsonl:1: {message}"):
+        documents_of(write(line + b"\n"))
+
+
+def test_line_numbers_count_through_batches_and_compression(write, small_batches):
+    data = GOOD * 50 + b"\n\n" + GOOD * 20 + b"{]\n" + GOOD * 50
+    for path in (write(data), write(gzip.compress(data), "a.jsonl.gz")):
+        batches = batches_of(path)
+        assert len(batches) > 10
+        for batch in batches:
+            if batch.mark.line <= 72 < batch.next_mark.line:
+                with pytest.raises(gm.CorruptInputError, match=r"a\.jsonl(\.gz)?:73: not valid JSON"):
+                    batch.spans()
+            else:
+                batch.spans()
+
+
+def test_the_last_line_needs_no_newline_and_blank_lines_are_skipped(write):
+    assert documents_of(write(b'\n  \r\n{"text": "a"}\r\n\n{"text": "b"}')) == [b"a", b"b"]
+    assert documents_of(write(b"")) == []
+    assert documents_of(write(b"\n\n")) == []
+
+
+def test_null_is_skipped_and_counted(write):
+    (batch,) = batches_of(write(b'{"text": null}\n{"text": "a"}\n{"text": null}\n{"text": ""}'))
+    assert batch.spans().num_nulls == 2
+    assert documents_of(write(b'{"text": null}\n{"text": "a"}\n{"text": ""}')) == [b"a", b""]
+
+
+def test_another_field_is_the_text(write):
+    path = write(b'{"text": "no", "n\\u00e9": "yes"}\n')
+    assert documents_of(path, text_field="né") == [b"yes"]
+
+
+def test_a_line_longer_than_a_batch_is_read_whole_up_to_the_limit(write):
+    text = "long " * 600_000
+    path = write(jsonl([b"a", text.encode(), b"b"]))
+    assert documents_of(path) == [b"a", text.encode(), b"b"]
+    with pytest.raises(gm.CorpusError, match=r"a\.jsonl:2: the line is longer than max_document_bytes=2,097,152"):
+        documents_of(path, max_document_bytes=2 << 20)
+
+
+def test_json_that_is_not_one_object_a_line_is_asked_about(write, tmp_path):
+    path = write(GOOD, "a.json")
+    with pytest.raises(gm.CorpusError, match=r"a\.json: a \.json file may be several things.*input_format='jsonl'"):
+        documents_of(path)
+    assert documents_of(path, input_format="jsonl") == [b"good"]
+    assert documents_of(path, input_format="text", documents="file") == [GOOD]
+
+
+@pytest.mark.parametrize("num_threads", [1, 4])
+def test_an_error_in_a_file_is_raised_by_counting_with_its_line(write, num_threads):
+    path = write(GOOD * 100_000 + b"{\n")
+    with pytest.raises(gm.CorruptInputError, match=r"a\.jsonl:100001: not valid JSON"):
+        gm.count_words(path, num_threads=num_threads, progress=None)

@@ -1,0 +1,365 @@
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shard_corpora import (
+    EOT,
+    digest,
+    documents,
+    expected_ids,
+    flat,
+    read_shards,
+    small_batches,
+    text_documents,
+    tokenizer,
+    write_jsonl,
+    write_text,
+)
+
+import gristmill as gm
+from gristmill import encode_corpus
+from texts import random_story
+
+
+@pytest.fixture(scope="module")
+def tok():
+    return tokenizer()
+
+
+def encode(corpus, tok, out, **options):
+    return encode_corpus(corpus, tok, out=out, **{"progress": None, **options})
+
+
+def test_each_document_has_its_own_ids_and_the_mark_behind_it(tok, tmp_path):
+    texts = documents()
+    run = encode(write_text(tmp_path / "a.txt", texts), tok, tmp_path / "out")
+    rows = expected_ids(texts, tok)
+    ids, ends = read_shards(tmp_path / "out")
+    assert ids == flat(rows)
+    assert ends == np.cumsum([len(row) for row in rows]).tolist()
+    assert (run.num_documents, run.num_tokens) == (len(texts), len(ids))
+    assert run.source_bytes == sum(map(len, texts))
+    assert not run.resumed
+
+
+@pytest.mark.parametrize("batch_bytes", [32, 100, 5000])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_batches_of_any_size_give_the_same_files(tok, tmp_path, monkeypatch, batch_bytes, num_threads):
+    text = write_text(tmp_path / "a.txt", documents())
+    lines = write_jsonl(tmp_path / "b.jsonl", text_documents(2))
+    options = {"shard_tokens": 1000, "val_fraction": 0.3}
+    small_batches(monkeypatch, 1 << 20)
+    encode([text, lines], tok, tmp_path / "whole", **options)
+    small_batches(monkeypatch, batch_bytes)
+    encode([text, lines], tok, tmp_path / "small", num_threads=num_threads, **options)
+    assert digest(tmp_path / "whole") == digest(tmp_path / "small")
+
+
+@pytest.mark.parametrize("mode", ["separator", "file", "line"])
+def test_documents_of_a_text_file(tok, tmp_path, monkeypatch, mode):
+    small_batches(monkeypatch)
+    texts = [random_story(i, 200).replace("\n", " ") for i in range(5)]
+    joint = {"separator": EOT, "line": "\n", "file": EOT}[mode]
+    path = tmp_path / "a.txt"
+    path.write_text(joint.join(texts))
+    run = encode(path, tok, tmp_path / "out", documents=mode)
+    expected = [path.read_text()] if mode == "file" else texts
+    assert read_shards(tmp_path / "out")[0] == flat(expected_ids(expected, tok))
+    assert run.num_documents == len(expected)
+
+
+def test_a_document_longer_than_many_batches_is_one_document_in_one_split(tok, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    texts = [random_story(i, 2000) for i in range(6)]
+    path = write_text(tmp_path / "a.txt", [text.encode() for text in texts])
+    encode(path, tok, tmp_path / "out", val_fraction=0.5, shard_tokens=777)
+    rows = expected_ids(texts, tok)
+    found = []
+    for split in ("train", "val"):
+        ids, ends = read_shards(tmp_path / "out", split)
+        found += [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+    assert sorted(found) == sorted(rows)
+    assert all(read_shards(tmp_path / "out", split)[0] for split in ("train", "val"))
+
+
+def test_every_shard_but_the_last_has_exactly_the_tokens_asked_for(tok, tmp_path):
+    texts = documents(3)
+    run = encode(iter(texts), tok, tmp_path / "out", shard_tokens=500)
+    sizes = [shard.tokens for shard in run.manifest.splits["train"].shards]
+    assert sizes[:-1] == [500] * (len(sizes) - 1) and 0 < sizes[-1] <= 500
+    assert [(tmp_path / "out" / f"shard-{i:05}.bin").stat().st_size for i in range(len(sizes))] == [
+        2 * n for n in sizes
+    ]
+    assert read_shards(tmp_path / "out")[0] == flat(expected_ids(texts, tok))
+
+
+def test_shards_give_the_documents_back(tok, tmp_path):
+    texts = text_documents(4)
+    encode(write_jsonl(tmp_path / "a.jsonl", texts), tok, tmp_path / "out", shard_tokens=300)
+    shards = gm.Shards(tmp_path / "out")
+    assert [shards.decode(i) for i in range(len(shards))] == texts
+    assert [list(row) for row in shards] == expected_ids(texts, tok)
+    assert shards.source_bytes == sum(len(text.encode()) for text in texts)
+
+
+def test_the_mark_may_stand_before_or_be_left_out_or_be_another_special(tok, tmp_path):
+    texts = ["aab", "", "b c"]
+    encode(texts, tok, tmp_path / "before", end_of_text_position="before")
+    assert read_shards(tmp_path / "before")[0] == flat(expected_ids(texts, tok, before=True))
+    run = encode(texts, tok, tmp_path / "none", end_of_text=None)
+    assert read_shards(tmp_path / "none")[0] == flat(expected_ids(texts, tok, eot=None))
+    assert run.num_documents == 3  # one of them has no token at all
+    encode(texts, tok, tmp_path / "pad", end_of_text="<|pad|>")
+    assert read_shards(tmp_path / "pad")[0] == flat(expected_ids(texts, tok, eot="<|pad|>"))
+    encode(texts, tok, tmp_path / "id", end_of_text=tok.special_tokens["<|pad|>"])
+    assert read_shards(tmp_path / "id") == read_shards(tmp_path / "pad")
+
+
+def test_documents_without_a_token_at_the_edge_of_a_shard_end_in_it_however_they_come(tok, tmp_path, monkeypatch):
+    texts = ["abcd", "", "", "abcd", ""]
+    encode(texts, tok, tmp_path / "one", end_of_text=None, shard_tokens=1)
+    monkeypatch.setattr("gristmill.corpus.batches.BATCH_BYTES", 1)
+    encode(texts, tok, tmp_path / "two", end_of_text=None, shard_tokens=1)
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+    assert read_shards(tmp_path / "one")[0] == flat(expected_ids(texts, tok, eot=None))
+
+
+def test_a_special_spelled_out_in_a_document_is_plain_text_unless_allowed(tok, tmp_path):
+    texts = [f"forged {EOT} and <|pad|>"]
+    encode(write_jsonl(tmp_path / "a.jsonl", texts), tok, tmp_path / "plain")
+    ids = read_shards(tmp_path / "plain")[0]
+    assert ids.count(tok.special_tokens[EOT]) == 1 and tok.special_tokens["<|pad|>"] not in ids
+    encode(texts, tok, tmp_path / "allowed", allowed_special={"<|pad|>"})
+    assert read_shards(tmp_path / "allowed")[0].count(tok.special_tokens["<|pad|>"]) == 1
+    with pytest.raises(gm.SpecialTokenError, match="not a special token"):
+        encode(texts, tok, tmp_path / "wrong", allowed_special={"<|no|>"})
+
+
+@pytest.mark.parametrize(
+    ("format", "read"),
+    [
+        ("nanogpt", lambda out: np.fromfile(out / "train.bin", "<u2")),
+        ("llmc", lambda out: np.fromfile(out / "out_train_000001.bin", "<u2", offset=1024)),
+        ("megatron", lambda out: np.fromfile(out / "train.bin", "<u2")),
+        ("npy", lambda out: np.load(out / "train-00000.npy", mmap_mode="r")),
+        ("datatrove", lambda out: np.fromfile(out / "train-00000.ds", "<u2")),
+    ],
+)
+def test_every_format_holds_the_same_ids(tok, tmp_path, monkeypatch, format, read):
+    small_batches(monkeypatch)
+    texts = documents(5)
+    run = encode(write_text(tmp_path / "a.txt", texts), tok, tmp_path / "out", format=format, val_fraction=0.2)
+    rows = expected_ids(texts, tok, before=format == "llmc")
+    ids = read(tmp_path / "out").tolist()
+    assert 0 < len(ids) < len(flat(rows))
+    chosen = gm.encode_corpus(iter(texts), tok, out=tmp_path / "judge", val_fraction=0.2, progress=None)
+    assert len(ids) == chosen.manifest.splits["train"].tokens
+    if format != "llmc":
+        assert ids == read_shards(tmp_path / "judge")[0]
+    assert run.manifest.layout == format
+
+
+def test_parquet_holds_whole_documents_and_closes_a_file_with_the_document_that_fills_it(tok, tmp_path, monkeypatch):
+    pq = pytest.importorskip("pyarrow.parquet")
+    small_batches(monkeypatch)
+    texts = documents(6)
+    path = write_text(tmp_path / "a.txt", texts)
+    encode(path, tok, tmp_path / "out", format="parquet", shard_tokens=1500)
+    files = sorted((tmp_path / "out").glob("train-*.parquet"))
+    tables = [pq.read_table(file)["tokens"].to_pylist() for file in files]
+    assert [row for table in tables for row in table] == expected_ids(texts, tok)
+    for table in tables[:-1]:
+        assert sum(map(len, table)) >= 1500 > sum(map(len, table[:-1]))
+
+
+def test_ids_are_as_wide_as_the_vocabulary_needs_or_as_asked(tok, tmp_path):
+    encode(["abc"], tok, tmp_path / "wide", dtype="uint32")
+    assert read_shards(tmp_path / "wide", dtype=np.uint32)[0] == flat(expected_ids(["abc"], tok))
+    large = gm.Tokenizer([], special_tokens=[EOT, *(f"<{i}>" for i in range(66_000))])
+    encode(["abc"], large, tmp_path / "large")
+    assert read_shards(tmp_path / "large", dtype=np.uint32)[0] == [97, 98, 99, 256]
+    with pytest.raises(gm.OptionError, match=r"65,?5"):
+        encode(["abc"], large, tmp_path / "no", format="nanogpt")
+    with pytest.raises(gm.OptionError, match="uint16"):
+        encode(["abc"], large, tmp_path / "no", dtype="uint16")
+    with pytest.raises(gm.OptionError, match="nanogpt"):
+        encode(["abc"], tok, tmp_path / "no", format="nanogpt", dtype="uint32")
+    assert not (tmp_path / "no").exists()
+
+
+# The split
+
+
+def test_the_split_of_a_document_depends_on_its_text_and_the_seed_alone(tok, tmp_path):
+    texts = [random_story(i, 30) for i in range(300)]
+    halves = [write_jsonl(tmp_path / "a.jsonl", texts[:150]), write_jsonl(tmp_path / "b.jsonl", texts[150:])]
+
+    def val(out, corpus, **options):
+        encode(corpus, tok, tmp_path / out, val_fraction=0.2, **options)
+        return {
+            gm.Shards(tmp_path / out, split="val").decode(i) for i in range(len(gm.Shards(tmp_path / out, split="val")))
+        }
+
+    first = val("one", halves)
+    assert 30 < len(first) < 90
+    assert val("reversed", halves[::-1]) == first
+    assert val("shuffled", iter(random.Random(0).sample(texts, len(texts)))) == first
+    assert val("half", halves[:1]) == first & set(texts[:150])
+    assert val("seed", halves, seed=1) != first
+
+
+def test_copies_of_a_document_are_never_in_two_splits(tok, tmp_path):
+    texts = [random_story(i % 20, 30) for i in range(200)]
+    encode(iter(texts), tok, tmp_path / "out", val_fraction=0.5)
+    train, val = (set(map(bytes, gm.Shards(tmp_path / "out", split=split))) for split in ("train", "val"))
+    assert train and val and not train & val
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, 1.5, float("nan"), "0.1", True, None])
+def test_a_fraction_out_of_range_is_refused(tok, tmp_path, fraction):
+    with pytest.raises(gm.OptionError, match="val_fraction"):
+        encode(["a"], tok, tmp_path / "out", val_fraction=fraction)
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"format": "csv"}, gm.OptionError, "gristmill.*nanogpt"),
+        ({"end_of_text": "<|no|>"}, gm.SpecialTokenError, "not a special token"),
+        ({"end_of_text": 5}, gm.SpecialTokenError, "not the id of a special"),
+        ({"end_of_text_position": "behind"}, gm.OptionError, "'after'"),
+        ({"shard_tokens": 0}, gm.OptionError, ">= 1"),
+        ({"shard_tokens": 1.5}, gm.OptionError, "int"),
+        ({"shard_tokens": 10, "format": "nanogpt"}, gm.OptionError, "one file"),
+        ({"shard_tokens": 2**31, "format": "llmc"}, gm.OptionError, "2,147,483,647"),
+        ({"seed": -1}, gm.OptionError, "seed"),
+        ({"num_threads": 0}, gm.OptionError, "num_threads"),
+        ({"checkpoint_seconds": -1}, gm.OptionError, "checkpoint_seconds"),
+        ({"text_feld": "x"}, TypeError, "text_feld"),
+        ({"documents": "page"}, gm.OptionError, "documents"),
+        ({"progress": "loud"}, gm.OptionError, "progress"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_written(tok, tmp_path, options, error, message):
+    with pytest.raises(error, match=message):
+        encode(["a b c"], tok, tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_a_tokenizer_or_a_corpus_is_refused(tok, tmp_path):
+    with pytest.raises(TypeError, match="Tokenizer"):
+        encode(["a"], "tok.json", tmp_path / "out")
+    with pytest.raises(TypeError, match="corpus"):
+        encode(5, tok, tmp_path / "out")
+    with pytest.raises(FileNotFoundError):
+        encode(tmp_path / "none.txt", tok, tmp_path / "out")
+    with pytest.raises(TypeError, match="document 1"):
+        encode(iter(["a", 5]), tok, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tokenizer_without_an_end_of_text_token_says_what_to_do(tmp_path):
+    plain = gm.Tokenizer([])
+    with pytest.raises(gm.SpecialTokenError, match="end_of_text=None"):
+        encode(["a"], plain, tmp_path / "out")
+    encode(["a", "b"], plain, tmp_path / "out", end_of_text=None)
+    assert read_shards(tmp_path / "out")[0] == [97, 98]
+
+
+def test_an_empty_corpus_is_an_error_and_leaves_nothing(tok, tmp_path):
+    (tmp_path / "empty.txt").write_bytes(b"")
+    for corpus in ([], tmp_path / "empty.txt", write_jsonl(tmp_path / "nulls.jsonl", [None, None])):
+        with pytest.raises(gm.EmptyCorpusError, match="no documents"):
+            encode(corpus, tok, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_nulls_are_left_out_and_counted(tok, tmp_path):
+    run = encode(write_jsonl(tmp_path / "a.jsonl", ["a", None, "b", None]), tok, tmp_path / "out")
+    assert run.num_documents == 2 and run.manifest.num_nulls == 2
+
+
+def test_a_damaged_input_is_an_error_that_names_it_and_leaves_nothing(tok, tmp_path):
+    good = write_jsonl(tmp_path / "a.jsonl", ["a"] * 100)
+    bad = tmp_path / "b.jsonl"
+    bad.write_text('{"text": "x"}\n{"text": 5}\n')
+    with pytest.raises(gm.CorpusError, match=r"b\.jsonl:2"):
+        encode([good, bad], tok, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_input_can_be_skipped_whole_and_is_named(tok, tmp_path):
+    good = [write_jsonl(tmp_path / "a.jsonl", ["one", "two"]), write_jsonl(tmp_path / "c.jsonl", ["three"])]
+    bad = tmp_path / "b.jsonl"
+    bad.write_text('{"text": "x"}\n{"text": 5}\n')
+    with pytest.warns(gm.SkippedInputWarning, match=r"1 of 3 inputs.*b\.jsonl:2"):
+        run = encode([good[0], bad, good[1]], tok, tmp_path / "out", on_error="skip")
+    assert read_shards(tmp_path / "out")[0] == flat(expected_ids(["one", "two", "three"], tok))
+    assert [entry.skipped is not None for entry in run.manifest.inputs] == [False, True, False]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert encode([good[0], bad, good[1]], tok, tmp_path / "out", on_error="skip").profile is None
+
+
+def test_patterns_without_a_native_matcher_work_too(tmp_path):
+    tok = tokenizer(pattern=r"\w+|\W")
+    texts = text_documents(7)
+    encode(iter(texts), tok, tmp_path / "out")
+    assert read_shards(tmp_path / "out")[0] == flat(expected_ids(texts, tok))
+    encode(iter(texts), tok, tmp_path / "before", end_of_text_position="before")
+    assert read_shards(tmp_path / "before")[0] == flat(expected_ids(texts, tok, before=True))
+
+
+# What is written down
+
+
+def test_the_manifest_says_what_was_done_and_nothing_of_when_or_where(tok, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "a.jsonl", ["x"])
+    run = encode("*.jsonl", tok, "out", val_fraction=0.25, text_field="text", allowed_special={"<|pad|>"})
+    content = json.loads(Path("out/manifest.json").read_text())
+    assert content["command"] == (
+        "gristmill encode a.jsonl -t tokenizer.json --val-fraction 0.25 --allowed-special '<|pad|>'"
+    )
+    assert content["inputs"][0]["path"] == "a.jsonl"
+    assert content["tokenizer_fingerprint"] == tok.fingerprint
+    assert gm.Tokenizer.load("out/tokenizer.json") == tok
+    assert run.manifest.options["val_fraction"] == 0.25
+    assert str(tmp_path) not in Path("out/manifest.json").read_text()
+
+
+def test_progress_tells_bytes_tokens_and_files(tok, tmp_path):
+    paths = [write_jsonl(tmp_path / f"{i}.jsonl", ["tale " * 100] * 50) for i in range(3)]
+    reports = []
+    encode(paths, tok, tmp_path / "out", progress=reports.append)
+    last = reports[-1]
+    assert last.stage == "encode" and last.unit == "bytes"
+    assert last.done == last.total == sum(path.stat().st_size for path in paths)
+    assert last.tokens == encode(paths, tok, tmp_path / "out").num_tokens
+    assert last.num_files == 3
+
+
+def test_a_progress_callback_that_raises_stops_the_run(tok, tmp_path):
+    class Enough(Exception):
+        pass
+
+    def stop(_):
+        raise Enough
+
+    with pytest.raises(Enough):
+        encode(["a"], tok, tmp_path / "out", progress=stop)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_profile_has_the_figures_of_each_stage(tok, tmp_path):
+    run = encode(["some text"] * 10, tok, tmp_path / "out")
+    assert [stage.stage for stage in run.profile.stages] == ["read", "find", "encode", "write", "sync"]
+    assert all(stage.num_bytes == 90 for stage in run.profile.stages)
