@@ -131,3 +131,11 @@ def test_words_do_not_depend_on_where_a_compressed_text_is_cut(tmp_path, monkeyp
         monkeypatch.setattr(batch_sizes, "BATCH_BYTES", size)
         monkeypatch.setattr(batch_sizes, "MIN_STRETCH_BYTES", 1)
         assert gm.count_words(tmp_path / "a.txt.gz", **options) == expected
+
+
+def test_the_last_separator_is_found_near_the_end_and_far_from_it(write):
+    for tail in (0, 10, 16_380, 16_384, 16_390, 100_000):
+        data = b"a<s>b<s>" + b"x" * tail
+        batches = batches_of(write(data + b"<s>" + b"y" * (3 << 20)), separator="<s>")
+        assert documents_in(batches) == [b"a", b"b", b"x" * tail, b"y" * (3 << 20)]
+        assert batches[0].num_bytes == len(data) + 3

@@ -15,7 +15,7 @@ from gristmill.corpus.batches import Cut, Mark, Spans
 from gristmill.corpus.inputs import Input
 from gristmill.corpus.reading import Reading
 from gristmill.corpus.streams import open_stream
-from gristmill.corpus.windows import Window
+from gristmill.corpus.windows import Window, behind_last
 from gristmill.errors import CorpusError, CorruptInputError
 
 # What the core calls them -> what is said.
@@ -88,7 +88,7 @@ def _find_end(window: Window, reading: Reading, mark: Mark, name: str) -> int:
         text = window.fill(size)
         if window.at_end:
             return len(text)
-        end = _core.last_separator(text, b"\n") + 1
+        end = behind_last(text, b"\n")
         if end:
             return end
         if size == reading.max_document_bytes:

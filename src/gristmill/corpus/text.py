@@ -18,7 +18,7 @@ from gristmill.corpus.batches import Cut, Mark, Spans
 from gristmill.corpus.inputs import Input
 from gristmill.corpus.reading import Reading
 from gristmill.corpus.streams import open_stream
-from gristmill.corpus.windows import Window
+from gristmill.corpus.windows import Window, behind_last
 from gristmill.errors import CorpusError
 
 
@@ -78,7 +78,7 @@ def _find_end(window: Window, reading: Reading, cut: Cut, mark: Mark, name: str)
         text = window.fill(size)
         if window.at_end:
             return len(text), False
-        end = 0 if separator is None else _behind_last(text, separator)
+        end = 0 if separator is None else behind_last(text, separator)
         if end:
             return end, False
         if cut is not None:
@@ -89,23 +89,6 @@ def _find_end(window: Window, reading: Reading, cut: Cut, mark: Mark, name: str)
         if size == reading.max_document_bytes:
             raise CorpusError(_too_long(name, mark, reading, can_be_cut=cut is not None))
         size = min(2 * size, reading.max_document_bytes)
-
-
-def _behind_last(text: NDArray[np.uint8], separator: bytes) -> int:
-    """The end of the last separator, 0 if there is none. Separators are found from front to back and do not overlap."""
-    if _overlaps_itself(separator):
-        return int(_core.split_spans(text, separator)[0][-1])
-    begin = _core.last_separator(text, separator)
-    return begin + len(separator) if begin >= 0 else 0
-
-
-def _overlaps_itself(separator: bytes) -> bool:
-    """Whether the end of a separator can be the beginning of another: then the last is not found from behind.
-
-    >>> _overlaps_itself(b"---"), _overlaps_itself(b"<|endoftext|>")
-    (True, False)
-    """
-    return any(separator[:length] == separator[-length:] for length in range(1, len(separator)))
 
 
 def _too_long(name: str, mark: Mark, reading: Reading, *, can_be_cut: bool) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _core
 from gristmill.corpus.streams import Stream
 
 # Readable bytes behind the text of a buffer, so that the core may look at whole registers of it.
 PADDING_BYTES = 64
+# How far the last separator is looked for from behind. The search from the front is thirty times faster.
+NEAR_BYTES = 16 << 10
 
 
 class Window:
@@ -50,3 +53,26 @@ class Window:
         self._size -= begin
         buffer[: self._size] = self._buffer[begin : begin + self._size]
         self._buffer = buffer
+
+
+def behind_last(text: NDArray[np.uint8], separator: bytes) -> int:
+    """The end of the last separator, 0 if there is none. Separators are found from front to back and do not overlap.
+
+    >>> behind_last(np.frombuffer(b"a--b---c", np.uint8), b"--")
+    6
+    """
+    if not _overlaps_itself(separator):
+        near = text[-NEAR_BYTES:]
+        begin = _core.last_separator(near, separator)
+        if begin >= 0:
+            return len(text) - len(near) + begin + len(separator)
+    return int(_core.split_spans(text, separator)[0][-1])
+
+
+def _overlaps_itself(separator: bytes) -> bool:
+    """Whether the end of a separator can be the beginning of another: then the last is not found from behind.
+
+    >>> _overlaps_itself(b"---"), _overlaps_itself(b"<|endoftext|>")
+    (True, False)
+    """
+    return any(separator[:length] == separator[-length:] for length in range(1, len(separator)))

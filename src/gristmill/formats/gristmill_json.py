@@ -109,7 +109,7 @@ def dump(parts: TokenizerParts) -> bytes:
 
 
 def _rows(rows: list[list[Any]]) -> str:
-    """The rows, one a line. Written at once and broken up then: a call for each of 50,000 merges takes ten times as long.
+    """The rows, one a line. Written at once and broken up then: a call for each of 50,000 merges takes 10x the time.
 
     No row holds text in which "], [" could stand.
     """
