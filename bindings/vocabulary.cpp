@@ -1,4 +1,5 @@
 // Merges and tokens as Python objects and back.
+#include <charconv>
 #include <cstring>
 #include <unordered_set>
 
@@ -91,6 +92,24 @@ nb::object recovered_merges(const nb::list& tokens, const InputArray<std::uint32
     return array.attr("reshape")(-1, 3);
 }
 
+using InputRows = nb::ndarray<const std::uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+// JSON of the rows, "[1, 2]", one a line: what a tokenizer file is mostly made of.
+nb::str format_rows(const InputRows& rows) {
+    std::string text;
+    text.reserve(rows.size() * 8);
+    char digits[10];
+    for (std::size_t i = 0; i < rows.shape(0); ++i) {
+        text += i ? ",\n[" : "[";
+        for (std::size_t k = 0; k < rows.shape(1); ++k) {
+            if (k) text += ", ";
+            text.append(digits, std::to_chars(digits, digits + sizeof digits, rows(i, k)).ptr);
+        }
+        text += ']';
+    }
+    return nb::str(text.data(), text.size());
+}
+
 }  // namespace
 
 void register_vocabulary(nb::module_& m) {
@@ -98,6 +117,7 @@ void register_vocabulary(nb::module_& m) {
     m.def("build_tokens", &build_tokens, "merges"_a);
     m.def("build_pairs", &build_pairs, "merges"_a, "tokens"_a);
     m.def("find_wrong_merge", &find_wrong_merge, "merges"_a);
+    m.def("format_rows", &format_rows, "rows"_a);
     m.def("recover_merges", &recovered_merges, "tokens"_a, "ids"_a);
 }
 

@@ -142,6 +142,9 @@ def build_pairs(merges: NDArray[np.uint32], tokens: list[bytes]) -> list[tuple[b
 def find_wrong_merge(merges: NDArray[np.uint32]) -> int:
     """The first merge of ids not made before it, or of a pair merged before; the number of merges if there is none."""
 
+def format_rows(rows: NDArray[np.uint32]) -> str:
+    """JSON of an (n, k) array, a row a line, without the brackets around them all."""
+
 def recover_merges(tokens: list[bytes], ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """For every token, the merge that makes it when ids are ranks: (n, 3), left id, right id, id made, by rank."""
 
