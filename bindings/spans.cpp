@@ -1,8 +1,11 @@
 #include "gristmill/spans.hpp"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 
 #include "bindings.hpp"
+#include "gristmill/xxh64.hpp"
 
 namespace gristmill::bindings {
 namespace {
@@ -62,6 +65,21 @@ void register_spans(nb::module_& m) {
     m.def("last_separator", &last_separator, "text"_a, "separator"_a);
     m.def("count_newlines", &newlines, "text"_a);
     m.def("xxh64", &hash, "data"_a, "seed"_a = 0);
+    nb::class_<Xxh64>(m, "Xxh64")
+        .def(nb::init<>())
+        .def(
+            "update",
+            [](Xxh64& self, nb::handle data) {
+                const Bytes bytes(data);
+                const nb::gil_scoped_release release;
+                self.update(bytes.view());
+            },
+            "data"_a)
+        .def("hexdigest", [](const Xxh64& self) {
+            char digits[17];
+            std::snprintf(digits, sizeof digits, "%016" PRIx64, self.digest());
+            return std::string(digits);
+        });
     m.def("hash_spans", &hash_spans, "text"_a, "begins"_a, "ends"_a, "seed"_a, "max_bytes"_a);
 }
 

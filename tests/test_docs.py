@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import os
 import pkgutil
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import gristmill
+from gristmill.corpus.packages import load_zstd
 from gristmill.sample_corpus import write_sample_corpus
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +38,17 @@ def corpus_folder(tmp_path, monkeypatch):
     (tmp_path / "corpus").mkdir()
     for name, seed in (("corpus.txt", 0), ("more.txt", 1), ("corpus/a.txt", 2)):
         write_sample_corpus(tmp_path / name, size=2_000_000, seed=seed)
+    write_json_lines(tmp_path / "stories", (tmp_path / "corpus.txt").read_text(encoding="utf-8"))
     return tmp_path
+
+
+def write_json_lines(folder, text):
+    """A folder of `.jsonl.zst` with the documents of `text`."""
+    folder.mkdir()
+    documents = [document.strip() for document in text.split("<|endoftext|>")[:-1]]
+    for part in range(4):
+        lines = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(documents[part::4]))
+        (folder / f"part-{part}.jsonl.zst").write_bytes(load_zstd().compress(lines.encode()))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)

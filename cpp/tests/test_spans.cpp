@@ -6,6 +6,7 @@
 #include "encode_judge.hpp"
 #include "gristmill/count.hpp"
 #include "gristmill/spans.hpp"
+#include "gristmill/xxh64.hpp"
 
 using namespace gristmill;
 using namespace gristmill::test;
@@ -50,6 +51,20 @@ void test_xxh64_is_that_of_its_specification() {
     CHECK(xxh64("", 0) == 0xEF46DB3751D8E999u);
     CHECK(xxh64("abc", 0) == 0x44BC2CF5AD770999u);
     CHECK(xxh64("", 1) == 0xD5AFBA1336A3BE4Bu);
+}
+
+void test_xxh64_of_parts_is_that_of_the_whole() {
+    Random random(8);
+    for (std::size_t size = 0; size < 200; ++size) {
+        const std::string data = random_bytes(random, size);
+        Xxh64 hash(5);
+        for (std::size_t at = 0; at < size;) {
+            const std::size_t part = std::min<std::size_t>(random() % 70, size - at);
+            hash.update(std::string_view(data).substr(at, part));
+            at += part;
+        }
+        CHECK(hash.digest() == xxh64(data, 5));
+    }
 }
 
 Ids ids_of(const DocumentIds& encoded) {
@@ -159,6 +174,7 @@ int main() {
     test_stretches_lie_between_separators_the_leftmost_first();
     test_a_stretch_outside_the_text_is_refused();
     test_xxh64_is_that_of_its_specification();
+    test_xxh64_of_parts_is_that_of_the_whole();
     test_documents_have_the_ids_of_their_texts_and_a_mark_each();
     test_a_cancelled_batch_stops();
     test_a_text_cut_at_the_last_cut_counts_like_the_whole();

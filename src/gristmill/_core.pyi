@@ -30,6 +30,15 @@ def count_newlines(text: Buffer) -> int: ...
 def xxh64(data: Buffer, seed: int = 0) -> int:
     """XXH64 of `data`."""
 
+class Xxh64:
+    """XXH64 of data that comes in parts."""
+
+    def __init__(self) -> None: ...
+    def update(self, data: Buffer) -> None: ...
+    def hexdigest(self) -> str:
+        """16 digits, the most significant first."""
+
+
 def hash_spans(
     text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64], seed: int, max_bytes: int
 ) -> NDArray[np.uint64]:

@@ -78,6 +78,12 @@ def test_keywords_say_how_many_threads_and_else_are_ignored(corpus, trained):
     assert train_bpe(corpus, 300, [])[1] == train_bpe(corpus, 300)[1]
 
 
+def test_a_file_is_the_text_it_is_whatever_its_suffix(corpus, trained, tmp_path):
+    for name in ("corpus.jsonl", "corpus.json", "corpus.parquet"):
+        (tmp_path / name).write_bytes(corpus.read_bytes())
+        assert train_bpe(tmp_path / name, 500, [END]) == trained
+
+
 def test_bad_arguments_of_training_are_said(corpus, tmp_path):
     with pytest.raises(gm.VocabSizeError):
         train_bpe(corpus, 256, [END])

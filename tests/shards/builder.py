@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 import gristmill as gm
 from gristmill.shards.input_samples import sample_input
@@ -85,9 +85,9 @@ def rehash(folder, number=0, *, split="train"):
     """Let the manifest say of a shard whatever lies in its files now: a forgery that no checksum finds."""
     entry = Manifest.read(folder).splits[split].shards[number]
     data = (Path(folder) / entry.file).read_bytes()
-    changes = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    changes = {"bytes": len(data), "xxh64": xxhash.xxh64_hexdigest(data)}
     if entry.index is not None:
-        changes["index_sha256"] = hashlib.sha256((Path(folder) / entry.index).read_bytes()).hexdigest()
+        changes["index_xxh64"] = xxhash.xxh64_hexdigest((Path(folder) / entry.index).read_bytes())
     change_shard(folder, number, split=split, **changes)
 
 
@@ -149,9 +149,9 @@ def write_shard(folder, split, number, tokens, ends, layout, dtype):
         tokens=len(tokens),
         documents=len(ends),
         bytes=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
+        xxh64=xxhash.xxh64_hexdigest(data),
         index=index_file,
-        index_sha256=None if index is None else hashlib.sha256(index).hexdigest(),
+        index_xxh64=None if index is None else xxhash.xxh64_hexdigest(index),
     )
 
 

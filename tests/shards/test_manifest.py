@@ -13,6 +13,7 @@ from gristmill.shards.manifest import EndOfText, InputEntry, Manifest, ShardEntr
 from shards.builder import build_folder, write_manifest
 
 SHA = "ab" * 32
+SUM = 16 * "c"
 
 
 def example():
@@ -21,9 +22,9 @@ def example():
         tokens=7,
         documents=2,
         bytes=14,
-        sha256=SHA,
+        xxh64=SUM,
         index="shard-00000.idx",
-        index_sha256=SHA,
+        index_xxh64=SUM,
     )
     return Manifest(
         layout="gristmill",
@@ -158,8 +159,8 @@ SHARD = ("splits", "train", "shards", 0)
         (("splits", "train"), None, r"splits\.train is null"),
         (("splits", "train", "shards"), {}, r"splits\.train\.shards is"),
         ((*SHARD, "tokens"), "7", r"splits\.train\.shards\[0\]\.tokens is"),
-        ((*SHARD, "sha256"), SHA + "\n", r"shards\[0\]\.sha256 is"),
-        ((*SHARD, "index_sha256"), None, "an index without a checksum"),
+        ((*SHARD, "xxh64"), SUM + "\n", r"shards\[0\]\.xxh64 is"),
+        ((*SHARD, "index_xxh64"), None, "an index without a checksum"),
         ((*SHARD, "index"), "shard-00000.bin", r"shard-00000\.bin is named twice"),
         ((*SHARD, "file"), "tokenizer.json", r"tokenizer\.json is named twice"),
         (("inputs", 0, "modified_ns"), 0.5, r"inputs\[0\]\.modified_ns is 0\.5"),

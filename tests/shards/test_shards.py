@@ -243,7 +243,7 @@ def test_document_ends_beyond_the_tokens_are_an_error(tmp_path):
     for i in (1, 2):
         with pytest.raises(gm.ShardsFormatError, match="an index is damaged"):
             shards[i]
-    change_shard(tmp_path / "s", index=None, index_sha256=None)
+    change_shard(tmp_path / "s", index=None, index_xxh64=None)
     with pytest.raises(gm.ShardsFormatError, match="has no index"):
         Shards(tmp_path / "s")
 

@@ -28,7 +28,4 @@ void split_spans(std::string_view text, std::string_view separator, std::vector<
                  std::vector<std::int64_t>& ends);
 std::size_t count_newlines(std::string_view text);
 
-// XXH64 as its specification defines it, so that others can compute what we write down.
-std::uint64_t xxh64(std::string_view data, std::uint64_t seed);
-
 }  // namespace gristmill

@@ -1,6 +1,9 @@
-#include <bit>
+#include "gristmill/xxh64.hpp"
 
-#include "gristmill/spans.hpp"
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
 #include "hash.hpp"
 
 namespace gristmill {
@@ -19,19 +22,38 @@ std::uint64_t load_4(const std::uint8_t* p) {
 
 }  // namespace
 
-std::uint64_t xxh64(std::string_view data, std::uint64_t seed) {
+Xxh64::Xxh64(std::uint64_t seed)
+    : seed_(seed), lanes_{seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1} {}
+
+void Xxh64::take(const std::uint8_t* stripe) {
+    for (int lane = 0; lane < kNumLanes; ++lane) lanes_[lane] = round(lanes_[lane], load_8(stripe + 8 * lane));
+}
+
+void Xxh64::update(std::string_view data) {
     const auto* at = reinterpret_cast<const std::uint8_t*>(data.data());
     const std::uint8_t* const end = at + data.size();
-    std::uint64_t hash = seed + kPrime5;
-    if (data.size() >= 32) {
-        std::uint64_t lanes[] = {seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1};
-        for (; end - at >= 32; at += 32) {
-            for (int lane = 0; lane < 4; ++lane) lanes[lane] = round(lanes[lane], load_8(at + 8 * lane));
-        }
-        hash = std::rotl(lanes[0], 1) + std::rotl(lanes[1], 7) + std::rotl(lanes[2], 12) + std::rotl(lanes[3], 18);
-        for (const std::uint64_t lane : lanes) hash = merge_lane(hash, lane);
+    const std::size_t num_kept = num_bytes_ % kStripeBytes;
+    num_bytes_ += data.size();
+    if (num_kept) {
+        const std::size_t num_new = std::min(kStripeBytes - num_kept, data.size());
+        std::memcpy(rest_ + num_kept, at, num_new);
+        at += num_new;
+        if (num_kept + num_new < kStripeBytes) return;
+        take(rest_);
     }
-    hash += data.size();
+    for (; static_cast<std::size_t>(end - at) >= kStripeBytes; at += kStripeBytes) take(at);
+    if (at != end) std::memcpy(rest_, at, static_cast<std::size_t>(end - at));
+}
+
+std::uint64_t Xxh64::digest() const {
+    std::uint64_t hash = seed_ + kPrime5;
+    if (num_bytes_ >= kStripeBytes) {
+        hash = std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) + std::rotl(lanes_[3], 18);
+        for (const std::uint64_t lane : lanes_) hash = merge_lane(hash, lane);
+    }
+    hash += num_bytes_;
+    const std::uint8_t* at = rest_;
+    const std::uint8_t* const end = rest_ + num_bytes_ % kStripeBytes;
     for (; end - at >= 8; at += 8) hash = std::rotl(hash ^ round(0, load_8(at)), 27) * kPrime1 + kPrime4;
     if (end - at >= 4) {
         hash = std::rotl(hash ^ load_4(at) * kPrime1, 23) * kPrime2 + kPrime3;
@@ -41,6 +63,12 @@ std::uint64_t xxh64(std::string_view data, std::uint64_t seed) {
     hash = (hash ^ hash >> 33) * kPrime2;
     hash = (hash ^ hash >> 29) * kPrime3;
     return hash ^ hash >> 32;
+}
+
+std::uint64_t xxh64(std::string_view data, std::uint64_t seed) {
+    Xxh64 hash(seed);
+    hash.update(data);
+    return hash.digest();
 }
 
 }  // namespace gristmill

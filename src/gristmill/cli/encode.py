@@ -45,13 +45,17 @@ class Command(ReadingOptions):
     end_of_text: Annotated[str, tyro.conf.arg(metavar="TOKEN|ID|none")] = "auto"
     """The special token that marks documents; auto: <|endoftext|> or the like."""
 
-    end_of_text_position: Annotated[Literal["after", "before"] | None, tyro.conf.arg(help_behavior_hint="")] = None
+    end_of_text_position: Annotated[
+        Literal["after", "before"] | None, tyro.conf.arg(metavar="{after,before}", help_behavior_hint="")
+    ] = None
     """Where it stands; without it, where the tools of the format expect it."""
 
     allowed_special: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]", help_behavior_hint="")] = ()
     """Special tokens that become ids where a document spells them out; all: every one."""
 
-    dtype: Annotated[Literal["uint16", "uint32"] | None, tyro.conf.arg(help_behavior_hint="")] = None
+    dtype: Annotated[
+        Literal["uint16", "uint32"] | None, tyro.conf.arg(metavar="{uint16,uint32}", help_behavior_hint="")
+    ] = None
     """The type of the ids; without it, uint16 where that holds them all."""
 
     shard_tokens: Annotated[str | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 100M)")] = None

@@ -67,15 +67,21 @@ class ReadingOptions:
     """How the files of a corpus are read; commands that read one inherit these options."""
 
     input_format: Literal["auto", "text", "jsonl", "parquet", "arrow"] = "auto"
-    """What the files are; auto: by suffix. Each may also be .gz or .zst."""
+    """What the files are; auto: by suffix. Text and JSON lines may also be .gz or .zst."""
 
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """The JSON key or the column that holds the text."""
 
-    documents: Annotated[Literal["separator", "file", "line"] | None, tyro.conf.arg(help_behavior_hint="")] = None
+    documents: Annotated[
+        Literal["separator", "file", "line"] | None,
+        tyro.conf.arg(metavar="{separator,file,line}", help_behavior_hint=""),
+    ] = None
     """What a document of a text file is: between separators, the whole file, or a line."""
 
-    separator: Annotated[str, tyro.conf.arg(metavar="TEXT")] = "<|endoftext|>"
+    separator: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: <|endoftext|>, or the end-of-text token)"),
+    ] = None
     """What ends a document of a text file."""
 
     on_error: Literal["raise", "skip"] = "raise"
@@ -86,9 +92,10 @@ class ReadingOptions:
         options: ReadOptions = {
             "input_format": self.input_format,
             "text_field": self.text_field,
-            "separator": self.separator,
             "on_error": self.on_error,
         }
+        if self.separator is not None:
+            options["separator"] = self.separator
         if self.documents is not None:
             options["documents"] = self.documents
         return options

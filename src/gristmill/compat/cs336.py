@@ -62,6 +62,7 @@ def train_bpe(
         special_tokens=special_tokens or (),
         num_threads=num_threads,
         progress=None,
+        input_format="text",  # whatever it is called: the course reads a file as the text it is
     )
     tokens = [special.encode() for special in trained.special_tokens]
     tokens += [bytes([byte]) for byte in BYTE_ORDER]

@@ -224,12 +224,13 @@ class _Run:
 
     def encode(self, on_progress: OnProgress | None) -> Manifest:
         """Encode all that is left, and return the manifest."""
-        self._plan.tokenizer.save(self._folder.path / TOKENIZER_FILE)
         self._begun_tokens = self._num_tokens()
         saved = reported = time.perf_counter()
         num_published = self._num_published()
         with closing(self._encoded_jobs()) as jobs:
-            for done in jobs:
+            for number, done in enumerate(jobs):
+                if number == 0:  # not sooner: all threads are at work by now
+                    self._plan.tokenizer.save(self._folder.path / TOKENIZER_FILE)
                 self._write(done)
                 now = time.perf_counter()
                 if now - saved >= self._checkpoint_seconds or self._num_published() > num_published:

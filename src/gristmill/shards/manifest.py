@@ -45,9 +45,9 @@ class ShardEntry:
     tokens: int
     documents: int  # that end in it
     bytes: int  # of the token file
-    sha256: str
+    xxh64: str  # of the token file, 16 hexadecimal digits
     index: str | None
-    index_sha256: str | None
+    index_xxh64: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +263,7 @@ def _record_of(kind: type[_Record], checks: Mapping[str, _Check]) -> Callable[[A
 
 
 _sha256 = _matching("[0-9a-f]{64}", "64 hexadecimal digits")
+_xxh64 = _matching("[0-9a-f]{16}", "16 hexadecimal digits")
 
 _check_shard = _record_of(
     ShardEntry,
@@ -271,9 +272,9 @@ _check_shard = _record_of(
         "tokens": _count,
         "documents": _count,
         "bytes": _count,
-        "sha256": _sha256,
+        "xxh64": _xxh64,
         "index": _or_none(_file_name),
-        "index_sha256": _or_none(_sha256),
+        "index_xxh64": _or_none(_xxh64),
     },
 )
 
@@ -327,7 +328,7 @@ def _check_names(manifest: Manifest) -> None:
     seen = {manifest.tokenizer_file}
     for split in manifest.splits.values():
         for shard in split.shards:
-            if (shard.index is None) != (shard.index_sha256 is None):
+            if (shard.index is None) != (shard.index_xxh64 is None):
                 raise ShardsFormatError(
                     f"{shard.file} has an index without a checksum, or a checksum without an index."
                 )

@@ -1,14 +1,13 @@
 """verify: whether a folder of shards is what its manifest says, byte for byte.
 
 Checked are the manifest (its own checksum, the sums in it), the tokenizer (its fingerprint), every file (that it is
-there, its size, its SHA-256), every id (below vocab_size), the documents (ends that increase, up to the last token),
+there, its size, its checksum), every id (below vocab_size), the documents (ends that increase, up to the last token),
 and the inputs, as far as they are there (size, modified time, samples of the content). Memory stays at a few
 megabytes, and nothing is changed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import time
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _core
 from gristmill.errors import OptionError, ShardsFormatError
 from gristmill.progress import OnProgress, ProgressOption, open_progress
 from gristmill.shards.input_samples import sample_input
@@ -243,14 +243,14 @@ class _Verification:
             elif not layout.converts:
                 ids.add(ids.of_bytes(chunk))
 
-        sound = self._check_file(file, entry.bytes, entry.sha256, len(header), look_at)
+        sound = self._check_file(file, entry.bytes, entry.xxh64, len(header), look_at)
         self._note_ids(file, ids)
         return sound
 
     def _check_index(self, entry: ShardEntry, *, closes: bool) -> None:
         """Check the bytes of an index and the document ends in it; `closes`: the last one is that of the shard."""
         name, num_bytes = cast(str, entry.index), self._layout.index_bytes(entry.documents)
-        if not self._check_file(name, num_bytes, entry.index_sha256 or ""):
+        if not self._check_file(name, num_bytes, entry.index_xxh64 or ""):
             return
         try:
             ends = self._layout.read_ends(self._folder / name, entry.documents, self._dtype)
@@ -311,7 +311,7 @@ class _Verification:
         self,
         name: str,
         num_bytes: int,
-        sha256: str,
+        checksum: str,
         header_bytes: int = 0,
         look_at: Callable[[memoryview, int], None] | None = None,
     ) -> bool:
@@ -322,7 +322,7 @@ class _Verification:
         if size != num_bytes:
             self.found("files", name, f"it has {size:,} bytes, and should have {num_bytes:,}.")
             return False
-        digest, position = hashlib.sha256(), 0
+        digest, position = _core.Xxh64(), 0
         for chunk in self._chunks(self._folder / name, header_bytes):
             digest.update(chunk)
             if look_at is not None:
@@ -330,8 +330,8 @@ class _Verification:
             position += len(chunk)
         self.num_files += 1
         found = digest.hexdigest()
-        if found != sha256:
-            self.found("files", name, f"its content has changed (sha256 {found[:8]}…, not {sha256[:8]}…).")
+        if found != checksum:
+            self.found("files", name, f"its content has changed (its checksum is {found}, not {checksum}).")
             return False
         return True
 

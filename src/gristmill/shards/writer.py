@@ -8,7 +8,6 @@ continues, and what it publishes is what an undisturbed run would have published
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -18,13 +17,14 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _core
 from gristmill.errors import ShardsFormatError
 from gristmill.publish import flush_folder, publish
 from gristmill.shards.layouts.layout import INT64, Layout, Part
 from gristmill.shards.manifest import ShardEntry, Split
 
 # How much is written before the disk is told to begin: what is left to wait for when a shard is complete is little.
-FLUSHED_BYTES = 16 << 20
+FLUSHED_BYTES = 8 << 20
 CHUNK_BYTES = 4 << 20
 
 
@@ -136,11 +136,11 @@ class SplitWriter:
         index = self._layout.index_file(self._name, self._split, number)
         if self._layout.converts:
             self._part.flush()
-            sha256 = self._publish_converted(file, part)
+            checksum = self._publish_converted(file, part)
             self._outdated.append(tokens)
         else:
-            sha256 = self._part.finish(self._layout.header(part.num_tokens, self._dtype))
-        index_sha256 = self._publish_index(index, part) if index is not None else None
+            checksum = self._part.finish(self._layout.header(part.num_tokens, self._dtype))
+        index_checksum = self._publish_index(index, part) if index is not None else None
         self._part.close()
         self._part = None
         if not self._layout.converts:
@@ -154,9 +154,9 @@ class SplitWriter:
                 tokens=part.num_tokens,
                 documents=part.num_documents,
                 bytes=num_bytes,
-                sha256=sha256,
+                xxh64=checksum,
                 index=index,
-                index_sha256=index_sha256,
+                index_xxh64=index_checksum,
             )
         )
         state.part_tokens = state.part_documents = state.part_end = 0
@@ -232,7 +232,7 @@ class _PartFiles:
 
     def __init__(self, tokens: BinaryIO, ends: BinaryIO, header_bytes: int) -> None:
         self._tokens, self._ends, self._header_bytes = tokens, ends, header_bytes
-        self._sha256 = hashlib.sha256()
+        self._checksum = _core.Xxh64()
         self._unflushed = 0
         self._flusher = ThreadPoolExecutor(1, "gristmill-flush")
         self._flushing: Future[None] | None = None
@@ -258,7 +258,7 @@ class _PartFiles:
         part = cls(_open(tokens, 0), _open(ends, 0), header_bytes)
         with tokens.open("rb") as written:
             written.seek(header_bytes)
-            _hash_rest(written, part._sha256)
+            _hash_rest(written, part._checksum)
         part._tokens.seek(0, os.SEEK_END)
         part._ends.seek(0, os.SEEK_END)
         return part
@@ -267,7 +267,7 @@ class _PartFiles:
         data = _bytes_of(ids)
         self._write(self._tokens, data)
         if not self._header_bytes:
-            self._sha256.update(data)
+            self._checksum.update(data)
         if len(ends):
             self._write(self._ends, _bytes_of(ends.astype(INT64, copy=False)))
         self._unflushed += len(data)
@@ -289,7 +289,7 @@ class _PartFiles:
             self._write(self._tokens, header)
         self.flush()
         if not header:
-            return self._sha256.hexdigest()
+            return self._checksum.hexdigest()
         return hash_file(Path(self._tokens.name))
 
     def close(self) -> None:
@@ -327,13 +327,13 @@ def _open(path: Path, flags: int) -> BinaryIO:
 
 
 def hash_file(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
+    """The XXH64 of a file, 16 hexadecimal digits."""
+    digest = _core.Xxh64()
     with path.open("rb") as file:
         _hash_rest(file, digest)
     return digest.hexdigest()
 
 
-def _hash_rest(file: BinaryIO, digest: Any) -> None:
+def _hash_rest(file: BinaryIO, digest: _core.Xxh64) -> None:
     while chunk := file.read(CHUNK_BYTES):
         digest.update(chunk)
