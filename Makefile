@@ -1,6 +1,6 @@
 # The verbs of the project. Each does all the set-up it needs: a fresh clone, Python >= 3.11 and a C++20 compiler are enough.
 #
-#   make quickstart   sample corpus -> tokenizer -> summary, in a virtual environment of its own
+#   make quickstart   sample corpus -> tokenizer -> token shards -> summary, in a virtual environment of its own
 #   make test         C++ tests, then Python tests
 #   make check        ruff, mypy, clang-format; C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
@@ -26,6 +26,9 @@ quickstart: $(VENV)/.installed
 	$(BIN)/gristmill sample-corpus -o quickstart/stories.txt --size 50MB --seed 0 --overwrite
 	$(BIN)/gristmill train-tokenizer quickstart/stories.txt --vocab-size 8000 -o quickstart/tokenizer.json --overwrite --profile
 	$(BIN)/gristmill inspect quickstart/tokenizer.json
+	$(BIN)/gristmill encode quickstart/stories.txt -t quickstart/tokenizer.json -o quickstart/shards --val-fraction 0.01 --overwrite
+	$(BIN)/gristmill verify quickstart/shards
+	$(BIN)/gristmill inspect quickstart/shards
 	@echo
 	@echo "The program is $(BIN)/gristmill; \`source $(BIN)/activate\` makes it plain \`gristmill\`. Next: docs/tutorial.md"
 

@@ -47,6 +47,7 @@ def main() -> None:
 
         tokens = np.memmap(train.paths[0], dtype=train.dtype, mode="r")  # what training maps
         assert np.array_equal(tokens, train.tokens[: len(tokens)])
+        # B stretches of T tokens, and the token that follows each of theirs.
         starts = np.random.default_rng(0).integers(0, len(tokens) - CONTEXT, size=8)
         x_BT = np.stack([tokens[i : i + CONTEXT] for i in starts])
         y_BT = np.stack([tokens[i + 1 : i + CONTEXT + 1] for i in starts])

@@ -27,6 +27,9 @@ BUFFER_BYTES = 1 << 20
 # Rows that are taken from pyarrow at once. How long they are is known only when they are there: the size of a column
 # that is stored as a dictionary says nothing about it.
 MAX_ROWS = 1024
+# A batch is taken in so many parts, as rows go on average: a corpus may begin with books and go on with tweets, and
+# pyarrow needs six times what it gives at once.
+PARTS = 8
 PARQUET_MAGIC = b"PAR1"
 ARROW_MAGIC = b"ARROW1"
 CONTINUATION = b"\xff\xff\xff\xff"  # what every message of a stream begins with
@@ -176,7 +179,7 @@ def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) ->
 
     about = opened.metadata.row_group(group)
     row_bytes = max(1, about.total_byte_size // max(1, about.num_rows))
-    num_rows = max(1, min(MAX_ROWS, batches.BATCH_BYTES // row_bytes))
+    num_rows = max(1, min(MAX_ROWS, batches.BATCH_BYTES // PARTS // row_bytes))
     total_rows = max(1, opened.metadata.num_rows)
     begin = input.num_bytes * first // total_rows
     damage = f"damaged near byte {begin:,}, in column {name!r} of row group {group}"
