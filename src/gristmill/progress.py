@@ -25,7 +25,7 @@ from gristmill.errors import OptionError
 
 __all__ = ["OnProgress", "Progress", "ProgressOption", "open_progress"]
 
-# (stage, done, total), and for the encoding of a corpus also tokens=, files= and num_files=.
+# (stage, done, total), and for the encoding of a corpus also initial=, tokens=, files= and num_files=.
 OnProgress: TypeAlias = Callable[..., object]
 ProgressOption: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Progress], object] | None"
 
@@ -54,7 +54,8 @@ class Progress:
     rate: float  # units a second since the stage began
     resident_bytes: int | None  # None where the system does not tell
     cpu_percent: float  # 100 is one busy core; since the report before
-    tokens: int | None = None  # made so far, while a corpus is encoded
+    initial: int = 0  # done by an earlier run that this one goes on with
+    tokens: int | None = None  # made so far in this run, while a corpus is encoded
     files: int | None = None  # of it that are done
     num_files: int | None = None
 
@@ -124,6 +125,7 @@ class _Meter:
         done: int,
         total: int,
         *,
+        initial: int = 0,
         tokens: int | None = None,
         files: int | None = None,
         num_files: int | None = None,
@@ -142,9 +144,10 @@ class _Meter:
                 total=total,
                 unit=_UNITS.get(stage, "steps"),
                 seconds=seconds,
-                rate=done / seconds if seconds > 0 else 0.0,
+                rate=(done - initial) / seconds if seconds > 0 else 0.0,
                 resident_bytes=resident_bytes(),
                 cpu_percent=self._cpu_percent,
+                initial=initial,
                 tokens=tokens,
                 files=files,
                 num_files=num_files,
@@ -216,6 +219,7 @@ def _new_bar(report: Progress) -> Any:
     bar = tqdm(
         desc=report.stage,
         total=report.total or None,
+        initial=report.initial,
         unit="B" if counts_bytes else f" {report.unit}",
         unit_scale=True,
         dynamic_ncols=True,

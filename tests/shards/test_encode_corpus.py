@@ -344,7 +344,7 @@ def test_progress_tells_bytes_tokens_and_files(tok, tmp_path):
     assert last.stage == "encode" and last.unit == "bytes"
     assert last.done == last.total == sum(path.stat().st_size for path in paths)
     assert last.tokens == encode(paths, tok, tmp_path / "out").num_tokens
-    assert last.num_files == 3
+    assert last.files == last.num_files == 3
 
 
 def test_a_progress_callback_that_raises_stops_the_run(tok, tmp_path):

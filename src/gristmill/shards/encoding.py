@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -205,6 +206,9 @@ class _Run:
         self._seconds = {"read": 0.0, "find": 0.0, "encode": 0.0, "write": 0.0, "sync": 0.0}
         self._num_bytes = 0  # of text, in this run
         self._input_bytes = 0  # of the input under way, as it lies on the disk
+        inputs = plan.source.inputs if isinstance(plan.source, Files) else ()
+        self._input_begins = list(accumulate((input.num_bytes for input in inputs), initial=0))
+        self._begun_bytes = self._input_begins[self._position.index] if inputs else 0
         self._writers: dict[str, SplitWriter] = {}
         for split in plan.splits:
             self._writers[split] = SplitWriter(
@@ -243,7 +247,7 @@ class _Run:
             raise EmptyCorpusError(self._why_empty())
         splits = {split: self._timed("sync", writer.finish) for split, writer in self._writers.items()}
         if on_progress is not None:
-            self._report(on_progress)
+            self._report(on_progress, is_done=True)
         return self._plan.request.manifest(splits, skipped=self.skipped, num_nulls=self._position.num_nulls)
 
     def close(self) -> None:
@@ -349,20 +353,20 @@ class _Run:
     def _num_published(self) -> int:
         return sum(writer.num_published for writer in self._writers.values())
 
-    def _report(self, on_progress: OnProgress) -> None:
-        source = self._plan.source
+    def _report(self, on_progress: OnProgress, *, is_done: bool = False) -> None:
         tokens = self._num_tokens() - self._begun_tokens
-        if isinstance(source, Documents):
+        if isinstance(self._plan.source, Documents):
             on_progress("encode", self._num_bytes, 0, tokens=tokens)
             return
-        before = sum(input.num_bytes for input in source.inputs[: self._position.index])
+        total, num_files = self._input_begins[-1], len(self._input_begins) - 1
         on_progress(
             "encode",
-            before + self._input_bytes,
-            source.num_bytes,
+            total if is_done else self._input_begins[self._position.index] + self._input_bytes,
+            total,
+            initial=self._begun_bytes,
             tokens=tokens,
-            files=self._position.index,
-            num_files=len(source.inputs),
+            files=num_files if is_done else self._position.index,
+            num_files=num_files,
         )
 
     def _why_empty(self) -> str:
