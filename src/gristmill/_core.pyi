@@ -38,7 +38,6 @@ class Xxh64:
     def hexdigest(self) -> str:
         """16 digits, the most significant first."""
 
-
 def hash_spans(
     text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64], seed: int, max_bytes: int
 ) -> NDArray[np.uint64]:

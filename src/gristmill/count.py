@@ -23,7 +23,8 @@ from gristmill.corpus.batches import Spans
 from gristmill.corpus.documents import BATCH_BYTES
 from gristmill.corpus.files import are_plain_texts
 from gristmill.corpus.gather import find_documents, join_spans
-from gristmill.errors import EmptyCorpusError, PatternError, SkippedInputWarning, SpecialTokenError, warn_user
+from gristmill.corpus.skipped import warn_of_skipped
+from gristmill.errors import EmptyCorpusError, PatternError, SpecialTokenError
 from gristmill.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, tell_that_it_is_slow
 from gristmill.profile import Stage
 from gristmill.progress import OnProgress, ProgressOption, open_progress
@@ -35,7 +36,6 @@ __all__ = ["count_words"]
 CALL_BYTES = 8 << 20
 # Each holds a file open and a few batches.
 MAX_READERS = 16
-NUM_SKIPPED_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,24 +240,16 @@ class Skipped:
     """Inputs that could not be read and were left out."""
 
     def __init__(self, source: Files | Documents) -> None:
-        self._inputs = source.inputs if isinstance(source, Files) else ()
-        self._errors: list[Exception] = []
+        self._num_inputs = len(source.inputs) if isinstance(source, Files) else 0
+        self._reasons: dict[int, str] = {}
 
     def add(self, index: int, error: Exception) -> None:
         """Remember that an input was left out, and why."""
-        self._errors.append(error)
+        self._reasons[index] = str(error)
 
     def warn(self) -> None:
         """Say which inputs were left out, if any were."""
-        if not self._errors:
-            return
-        shown = "; ".join(str(error) for error in self._errors[:NUM_SKIPPED_SHOWN])
-        more = len(self._errors) - NUM_SKIPPED_SHOWN
-        warn_user(
-            f"{len(self._errors):,} of {len(self._inputs):,} inputs could not be read and were skipped: {shown}"
-            + (f"; and {more:,} more" if more > 0 else ""),
-            SkippedInputWarning,
-        )
+        warn_of_skipped(self._reasons, self._num_inputs)
 
 
 class _BatchMeter:

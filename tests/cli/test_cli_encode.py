@@ -69,7 +69,7 @@ def test_shards_are_those_of_the_function_and_the_summary_is_theirs(encode, fold
     ]
     assert table["inputs"].startswith("2 files, ")
     assert table["inputs"].endswith(f"; {sum(len(text.encode()) for text in texts):,} bytes of text")
-    assert table["without text"] == "1 records, left out"
+    assert table["without text"] == "1 record, left out"
     for name, split in run.manifest.splits.items():
         ratio = split.source_bytes / split.tokens
         expected = f"{split.documents:,} documents, {split.tokens:,} tokens, {ratio:.3f} bytes per token, "
@@ -237,7 +237,7 @@ def test_skipping_a_bad_input_is_a_warning_and_a_figure_and_not_skipping_it_a_fa
     assert not (tmp_path / "out").exists()
     code, out, err = encode(folder, "--on-error", "skip")
     assert code == 0
-    assert err.startswith("gristmill: warning: 1 of 3 inputs were skipped")
+    assert err.startswith("gristmill: warning: 1 of 3 inputs could not be read and were skipped")
     assert str(bad) in err
     assert err.count("\n") == 1
     assert rows(out)["inputs"].strip().startswith("3 files, 1 skipped, ")

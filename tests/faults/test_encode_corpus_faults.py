@@ -323,8 +323,8 @@ def test_killed_between_the_two_steps_of_replacing_a_folder(tok, corpus, tmp_pat
     out = tmp_path / "out"
     encode_corpus(corpus, tok, out=out, **OPTIONS)
     expected = digest(out)
+    shutil.copytree(out, tmp_path / ".out.old")
     out.rename(tmp_path / ".out.new")
-    (tmp_path / ".out.old").mkdir()
     assert encode_corpus(corpus, tok, out=out, **OPTIONS).profile is None
     assert digest(out) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
@@ -366,12 +366,56 @@ def test_a_file_a_link_a_foreign_folder_and_a_read_only_one_are_refused(tok, cor
     assert (tmp_path / "other" / "thesis.tex").read_text() == (tmp_path / "file").read_text() == "precious"
 
 
-def test_links_inside_the_folder_are_not_followed(tok, corpus, tmp_path):
-    (tmp_path / "precious").write_text("precious")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".shard-00000.bin.part").symlink_to(tmp_path / "precious")
-    encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
-    assert (tmp_path / "precious").read_text() == "precious"
+def test_links_inside_the_folder_are_not_followed(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    unfinished(corpus, tok, tmp_path / "out")
+    (tmp_path / "precious").write_text("precious" * 10_000)
+    for part in (tmp_path / "out").glob(".*.part"):
+        part.unlink()
+        part.symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic"):
+        encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    assert (tmp_path / "precious").read_text() == "precious" * 10_000
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["tokenizer.json", "manifest.json", "progress.json", ".notes.part", "notes.txt"])
+def test_what_others_have_put_there_is_never_removed(tok, corpus, tmp_path, name, overwrite):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text('{"name": "precious"}')
+    (out / "thesis.tex").write_text("precious")
+    before = digest(out)
+    with pytest.raises((FileExistsError, gm.ShardsFormatError)):
+        encode_corpus(corpus, tok, out=out, overwrite=overwrite, **OPTIONS)
+    assert digest(out) == before
+
+
+def test_what_others_have_put_beside_shards_is_never_removed(tok, corpus, existing):
+    (existing / "NOTES.md").write_text("precious")
+    before = digest(existing)
+    with pytest.raises(FileExistsError, match=r"NOTES\.md"):
+        encode_corpus(corpus, tok, out=existing, overwrite=True, **{**OPTIONS, "seed": 9})
+    assert digest(existing) == before
+
+
+def test_an_iterable_does_not_replace_an_unfinished_run_over_files(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    unfinished(corpus, tok, tmp_path / "out")
+    before = digest(tmp_path / "out")
+    with pytest.raises(gm.ShardsMismatchError, match="iterable"):
+        encode_corpus(["a"], tok, out=tmp_path / "out", **OPTIONS)
+    assert digest(tmp_path / "out") == before
+
+
+def test_the_output_may_lie_in_the_folder_of_the_corpus(tok, tmp_path):
+    pytest.importorskip("pyarrow")
+    write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    options = {"format": "parquet", "progress": None}
+    encode_corpus(tmp_path, tok, out=tmp_path / "out", **options)
+    assert encode_corpus(tmp_path, tok, out=tmp_path / "out", **options).profile is None
 
 
 def test_two_processes_do_not_write_to_one_folder(tok, corpus, tmp_path):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from gristmill.cli.export import SpecialTokens, parse_special_tokens
-from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, parse_size
+from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, parse_count, plural
 from gristmill.cli.table import columns, pairs
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Command(ReadingOptions):
             end_of_text_position=self.end_of_text_position,
             allowed_special="all" if self.allowed_special == ("all",) else self.allowed_special,
             dtype=self.dtype,
-            shard_tokens=None if self.shard_tokens is None else parse_size(self.shard_tokens, "--shard-tokens"),
+            shard_tokens=None if self.shard_tokens is None else parse_count(self.shard_tokens, "--shard-tokens"),
             val_fraction=self.val_fraction,
             seed=self.seed,
             num_threads=self.threads,
@@ -128,14 +128,14 @@ def _summary(run: EncodeRun) -> str:
     num_skipped = sum(entry.skipped is not None for entry in manifest.inputs)
     rows = [("inputs", _inputs(run, num_skipped))]
     if manifest.num_nulls:
-        rows.append(("without text", f"{manifest.num_nulls:,} records, left out"))
+        rows.append(("without text", f"{plural(manifest.num_nulls, 'record')}, left out"))
     for name, split in manifest.splits.items():
         ratio = f", {split.source_bytes / split.tokens:.3f} bytes per token" if split.tokens else ""
         rows.append(
             (
                 name,
-                f"{split.documents:,} documents, {split.tokens:,} tokens{ratio}, "
-                f"{len(split.shards):,} file{'s' * (len(split.shards) != 1)}",
+                f"{plural(split.documents, 'document')}, {plural(split.tokens, 'token')}{ratio}, "
+                f"{plural(len(split.shards), 'file')}",
             )
         )
     rows.append(("tokens are", f"{manifest.dtype}, format {manifest.layout}"))
@@ -150,10 +150,7 @@ def _inputs(run: EncodeRun, num_skipped: int) -> str:
     inputs = run.manifest.inputs
     num_bytes = sum(entry.bytes for entry in inputs)
     skipped = f", {num_skipped:,} skipped" if num_skipped else ""
-    return (
-        f"{len(inputs):,} file{'s' * (len(inputs) != 1)}{skipped}, {format_size(num_bytes)}; "
-        f"{run.source_bytes:,} bytes of text"
-    )
+    return f"{plural(len(inputs), 'file')}{skipped}, {format_size(num_bytes)}; {run.source_bytes:,} bytes of text"
 
 
 def _times(run: EncodeRun, profile: Profile) -> list[tuple[str, str]]:
@@ -161,7 +158,7 @@ def _times(run: EncodeRun, profile: Profile) -> list[tuple[str, str]]:
     num_bytes, num_tokens = encode.num_bytes or 0, encode.num_tokens or 0
     rates = f"{num_bytes / 1e6 / profile.seconds:,.0f} MB/s, {num_tokens / 1e6 / profile.seconds:,.1f}M tokens/s"
     resumed = "; went on with what an earlier run had left" if run.resumed else ""
-    rows = [("time", f"{profile.seconds:.2f} s  ({rates}, {profile.num_threads} threads{resumed})")]
+    rows = [("time", f"{profile.seconds:.2f} s  ({rates}, {plural(profile.num_threads, 'thread')}{resumed})")]
     if profile.peak_memory_bytes is not None:
         rows.append(("peak memory", format_size(profile.peak_memory_bytes)))
     return rows

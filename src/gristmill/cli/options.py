@@ -25,6 +25,27 @@ _SIZE = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", re.IGN
 _EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
+def plural(number: int, word: str) -> str:
+    """Return how many there are of something.
+
+    >>> plural(1, "thread"), plural(2000, "thread")
+    ('1 thread', '2,000 threads')
+    """
+    return f"{number:,} {word}{'s' * (number != 1)}"
+
+
+def parse_count(text: str, option: str) -> int:
+    """Return a number of things.
+
+    >>> [parse_count(text, "--shard-tokens") for text in ("512", "100M", "1.5k")]
+    [512, 100000000, 1500]
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[3] or text.strip()[-1:] in "bB":
+        raise UsageError(f"{option} {text!r} is not a number. Write digits, or a form such as 100M or 1.5G.")
+    return parse_size(text, option)
+
+
 def parse_size(text: str, option: str) -> int:
     """Return a number of bytes.
 
@@ -87,6 +108,11 @@ class ReadingOptions:
     on_error: Literal["raise", "skip"] = "raise"
     """Stop at an input that is damaged, or leave it out and say so at the end."""
 
+    max_document_bytes: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="(default: 64MiB)")] = (
+        None
+    )
+    """How long a JSON line, or a stretch of text without a place to cut it, may be: it bounds memory."""
+
     def read_options(self) -> ReadOptions:
         """The options, as functions take them; what was not given is left to their defaults."""
         options: ReadOptions = {
@@ -98,6 +124,8 @@ class ReadingOptions:
             options["separator"] = self.separator
         if self.documents is not None:
             options["documents"] = self.documents
+        if self.max_document_bytes is not None:
+            options["max_document_bytes"] = parse_size(self.max_document_bytes, "--max-document-bytes")
         return options
 
 

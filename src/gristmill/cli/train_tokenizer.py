@@ -17,6 +17,7 @@ from gristmill.cli.options import (
     check_output,
     format_size,
     parse_size,
+    plural,
 )
 from gristmill.cli.table import columns, pairs
 
@@ -123,9 +124,8 @@ def _run_rows(profile: Profile) -> list[tuple[str, str]]:
     num_bytes = (count.num_bytes if count else None) or 0
     num_words = max((stage.num_words or 0 for stage in profile.stages), default=0)
     pieces = f"  ({count.num_pieces:,} pieces)" if count and count.num_pieces else ""
-    rate = (
-        f"  ({num_bytes / 1e6 / profile.seconds:,.0f} MB/s, {profile.num_threads} threads)" if profile.seconds else ""
-    )
+    threads = plural(profile.num_threads, "thread")
+    rate = f"  ({num_bytes / 1e6 / profile.seconds:,.0f} MB/s, {threads})" if profile.seconds else ""
     rows = [
         ("corpus", f"{num_bytes:,} bytes"),
         ("words", f"{num_words:,}{pieces}"),

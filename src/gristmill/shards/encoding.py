@@ -22,7 +22,8 @@ from numpy.typing import DTypeLike
 from gristmill import _core
 from gristmill.corpus import Corpus, Documents, Files, ReadOptions, read_files
 from gristmill.corpus.batches import Batch, Cut, Mark
-from gristmill.errors import EmptyCorpusError, OptionError, ShardsFormatError, SkippedInputWarning, warn_user
+from gristmill.corpus.skipped import warn_of_skipped
+from gristmill.errors import EmptyCorpusError, OptionError, ShardsFormatError
 from gristmill.profile import Profile, Stage, peak_memory_bytes
 from gristmill.progress import OnProgress, ProgressOption, open_progress
 from gristmill.regex_encoder import RegexEncoder
@@ -120,6 +121,7 @@ def encode_corpus(
     plan = Plan.checked(
         corpus,
         tokenizer,
+        out=out,
         format=format,
         end_of_text=end_of_text,
         end_of_text_position=end_of_text_position,
@@ -142,7 +144,7 @@ def encode_corpus(
         finally:
             run.close()
         folder.finish(manifest)
-    _warn_of_skipped(run.skipped, plan)
+    warn_of_skipped(run.skipped, len(plan.request.inputs or ()))
     profile = Profile(
         stages=tuple(run.stages()),
         seconds=time.perf_counter() - start,
@@ -380,13 +382,3 @@ def _check_seconds(seconds: Any) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
         raise OptionError(f"checkpoint_seconds={seconds!r} is not known. Pass a number of seconds, 0 or more.")
     return float(seconds)
-
-
-def _warn_of_skipped(skipped: dict[int, str], plan: Plan) -> None:
-    if skipped and isinstance(plan.source, Files):
-        first = min(skipped)
-        warn_user(
-            f"{len(skipped):,} of {len(plan.source.inputs):,} inputs were skipped; the first is "
-            f"{plan.source.inputs[first].name}: {skipped[first]}",
-            SkippedInputWarning,
-        )

@@ -14,8 +14,8 @@ import errno
 import json
 import os
 import re
-import shutil
 import stat
+from collections.abc import Collection, Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,9 @@ from gristmill.shards.request import Request, differences, request_of_manifest
 
 FORMAT = "gristmill-progress"
 VERSION = 1
-# Names that only a run which was killed leaves behind.
+# Names that only a run which was killed leaves behind; the second ones before anything else.
 _LEFTOVER = re.compile(r"\..*\.(part|tmp\.\d+(\.\d+)?)")
+_BEGUN = re.compile(r"\.progress\.json\.tmp\.\d+(\.\d+)?")
 
 
 class Folder:
@@ -39,7 +40,6 @@ class Folder:
         self._out = Path(os.path.abspath(out))  # noqa: PTH100  `..` and `.` are no names
         self._request = request
         self._overwrite = overwrite
-        self._saved: dict[str, int] = {}  # parts that progress.json knows, with their sizes
         self.path = self._out
         self.finished: Manifest | None = None  # all is done already
         self.state: dict[str, Any] | None = None  # where to go on
@@ -52,10 +52,11 @@ class Folder:
     def __enter__(self) -> Folder:
         _complete_replacement(self._out)
         _check_place(self._out)
-        if self._is_finished():
+        if (self._out / MANIFEST_FILE).is_file():
             if not self._overwrite:
                 self.finished = self._check_finished()
                 return self
+            _refuse_other_files(self._out, known=_files_of(self._out))
             self.path = _beside(self._out, "new")
         self._lock = _create_and_lock(self.path)
         try:
@@ -78,8 +79,6 @@ class Folder:
     def save(self, state: dict[str, Any], parts: dict[str, int]) -> None:
         """Write down how far the run has come; `parts` are the hidden files it needs to go on, with their sizes."""
         self._publish(PROGRESS_FILE, self._progress(state, parts))
-        self._saved = parts
-        self.state = state
 
     def start_again(self) -> None:
         """Give up what an earlier run has left."""
@@ -109,16 +108,11 @@ class Folder:
         }
         return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
-    def _is_finished(self) -> bool:
-        return (self._out / MANIFEST_FILE).is_file()
-
     def _check_finished(self) -> Manifest:
         """The manifest that is there, if it answers the request."""
         manifest = Manifest.read(self._out)
         if self._request.inputs is None:
-            raise ShardsMismatchError(
-                errno.EEXIST, f"Holds finished shards already, {_CANNOT_COMPARE}. {_REMEDY}", str(self._out)
-            )
+            raise self._mismatch("Holds finished shards already, and documents of an iterable cannot be compared")
         self._refuse_if_different(request_of_manifest(manifest), "Holds finished shards")
         return manifest
 
@@ -127,14 +121,16 @@ class Folder:
         if (self.path / MANIFEST_FILE).is_file():  # complete, but killed before it took its place
             self._clear(Manifest.read(self.path).layout)
         progress = self._read_progress()
-        if progress is not None and self._request.inputs is not None:
-            if self.path == self._out and not self._overwrite:
-                self._refuse_if_different(progress["request"], "Holds unfinished shards")
-                return self._resumable(progress)
-            if not differences(progress["request"], self._request.to_json()):
-                return self._resumable(progress)
-        self._clear(_layout_of(progress))
-        _refuse_other_files(self.path)
+        if progress is not None:
+            there, asked = progress["request"], self._request.to_json()
+            if there.get("inputs") is not None or self._request.inputs is not None:
+                if not differences(there, asked):
+                    return self._resumable(progress)
+                if self.path == self._out and not self._overwrite:
+                    self._refuse_if_different(there, "Holds unfinished shards")
+            self._clear(str(there.get("layout")))
+        _remove(self.path, [path.name for path in self.path.iterdir() if _BEGUN.fullmatch(path.name)])
+        _refuse_other_files(self.path, known=())
         self._begin()
         return None
 
@@ -148,7 +144,6 @@ class Folder:
 
     def _resumable(self, progress: dict[str, Any]) -> dict[str, Any] | None:
         state: dict[str, Any] | None = progress["state"]
-        self._saved = progress["parts"]
         if state is None:
             _remove_leftovers(self.path)
         return state
@@ -164,57 +159,62 @@ class Folder:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, RecursionError):
-            if self._overwrite:
-                return None
             raise ShardsFormatError(
-                f"{path}: it is damaged, and the run cannot go on. Pass overwrite=True to start again."
+                f"{path}: it is damaged or not one of Gristmill, and the run cannot go on. Remove it, or pass another "
+                f"folder."
             ) from None
         return dict(content)
 
     def _refuse_if_different(self, there: dict[str, Any], what: str) -> None:
         found = differences(there, self._request.to_json())
         if found:
-            raise ShardsMismatchError(
-                errno.EEXIST, f"{what} of another kind: {'; '.join(found)}. {_REMEDY}", str(self._out)
-            )
+            raise self._mismatch(f"{what} of another kind: {'; '.join(found)}")
+
+    def _mismatch(self, why: str) -> ShardsMismatchError:
+        remedy = "Pass another folder, or overwrite=True to replace them"
+        return ShardsMismatchError(errno.EEXIST, f"{why}. {remedy}", str(self._out))
 
     def _put_in_order(self) -> None:
-        """Leave what a later run can use, and nothing else."""
-        if self.state is None:
+        """Leave what a later run can use, and nothing else.
+
+        What that is, the disk says: an interruption may have come right behind the last step towards it.
+        """
+        if (self.path / MANIFEST_FILE).is_file():
+            return
+        progress = self._read_progress()
+        if progress is None or progress["state"] is None:
             self._clear(self._request.layout)
             with contextlib.suppress(OSError):
                 self.path.rmdir()  # unless there was something else in it
             return
         for path in _leftovers(self.path):
-            if path.name not in self._saved:
+            size = progress["parts"].get(path.name)
+            if size is None or path.is_symlink():
                 path.unlink()
-            elif path.stat().st_size > self._saved[path.name]:
-                os.truncate(path, self._saved[path.name])
+            elif path.stat().st_size > size:
+                os.truncate(path, size)
 
     def _clear(self, layout_name: str) -> None:
-        """Remove all that a run with this layout has written."""
+        """Remove all that a run with this layout has written; an error, and nothing removed, if there is more."""
+        written = {TOKENIZER_FILE, MANIFEST_FILE, PROGRESS_FILE, *(path.name for path in _leftovers(self.path))}
         if layout_name in LAYOUTS:
             for split in SPLITS:
-                self._remove_shards(LAYOUTS[layout_name], split)
-        for name in (TOKENIZER_FILE, MANIFEST_FILE, PROGRESS_FILE):
-            (self.path / name).unlink(missing_ok=True)
-        _remove_leftovers(self.path)
+                written |= self._find_shards(LAYOUTS[layout_name], split)
+        _refuse_other_files(self.path, known=written)
+        _remove(self.path, written)
 
-    def _remove_shards(self, layout: Layout, split: str) -> None:
+    def _find_shards(self, layout: Layout, split: str) -> set[str]:
+        found: set[str] = set()
         for number in count():
             files = [layout.token_file(self.name, split, number), layout.index_file(self.name, split, number)]
-            there = [self.path / file for file in files if file is not None and os.path.lexists(self.path / file)]
-            if not there:
-                return
-            for path in there:
-                path.unlink()
+            there = {file for file in files if file is not None and os.path.lexists(self.path / file)}
+            if not there or there <= found:  # some layouts have one file, whatever the number
+                return found
+            found |= there
+        raise AssertionError("unreachable")
 
     def _unlock(self) -> None:
         os.close(self._lock)
-
-
-_CANNOT_COMPARE = "and documents of an iterable cannot be compared with them"
-_REMEDY = "Pass another folder, or overwrite=True to replace them"
 
 
 def _check_place(out: Path) -> None:
@@ -253,10 +253,6 @@ def _create_and_lock(folder: Path) -> int:
     return descriptor
 
 
-def _layout_of(progress: dict[str, Any] | None) -> str:
-    return str(progress["request"].get("layout")) if progress is not None else ""
-
-
 def _remove_leftovers(folder: Path) -> None:
     for path in _leftovers(folder):
         path.unlink()
@@ -266,32 +262,51 @@ def _leftovers(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name) and not path.is_dir()]
 
 
-def _refuse_other_files(folder: Path) -> None:
-    others = sorted(path.name for path in folder.iterdir())
+def _refuse_other_files(folder: Path, *, known: Collection[str]) -> None:
+    others = sorted(path.name for path in folder.iterdir() if path.name not in known)
     if others:
         shown = ", ".join(others[:3]) + ", …" * (len(others) > 3)
-        raise FileExistsError(
-            errno.EEXIST,
-            f"Holds other files ({shown}), which are not replaced. Pass a new or empty folder",
-            str(folder),
-        )
+        message = f"Holds other files ({shown}), which are never replaced. Pass a new or empty folder"
+        raise FileExistsError(errno.EEXIST, message, str(folder))
+
+
+def _remove(folder: Path, files: Iterable[str]) -> None:
+    for file in files:
+        (folder / file).unlink(missing_ok=True)
+
+
+def _files_of(folder: Path) -> set[str]:
+    """The files of finished shards, and of nothing else."""
+    manifest = Manifest.read(folder)
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    indexes = {shard.index for shard in shards if shard.index is not None}
+    return {shard.file for shard in shards} | indexes | {manifest.tokenizer_file, MANIFEST_FILE}
 
 
 def _replace_folder(out: Path, new: Path) -> None:
-    old = _beside(out, "old")
-    shutil.rmtree(old, ignore_errors=True)
-    out.rename(old)
+    out.rename(_beside(out, "old"))
     new.rename(out)
     flush_folder(out.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    _remove_old(out)
 
 
 def _complete_replacement(out: Path) -> None:
-    """Do what is left of `_replace_folder`, if it was killed between its two steps."""
+    """Do what is left of `_replace_folder`, if it was killed between its steps."""
     new = _beside(out, "new")
     if not os.path.lexists(out) and (new / MANIFEST_FILE).is_file():
         new.rename(out)
-        shutil.rmtree(_beside(out, "old"), ignore_errors=True)
+    if (_beside(out, "old") / MANIFEST_FILE).is_file():
+        _remove_old(out)
+
+
+def _remove_old(out: Path) -> None:
+    """Remove the shards that were replaced; what somebody has put beside them meanwhile stays in `.NAME.old`."""
+    old = _beside(out, "old")
+    with contextlib.suppress(OSError):
+        files = _files_of(old)
+        _remove(old, files - {MANIFEST_FILE})
+        _remove(old, {MANIFEST_FILE})  # last: without it nobody would know what the others are
+        old.rmdir()
 
 
 def _beside(out: Path, suffix: str) -> Path:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +21,7 @@ from gristmill.ids import check_dtype
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.inputs import fingerprints
 from gristmill.shards.layouts import Layout, check_layout
-from gristmill.shards.manifest import TOKENIZER_FILE
+from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE, TOKENIZER_FILE
 from gristmill.shards.request import Request
 from gristmill.special_rules import NONE, Specials
 from gristmill.tokenizer import Tokenizer
@@ -49,6 +51,7 @@ class Plan:
         corpus: Corpus,
         tokenizer: Tokenizer,
         *,
+        out: str | os.PathLike[str],
         format: str,
         end_of_text: str | int | None,
         end_of_text_position: str | None,
@@ -68,7 +71,7 @@ class Plan:
         options = cast(ReadOptions, {"separator": mark.token, **reading}) if mark is not None else reading
         how = Reading.checked(options, documents="separator")
         tokenizer._rules.rule(allowed_special, NONE)
-        source = open_corpus(corpus, how)
+        source = _without_own_files(open_corpus(corpus, how), out)
         asked = {
             "shard_tokens": _check_shard_tokens(shard_tokens, layout),
             "val_fraction": _check_fraction(val_fraction),
@@ -104,6 +107,15 @@ class Plan:
     @property
     def splits(self) -> list[str]:
         return ["train", "val"] if self.val_fraction else ["train"]
+
+
+def _without_own_files(source: Files | Documents, out: str | os.PathLike[str]) -> Files | Documents:
+    """The corpus without what an earlier run has written, where the output folder lies in a folder of the corpus."""
+    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in (MANIFEST_FILE, PROGRESS_FILE)):
+        return source
+    prefix = os.path.join(os.path.abspath(out), "")  # noqa: PTH100, PTH118
+    kept = [input for input in source.inputs if not os.path.abspath(input.name).startswith(prefix)]  # noqa: PTH100
+    return Files(tuple(kept))
 
 
 def _check_shard_tokens(shard_tokens: Any, layout: Layout) -> int | None:

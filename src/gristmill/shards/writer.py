@@ -248,20 +248,24 @@ class _PartFiles:
     @classmethod
     def reopen(cls, tokens: Path, ends: Path, header_bytes: int, *, num_bytes: int, num_documents: int) -> _PartFiles:
         """The part as it was when it held so much; what was written later is cut off."""
-        for path, size in ((tokens, header_bytes + num_bytes), (ends, num_documents * INT64.itemsize)):
-            if not path.exists() or path.stat().st_size < size:
-                raise ShardsFormatError(
-                    f"{path}: the unfinished run needs this file, and it is not there or too short. "
-                    f"Pass overwrite=True to start again."
-                )
-            os.truncate(path, size)
-        part = cls(_open(tokens, 0), _open(ends, 0), header_bytes)
-        with tokens.open("rb") as written:
-            written.seek(header_bytes)
-            _hash_rest(written, part._checksum)
+        part = cls(_open_part(tokens), _open_part(ends), header_bytes)
+        try:
+            part._cut_off(part._tokens, header_bytes + num_bytes)
+            part._cut_off(part._ends, num_documents * INT64.itemsize)
+        except BaseException:
+            part.close()
+            raise
+        if not header_bytes:
+            _hash_rest(part._tokens, part._checksum)
         part._tokens.seek(0, os.SEEK_END)
         part._ends.seek(0, os.SEEK_END)
         return part
+
+    @staticmethod
+    def _cut_off(file: BinaryIO, size: int) -> None:
+        if os.fstat(file.fileno()).st_size < size:
+            raise _lost_part(file.name)
+        os.ftruncate(file.fileno(), size)
 
     def append(self, ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
         data = _bytes_of(ids)
@@ -317,6 +321,20 @@ class _PartFiles:
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(array).view(np.uint8).data
+
+
+def _open_part(path: Path) -> BinaryIO:
+    try:
+        return _open(path, 0)
+    except FileNotFoundError:
+        raise _lost_part(str(path)) from None
+
+
+def _lost_part(name: str) -> ShardsFormatError:
+    return ShardsFormatError(
+        f"{name}: the unfinished run needs this file, and it is not there or too short. "
+        f"Pass overwrite=True to start again."
+    )
 
 
 def _open(path: Path, flags: int) -> BinaryIO:
