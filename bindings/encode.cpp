@@ -320,9 +320,10 @@ void register_encode(nb::module_& m) {
         }
     });
     nb::class_<SpecialRule>(m, "SpecialRule");
-    nb::class_<Cancellation>(m, "Cancellation").def(nb::init<>()).def("cancel", [](Cancellation& self) {
-        self.monitor.cancel();
-    });
+    nb::class_<Cancellation>(m, "Cancellation")
+        .def(nb::init<>())
+        .def("cancel", [](Cancellation& self) { self.monitor.cancel(); })
+        .def_prop_ro("is_cancelled", [](const Cancellation& self) { return self.monitor.cancelled(); });
     nb::class_<PyEncoder>(m, "Encoder")
         .def("__init__", &init_encoder, nb::kw_only(), "byte_ids"_a, "merges"_a, "other_tokens"_a = nb::make_tuple(),
              "other_ids"_a = std::vector<Id>(), "whole_pieces"_a = false, "pattern"_a.none(),
@@ -385,6 +386,7 @@ void register_encode(nb::module_& m) {
             "last_cut",
             [](const PyEncoder& self, nb::handle text, std::size_t start, const SpecialRule& rule) {
                 const Bytes bytes(text);
+                const nb::gil_scoped_release release;
                 return self.last_cut(bytes.view(), start, rule);
             },
             "text"_a, "start"_a, "rule"_a)

@@ -87,13 +87,19 @@ class RegexEncoder:
         return np.array(self.encode(text, rule), self.dtype)
 
     def encode_batch(
-        self, texts: list[str | bytes], rule: RegexRule, num_threads: int = 1
+        self,
+        texts: list[str | bytes],
+        rule: RegexRule,
+        num_threads: int = 1,
+        cancellation: _core.Cancellation | None = None,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts in one array, and where each text's begin and end."""
         ids: list[int] = []
         offsets = [0]
         encode_piece = self._remembering()
         for i, text in enumerate(texts):
+            if cancellation is not None and cancellation.is_cancelled:
+                raise InterruptedError
             data = _as_bytes(text)
             rule.check(data, i)
             ids += self._encode(data, rule, encode_piece)
@@ -118,7 +124,7 @@ class RegexEncoder:
         mark = [] if end_of_text is None else [end_of_text]
         data = np.frombuffer(text, np.uint8)
         documents = [data[begin:end].tobytes() for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-        ids, offsets = self.encode_batch(cast(list[str | bytes], documents), rule)
+        ids, offsets = self.encode_batch(cast(list[str | bytes], documents), rule, cancellation=cancellation)
         lengths = np.diff(offsets) + len(mark)
         if mark:
             ids = np.insert(ids, offsets[:-1] if before else offsets[1:], mark[0])

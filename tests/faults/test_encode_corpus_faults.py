@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
 import random
 import shutil
@@ -13,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +48,6 @@ def corpus(tmp_path):
 # Killed (rows 11 and 12)
 
 
-class Killed(BaseException):
-    """What a test raises where it means SIGKILL: nothing of ours may run behind it, so it is turned into _exit."""
-
-
 def run_and_die(step: int, run) -> bool:
     """Run in a child that is killed at its n-th step towards the disk; whether it was, or had ended before."""
     child = os.fork()
@@ -62,6 +57,7 @@ def run_and_die(step: int, run) -> bool:
             run()
             os._exit(0)
         except BaseException:
+            traceback.print_exc()
             os._exit(3)
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
@@ -319,15 +315,119 @@ def test_an_overwrite_that_fails_leaves_the_finished_shards(tok, corpus, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
 
 
-def test_killed_between_the_two_steps_of_replacing_a_folder(tok, corpus, tmp_path):
-    out = tmp_path / "out"
-    encode_corpus(corpus, tok, out=out, **OPTIONS)
-    expected = digest(out)
-    shutil.copytree(out, tmp_path / ".out.old")
-    out.rename(tmp_path / ".out.new")
-    assert encode_corpus(corpus, tok, out=out, **OPTIONS).profile is None
-    assert digest(out) == expected
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
+def test_killed_at_any_step_of_replacing_finished_shards(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    options = {**OPTIONS, "seed": 3, "format": "npy", "checkpoint_seconds": 0, "num_threads": 1}
+    (tmp_path / "judge").mkdir()
+    encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **options)
+    expected = digest(tmp_path / "judge" / "out")
+    (tmp_path / "before").mkdir()
+    encode_corpus(corpus, tok, out=tmp_path / "before" / "out", **{**OPTIONS, "shard_tokens": 300})
+    before = digest(tmp_path / "before" / "out")
+    seen = set()
+    steps = [*range(12), *range(12, 10_000, 37)]
+    for attempt, step in enumerate(steps):
+        out = tmp_path / f"{attempt}" / "out"
+        shutil.copytree(tmp_path / "before" / "out", out)
+        was_killed = run_and_die(step, lambda out=out: encode_corpus(corpus, tok, out=out, overwrite=True, **options))
+        visible = {name: hash for name, hash in digest(out).items() if not name.startswith(".")}
+        if "manifest.json" in visible:
+            seen.add("old" if visible == before else "new")
+            assert visible in (before, expected)
+        encode_corpus(corpus, tok, out=out, overwrite=visible != expected, **options)
+        assert digest(out) == expected
+        shutil.rmtree(out.parent)
+        if not was_killed:
+            break
+    assert seen == {"old", "new"}
+
+
+def test_killed_at_any_step_of_the_exchange_itself(tok, corpus, tmp_path, monkeypatch):
+    from gristmill.shards import folder as folders
+
+    options = {**OPTIONS, "seed": 3}
+    for name, settings in (("old", {**OPTIONS, "shard_tokens": 300}), ("new", options)):
+        (tmp_path / name).mkdir()
+        encode_corpus(corpus, tok, out=tmp_path / name / "out", **settings)
+    expected = digest(tmp_path / "new" / "out")
+    for step in range(60):
+        out = tmp_path / f"{step}" / "out"
+        shutil.copytree(tmp_path / "old" / "out", out)
+        shutil.copytree(tmp_path / "new" / "out", out / ".new")
+        was_killed = run_and_die(step, lambda out=out: folders._install(out))
+        assert encode_corpus(corpus, tok, out=out, **options).profile is None
+        assert digest(out) == expected
+        if not was_killed:
+            break
+    assert step > 5
+
+
+def test_a_shard_that_is_gone_is_noticed_when_a_run_goes_on_or_is_complete(tok, corpus, existing):
+    shard = sorted(existing.glob("shard-*.bin"))[0]
+    data = shard.read_bytes()
+    shard.unlink()
+    with pytest.raises(gm.ShardsFormatError, match=shard.name):
+        encode_corpus(corpus, tok, out=existing, **OPTIONS)
+    shard.write_bytes(data[:-2])
+    with pytest.raises(gm.ShardsFormatError, match="another size"):
+        encode_corpus(corpus, tok, out=existing, **OPTIONS)
+    shard.write_bytes(data)
+    encode_corpus(corpus, tok, out=existing, **OPTIONS)
+
+
+def test_what_a_kill_behind_the_manifest_leaves_is_tidied(tok, corpus, tmp_path):
+    encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    expected = digest(tmp_path / "out")
+    for name in ("progress.json", ".request.json", ".shard-00001.bin.ends.part", ".manifest.json.tmp.123"):
+        (tmp_path / "out" / name).write_text("left")
+    assert encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS).profile is None
+    assert digest(tmp_path / "out") == expected
+
+
+def test_batches_that_end_elsewhere_are_not_gone_on_with(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    unfinished(corpus, tok, tmp_path / "out")
+    monkeypatch.setattr("gristmill.corpus.batches.VERSION", 99)
+    with pytest.raises(gm.ShardsFormatError, match="another version"):
+        encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    run = encode_corpus(corpus, tok, out=tmp_path / "out", overwrite=True, **OPTIONS)
+    assert not run.resumed
+
+
+def test_an_input_that_was_skipped_ahead_of_a_checkpoint_is_judged_again(tok, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    paths = [write_jsonl(tmp_path / f"{i}.jsonl", [random_story(i, 100)] * 20) for i in range(4)]
+    read = gm.corpus.read_ahead.read_batches
+    failing = [True]
+
+    def sometimes(input, *arguments, **options):
+        if input.name.endswith("3.jsonl") and failing[0]:
+            raise OSError(errno.EIO, "Input/output error", input.name)
+        return read(input, *arguments, **options)
+
+    monkeypatch.setattr("gristmill.corpus.read_ahead.read_batches", sometimes)
+    options = {"on_error": "skip", "num_threads": 4, "checkpoint_seconds": 0}
+    with pytest.raises(Enough):
+        encode_corpus(paths, tok, out=tmp_path / "out", progress=_stop_after(1), **options)
+    failing[0] = False
+    run = encode_corpus(paths, tok, out=tmp_path / "out", progress=None, **options)
+    assert run.num_documents == 80
+    assert all(entry.skipped is None for entry in run.manifest.inputs)
+
+
+def test_parts_of_an_iterable_are_removed_as_shards_are_published(tok, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    counts = []
+
+    def texts():
+        for i in range(200):
+            counts.append(len(list((tmp_path / "out").glob(".*.part"))))
+            yield random_story(i, 20)
+
+    encode_corpus(texts(), tok, out=tmp_path / "out", shard_tokens=300, progress=None, num_threads=1)
+    assert max(counts) < 8
 
 
 def test_a_finished_run_that_is_asked_for_again_does_nothing(tok, corpus, tmp_path):
@@ -438,22 +538,27 @@ def test_damaged_progress_and_a_missing_part_are_told_and_overwrite_starts_again
     (tmp_path / "judge").mkdir()
     encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **OPTIONS)
     out = tmp_path / "out"
-    unfinished(corpus, tok, out)
-    for part in out.glob(".*.part"):
-        part.unlink()
-    with pytest.raises(gm.ShardsFormatError, match="overwrite=True"):
-        encode_corpus(corpus, tok, out=out, **OPTIONS)
-    (out / "progress.json").write_text('{"format": "gristmill-progress"')
-    with pytest.raises(gm.ShardsFormatError, match="damaged"):
-        encode_corpus(corpus, tok, out=out, **OPTIONS)
-    shutil.rmtree(out)
-    unfinished(corpus, tok, out)
-    progress = json.loads((out / "progress.json").read_text())
-    (out / "progress.json").write_text(json.dumps({**progress, "state": {"position": 5}}))
-    with pytest.raises(gm.ShardsFormatError, match="damaged"):
-        encode_corpus(corpus, tok, out=out, **OPTIONS)
-    encode_corpus(corpus, tok, out=out, overwrite=True, **OPTIONS)
-    assert digest(out) == digest(tmp_path / "judge" / "out")
+
+    def lose_the_parts():
+        for part in out.glob(".*.part"):
+            part.unlink()
+
+    damages = [
+        lose_the_parts,
+        lambda: (out / "progress.json").write_text('{"format": "gristmill-progress"'),
+        lambda: (out / "progress.json").write_text((out / "progress.json").read_text().replace('"mark"', '"Mark"')),
+        lambda: (out / ".request.json").write_text("{}"),
+        lambda: (out / ".request.json").unlink(),
+    ]
+    for damage in damages:
+        unfinished(corpus, tok, out)
+        damage()
+        with pytest.raises(gm.ShardsFormatError, match="overwrite=True"):
+            encode_corpus(corpus, tok, out=out, **OPTIONS)
+        run = encode_corpus(corpus, tok, out=out, overwrite=True, **OPTIONS)
+        assert not run.resumed
+        assert digest(out) == digest(tmp_path / "judge" / "out")
+        shutil.rmtree(out)
 
 
 # The disk (row 13)
@@ -495,8 +600,7 @@ def test_a_disk_that_fails_at_any_write_is_an_error_and_the_next_run_goes_on(
     assert caught.value.errno == (errno.ENOSPC if call == "write" else errno.EIO)
     if out.exists():
         assert [path.name for path in out.iterdir() if ".tmp." in path.name] == []
-        known = json.loads((out / "progress.json").read_text())
-        assert known["state"] is not None
+        assert (out / "progress.json").exists()
     encode_corpus(corpus, tok, out=out, **OPTIONS)
     assert digest(out) == digest(tmp_path / "judge" / "out")
 
@@ -545,6 +649,31 @@ def test_a_corpus_larger_than_the_memory_allowed_is_encoded_within_it(tok, tmp_p
     assert peak < 300_000_000
 
 
+def test_thousands_of_small_files_and_of_nulls_need_no_more_memory(tok, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "corpus").mkdir()
+    for i in range(3000):
+        (tmp_path / "corpus" / f"{i:04}.txt").write_text(f"tale {i}")
+    parquet.write_table(pa.table({"text": pa.nulls(3_000_000, pa.string())}), tmp_path / "corpus" / "nulls.parquet")
+    tok.save(tmp_path / "tok.json")
+    script = """
+        import resource, sys, gristmill, pyarrow.parquet
+        tok = gristmill.Tokenizer.load(sys.argv[1])
+        tok.encode("a")
+        used = next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmSize"))
+        resource.setrlimit(resource.RLIMIT_AS, (used + 1_500_000_000,) * 2)
+        run = gristmill.encode_corpus(sys.argv[2], tok, out=sys.argv[3], num_threads=2, progress=None)
+        print(run.num_documents, run.manifest.num_nulls, run.profile.peak_memory_bytes)
+    """
+    result = run_script(script, tmp_path / "tok.json", tmp_path / "corpus", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    num_documents, num_nulls, peak = map(int, result.stdout.split())
+    assert (num_documents, num_nulls) == (3000, 3_000_000)
+    assert peak < 300_000_000
+
+
 def test_a_gigabyte_of_zeros_in_a_megabyte_is_refused_within_bounded_memory(tok, tmp_path):
     import gzip
 
@@ -581,9 +710,8 @@ def test_interrupted_on_the_command_line_it_stops_at_once_and_can_go_on(tok, tmp
     )
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError, ValueError):
-            if json.loads((tmp_path / "out" / "progress.json").read_text())["state"] is not None:
-                break
+        if (tmp_path / "out" / "progress.json").exists():
+            break
         time.sleep(0.005)
     process.send_signal(getattr(signal, name))
     _, stderr = process.communicate(timeout=30)
@@ -593,9 +721,11 @@ def test_interrupted_on_the_command_line_it_stops_at_once_and_can_go_on(tok, tmp
     assert encode_corpus(path, tok, out=tmp_path / "out", progress=None).resumed
 
 
-def test_ctrl_c_ends_the_work_on_a_hostile_piece_within_a_second(tok, tmp_path):
+def test_ctrl_c_ends_the_work_on_a_hostile_piece(tok, tmp_path):
     tok.save(tmp_path / "tok.json")
-    (tmp_path / "a.txt").write_bytes(b"a" * 60_000_000)
+    with (tmp_path / "a.txt").open("wb") as file:
+        for _ in range(20):
+            file.write(b"a" * 60_000_000 + b" ")
     script = """
         import os, signal, sys, threading, time, gristmill
         tok = gristmill.Tokenizer.load(sys.argv[1])
@@ -615,11 +745,10 @@ def test_ctrl_c_ends_the_work_on_a_hostile_piece_within_a_second(tok, tmp_path):
     """
     result = run_script(script, tmp_path / "tok.json", tmp_path / "a.txt", tmp_path / "out")
     assert result.returncode == 0, result.stderr
-    if result.stdout != "done\n":
-        seconds, threads, exists = result.stdout.split()
-        # On a loaded machine it may take a while; the point is that it does not go on to the end.
-        assert float(seconds) < 10, result.stdout
-        assert (int(threads), exists) == (1, "False"), result.stdout
+    seconds, threads, exists = result.stdout.split()
+    # A loaded machine may take a while; without the interruption it would be a minute.
+    assert float(seconds) < 10, result.stdout
+    assert (int(threads), exists) == (1, "False"), result.stdout
 
 
 def test_surroundings_and_threads_change_nothing(tok, tmp_path):

@@ -121,10 +121,11 @@ def test_the_mark_may_stand_before_or_be_left_out_or_be_another_special(tok, tmp
 
 
 def test_documents_without_a_token_at_the_edge_of_a_shard_end_in_it_however_they_come(tok, tmp_path, monkeypatch):
-    texts = ["abcd", "", "", "abcd", ""]
-    encode(texts, tok, tmp_path / "one", end_of_text=None, shard_tokens=1)
-    monkeypatch.setattr("gristmill.corpus.batches.BATCH_BYTES", 1)
-    encode(texts, tok, tmp_path / "two", end_of_text=None, shard_tokens=1)
+    texts = ["abcd", "", "", "abcd", "", "efgh"]
+    path = write_jsonl(tmp_path / "a.jsonl", texts)
+    encode(path, tok, tmp_path / "one", end_of_text=None, shard_tokens=2)
+    small_batches(monkeypatch, 1)
+    encode(path, tok, tmp_path / "two", end_of_text=None, shard_tokens=2)
     assert digest(tmp_path / "one") == digest(tmp_path / "two")
     assert read_shards(tmp_path / "one")[0] == flat(expected_ids(texts, tok, eot=None))
 
@@ -241,6 +242,7 @@ def test_a_fraction_out_of_range_is_refused(tok, tmp_path, fraction):
         ({"shard_tokens": 10, "format": "nanogpt"}, gm.OptionError, "one file"),
         ({"shard_tokens": 2**31, "format": "llmc"}, gm.OptionError, "2,147,483,647"),
         ({"seed": -1}, gm.OptionError, "seed"),
+        ({"seed": None}, gm.OptionError, "seed"),
         ({"num_threads": 0}, gm.OptionError, "num_threads"),
         ({"checkpoint_seconds": -1}, gm.OptionError, "checkpoint_seconds"),
         ({"text_feld": "x"}, TypeError, "text_feld"),

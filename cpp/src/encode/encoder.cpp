@@ -237,7 +237,8 @@ DocumentIds Encoder::encode_documents(const Spans& documents, const SpecialRule&
             const std::string_view document = documents[i];
             if (marks.end_of_text && marks.before && !(i == 0 && marks.continued))
                 *out++ = static_cast<Token>(*marks.end_of_text);
-            const bool padded = document.end() + kTextPadding <= documents.text.end();
+            const auto behind = documents.text.size() - static_cast<std::size_t>(documents.ends[i]);
+            const bool padded = behind >= kTextPadding;
             out = encode_block(*worker, document, padded, rule, i, 0, out, monitor);
             if (marks.end_of_text && !marks.before && !(i + 1 == documents.size && marks.unfinished))
                 *out++ = static_cast<Token>(*marks.end_of_text);

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 # Large enough that what Python does for a batch is nothing beside encoding it, small enough that a dozen of them under
 # way are little memory and that the last one is not long in coming.
 BATCH_BYTES = 2 << 20
+# Of the places where batches end. A run that goes on must find the same ones: count it up when they move.
+VERSION = 1
 # The beginning of a document, by which it is assigned to a split, is never cut in two.
 MIN_STRETCH_BYTES = 64 << 10
 

@@ -68,7 +68,7 @@ def read_parquet(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Gen
     """The batches of a Parquet file from row `mark.offset` on. Values are in memory as a whole, so none is ever cut."""
     load_pyarrow()
     with _opened(input) as (source, file):
-        yield from _split(input, source, _parquet_rows(input, reading, file, mark), mark)
+        yield from _split(input, reading, source, _parquet_rows(input, reading, file, mark), mark)
 
 
 def read_arrow(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[ColumnBatch, None, None]:
@@ -78,7 +78,7 @@ def read_arrow(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Gener
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
         file.seek(0)
         arrays = _file_arrays(input, reading, file) if is_file else _stream_arrays(input, reading, file)
-        yield from _split(input, source, _arrow_rows(input, file, arrays), mark)
+        yield from _split(input, reading, source, _arrow_rows(input, file, arrays), mark)
 
 
 @contextlib.contextmanager
@@ -107,7 +107,9 @@ class _Rows(NamedTuple):
     position: int  # of the file, behind them, about
 
 
-def _split(input: Input, source: Source, all_rows: Iterator[_Rows], mark: Mark) -> Iterator[ColumnBatch]:
+def _split(
+    input: Input, reading: Reading, source: Source, all_rows: Iterator[_Rows], mark: Mark
+) -> Iterator[ColumnBatch]:
     """Batches of about BATCH_BYTES, from row `mark.offset` on.
 
     Where they end depends on the rows that pyarrow gives at once, never on the mark. The last is held back until the
@@ -117,11 +119,13 @@ def _split(input: Input, source: Source, all_rows: Iterator[_Rows], mark: Mark) 
     try:
         for first, array, position in all_rows:
             for begin, end in _cut_rows(array):
-                if first + begin < mark.offset:
+                begin = max(begin, mark.offset - first)
+                if begin >= end:
                     continue
                 if last is not None:
                     yield last
                 last = _batch(array.slice(begin, end - begin), first + begin, position)
+                _check_lengths(last, input, reading)
     except (TruncatedInputError, CorruptInputError):
         source.check_unchanged()
         raise
@@ -133,7 +137,21 @@ def _split(input: Input, source: Source, all_rows: Iterator[_Rows], mark: Mark) 
 
 def _batch(array: Any, first: int, position: int) -> ColumnBatch:
     begins, ends = _offsets(array)
-    return ColumnBatch(Mark(first), Mark(first + len(array)), position, int(ends[-1] - begins[0]), array)
+    num_bytes = max(int(ends[-1] - begins[0]), array.nbytes)  # a million nulls are not free
+    return ColumnBatch(Mark(first), Mark(first + len(array)), position, num_bytes, array)
+
+
+def _check_lengths(batch: ColumnBatch, input: Input, reading: Reading) -> None:
+    if batch.num_bytes <= reading.max_document_bytes:
+        return
+    begins, ends = _offsets(batch.array)
+    lengths = ends - begins
+    longest = int(lengths.argmax())
+    if lengths[longest] > reading.max_document_bytes:
+        raise CorpusError(
+            f"{input.name}: row {batch.mark.offset + longest:,} has a text of {lengths[longest]:,} bytes, "
+            f"more than max_document_bytes={reading.max_document_bytes}. Pass a larger one."
+        )
 
 
 def _cut_rows(array: Any) -> Iterator[tuple[int, int]]:

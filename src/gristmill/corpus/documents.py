@@ -13,6 +13,7 @@ from gristmill.corpus import batches
 from gristmill.corpus.batches import Mark, Spans
 
 BATCH_BYTES = 16 << 20
+MAX_DOCUMENTS = 1 << 16  # in a batch: millions of empty ones are not free
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Documents:
         room = batch_bytes
         for index, item in enumerate(self.items):
             document = item if isinstance(item, bytes) else as_utf8(item, f"document {index} of the corpus")
-            if batch and len(document) > room:
+            if batch and (len(document) > room or len(batch) == MAX_DOCUMENTS):
                 yield batch
                 batch, room = [], batch_bytes
             batch.append(document)

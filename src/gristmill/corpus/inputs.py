@@ -76,9 +76,7 @@ class FileState:
 
 def changed(name: str, how: str) -> InputChangedError:
     """What to raise when an input is no longer what it was."""
-    return InputChangedError(
-        f"{name} changed while it was read: {how}. Nothing was kept; run again when the file is complete."
-    )
+    return InputChangedError(f"{name} changed while it was read: {how}. Run again when the file is complete.")
 
 
 def check_state(name: str, before: FileState, now: FileState) -> None:

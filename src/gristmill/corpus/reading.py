@@ -24,8 +24,8 @@ class ReadOptions(TypedDict, total=False):
         a line ("line"). Counting takes "file", because special tokens are boundaries anyway; encoding "separator".
     separator: what ends a document of a text file, "<|endoftext|>" unless given; it belongs to no document.
     on_error: "raise", or "skip" to leave out inputs that are damaged. Each is then read twice: first to check it.
-    max_document_bytes: how long a JSON line, or a stretch of text without a place to cut it, may be. It bounds memory;
-        64 MiB unless given.
+    max_document_bytes: how long a JSON line, a value of a column, or a stretch of text without a place to cut it may
+        be; 64 MiB unless given. Memory is bounded by it: a few of the longest ones may be under way for each thread.
     """
 
     input_format: str

@@ -45,6 +45,8 @@ class Window:
         The buffer is the caller's from now on: nothing is written to it again.
         """
         taken = self._buffer
+        if 4 * num_bytes < len(taken):  # thousands of small files would otherwise hold a large buffer each
+            taken = taken[: num_bytes + PADDING_BYTES].copy()
         size = max(self._size - num_bytes, room + 1)
         self._move_to(np.empty(size + PADDING_BYTES, np.uint8), num_bytes)
         return taken

@@ -4,6 +4,11 @@
 |---|---|
 | `layouts/` | the formats of token files, one module each |
 | `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
+| `encoding.py` | `encode_corpus`: readers, encoders and the writer at work at the same time |
+| `plan.py`, `request.py`, `end_of_text.py`, `inputs.py` | its arguments, checked, and what is written down of them |
+| `encode_batches.py`, `ordered.py` | what each thread does, and how results come back in order |
+| `writer.py`, `state.py` | tokens -> parts -> shards, and how far that has come |
+| `folder.py` | what may be in the folder already, resuming, replacing, what a failure leaves |
 | `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
 | `verify.py` | `verify_shards`: whether a folder is what its manifest says |
 | `input_samples.py` | a quick fingerprint of an input |

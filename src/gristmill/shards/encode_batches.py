@@ -16,6 +16,9 @@ from gristmill.corpus.batches import Batch, Mark
 from gristmill.regex_encoder import RegexEncoder
 from gristmill.shards.manifest import EndOfText
 
+# In a job: some inputs hold nothing, and a batch of them is not free either.
+MAX_BATCHES = 64
+
 
 class Ids(NamedTuple):
     """Ids of documents of one split, where the documents that end among them end, and how long the texts were."""
@@ -70,7 +73,7 @@ def gather_jobs(numbered: Iterable[tuple[int, Batch]]) -> Generator[Job]:
         job.batches.append(batch)
         job.index = index
         job.num_bytes += batch.num_bytes
-        if job.num_bytes >= batches.BATCH_BYTES // 2:
+        if job.num_bytes >= batches.BATCH_BYTES // 2 or len(job.batches) == MAX_BATCHES:
             yield job
             job = Job()
     if job.batches:

@@ -7,12 +7,11 @@ calling thread writes the ids in order, and every few seconds writes down how fa
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -21,18 +20,19 @@ from numpy.typing import DTypeLike
 
 from gristmill import _core
 from gristmill.corpus import Corpus, Documents, Files, ReadOptions, read_files
-from gristmill.corpus.batches import Batch, Cut, Mark
+from gristmill.corpus.batches import Batch, Cut
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.errors import EmptyCorpusError, OptionError, ShardsFormatError
 from gristmill.profile import Profile, Stage, peak_memory_bytes
 from gristmill.progress import OnProgress, ProgressOption, open_progress
 from gristmill.regex_encoder import RegexEncoder
 from gristmill.shards.encode_batches import BatchEncoder, Encoded, EncodedJob, Ids, gather_jobs
-from gristmill.shards.folder import Folder
+from gristmill.shards.folder import Folder, check_shards
 from gristmill.shards.manifest import TOKENIZER_FILE, Manifest
 from gristmill.shards.ordered import map_in_order
 from gristmill.shards.plan import Plan
-from gristmill.shards.writer import SplitState, SplitWriter
+from gristmill.shards.state import SplitState, read_state
+from gristmill.shards.writer import SplitWriter
 from gristmill.special_rules import NONE, Specials
 from gristmill.tokenizer import Tokenizer
 
@@ -154,38 +154,6 @@ def encode_corpus(
     return EncodeRun(folder=Path(out), manifest=manifest, profile=profile, resumed=run.resumed)
 
 
-@dataclass(slots=True)
-class _Position:
-    """How far the corpus was encoded: all that is needed to go on from there, beside the writers' states."""
-
-    index: int = 0  # of the input
-    mark: Mark = field(default_factory=Mark)
-    open_split: str | None = None  # of the document that goes on there
-    num_nulls: int = 0
-    skipped: dict[int, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"mark": list(self.mark), "skipped": sorted(self.skipped.items())}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> _Position:
-        return cls(**{**value, "mark": Mark(*value["mark"]), "skipped": dict(value["skipped"])})
-
-
-def _read_state(folder: Folder) -> tuple[_Position, dict[str, SplitState]]:
-    """Where to begin."""
-    state = folder.state
-    if state is None:
-        return _Position(), {}
-    try:
-        splits = {split: SplitState.from_json(value) for split, value in state["splits"].items()}
-        return _Position.from_json(state["position"]), splits
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise ShardsFormatError(
-            f"{folder.path}: progress.json is damaged, and the run cannot go on. Pass overwrite=True to start again."
-        ) from None
-
-
 def _begin(plan: Plan, folder: Folder, *, checkpoint_seconds: float, overwrite: bool) -> _Run:
     """The run: one that goes on if it can, one that starts again if it cannot and may."""
     try:
@@ -204,7 +172,9 @@ class _Run:
         self._plan, self._folder = plan, folder
         self._checkpoint_seconds = checkpoint_seconds
         self.resumed = folder.state is not None
-        self._position, states = _read_state(folder)
+        self._position, states = read_state(folder.state, folder.path)
+        for state in states.values():
+            check_shards(folder.path, state.shards)
         self._seconds = {"read": 0.0, "find": 0.0, "encode": 0.0, "write": 0.0, "sync": 0.0}
         self._num_bytes = 0  # of text, in this run
         self._input_bytes = 0  # of the input under way, as it lies on the disk
@@ -330,15 +300,19 @@ class _Run:
         self._writers[split].write(ids.ids, ids.ends, source_bytes=ids.source_bytes)
 
     def _checkpoint(self) -> None:
-        if self._plan.request.inputs is None:
-            return  # an iterable cannot be asked again for what it gave before
+        if self._plan.request.inputs is None:  # an iterable cannot be asked again for what it gave before
+            self._forget_outdated()
+            return
         began = time.perf_counter()
         splits = {split: writer.checkpoint() for split, writer in self._writers.items()}
         parts = {name: size for writer in self._writers.values() for name, size in writer.part_sizes().items()}
         self._folder.save({"position": self._position.to_json(), "splits": splits}, parts)
+        self._forget_outdated()
+        self._seconds["sync"] += time.perf_counter() - began
+
+    def _forget_outdated(self) -> None:
         for writer in self._writers.values():
             writer.forget_outdated()
-        self._seconds["sync"] += time.perf_counter() - began
 
     def _timed(self, stage: str, call: Any) -> Any:
         began = time.perf_counter()

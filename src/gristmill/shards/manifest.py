@@ -28,6 +28,7 @@ FORMAT = "gristmill-shards"
 VERSION = 1
 MANIFEST_FILE = "manifest.json"
 PROGRESS_FILE = "progress.json"
+REQUEST_FILE = ".request.json"  # what an unfinished run was asked for
 TOKENIZER_FILE = "tokenizer.json"
 SPLITS = ("train", "val")
 DTYPES = ("uint16", "uint32", "int32")
@@ -162,7 +163,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> bytes:
             return file.read(num_bytes)
     except FileNotFoundError:
         place.stat()  # the folder itself may be missing
-        if (place / PROGRESS_FILE).exists():
+        if (place / PROGRESS_FILE).exists() or (place / REQUEST_FILE).exists():
             raise ShardsFormatError(f"{place}: unfinished: run the same command again to go on.") from None
         raise ShardsFormatError(
             f"{place}: not a folder of shards: it has no {MANIFEST_FILE}. `gristmill encode` makes one."

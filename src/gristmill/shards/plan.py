@@ -21,12 +21,10 @@ from gristmill.ids import check_dtype
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.inputs import fingerprints
 from gristmill.shards.layouts import Layout, check_layout
-from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE, TOKENIZER_FILE
+from gristmill.shards.manifest import MANIFEST_FILE, REQUEST_FILE, TOKENIZER_FILE
 from gristmill.shards.request import Request
 from gristmill.special_rules import NONE, Specials
 from gristmill.tokenizer import Tokenizer
-
-ANY_WIDTH = ("gristmill", "npy", "parquet")  # formats whose files say how wide their ids are
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class Plan:
         asked = {
             "shard_tokens": _check_shard_tokens(shard_tokens, layout),
             "val_fraction": _check_fraction(val_fraction),
-            "seed": check_seed(seed),
+            "seed": check_seed(_not_none("seed", seed)),
             "allowed_special": allowed_special if isinstance(allowed_special, str) else sorted(allowed_special),
             **dataclasses.asdict(how),
         }
@@ -111,11 +109,17 @@ class Plan:
 
 def _without_own_files(source: Files | Documents, out: str | os.PathLike[str]) -> Files | Documents:
     """The corpus without what an earlier run has written, where the output folder lies in a folder of the corpus."""
-    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in (MANIFEST_FILE, PROGRESS_FILE)):
+    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in (MANIFEST_FILE, REQUEST_FILE)):
         return source
     prefix = os.path.join(os.path.abspath(out), "")  # noqa: PTH100, PTH118
     kept = [input for input in source.inputs if not os.path.abspath(input.name).startswith(prefix)]  # noqa: PTH100
     return Files(tuple(kept))
+
+
+def _not_none(name: str, value: Any) -> Any:
+    if value is None:
+        raise OptionError(f"{name}=None is not a number. Pass an int: a run that goes on needs the same one.")
+    return value
 
 
 def _check_shard_tokens(shard_tokens: Any, layout: Layout) -> int | None:
@@ -145,7 +149,7 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
     kind = check_dtype(dtype, vocab_size)
     if kind.name not in ("uint16", "uint32", natural.name):
         raise OptionError(f"dtype={kind} is not one of token files. Pass 'uint16', 'uint32' or None.")
-    if kind != natural and layout.name not in ANY_WIDTH:
+    if kind != natural and not layout.any_width:
         raise OptionError(f"dtype={kind}, but {layout.name} files of this vocabulary are {natural}. Leave it out.")
     return kind.newbyteorder("<")
 

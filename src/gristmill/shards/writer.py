@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -22,39 +21,11 @@ from gristmill.errors import ShardsFormatError
 from gristmill.publish import flush_folder, publish
 from gristmill.shards.layouts.layout import INT64, Layout, Part
 from gristmill.shards.manifest import ShardEntry, Split
+from gristmill.shards.state import SplitState
 
 # How much is written before the disk is told to begin: what is left to wait for when a shard is complete is little.
 FLUSHED_BYTES = 8 << 20
 CHUNK_BYTES = 4 << 20
-
-
-@dataclass(slots=True)
-class SplitState:
-    """How far a split has come: its published shards, and what is in the part."""
-
-    shards: list[ShardEntry] = field(default_factory=list)
-    part_tokens: int = 0
-    part_documents: int = 0
-    part_end: int = 0  # where the last document that ends in the part ends
-    source_bytes: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> SplitState:
-        """The state that `to_json` gave."""
-        return cls(**{**value, "shards": [ShardEntry(**shard) for shard in value["shards"]]})
-
-    def split(self) -> Split:
-        """The published shards, as a manifest has them."""
-        return Split(
-            documents=sum(shard.documents for shard in self.shards),
-            tokens=sum(shard.tokens for shard in self.shards),
-            source_bytes=self.source_bytes,
-            shards=tuple(self.shards),
-        )
 
 
 class SplitWriter:
@@ -89,8 +60,12 @@ class SplitWriter:
         self.num_documents += len(ends)
         at = 0
         while at < len(ids) or len(ends):
-            # A full shard is closed when there is more to write, not sooner: documents without a token may still
-            # follow, and they end in this shard however the text was cut into batches.
+            # A full shard is closed when there are more tokens, not sooner: documents without any may still follow,
+            # and they end in this shard however the text was cut into batches.
+            num_empty = int(np.searchsorted(ends, at, side="right"))
+            if num_empty:
+                self._append(ids[at:at], ends[:num_empty] - at)
+                ends = ends[num_empty:]
             if at < len(ids) and self._is_full():
                 self.publish_part()
             to = self._next_stop(at, len(ids), ends)

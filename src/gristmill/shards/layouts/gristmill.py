@@ -15,6 +15,7 @@ class GristmillLayout(Layout):
 
     name = "gristmill"
     summary = "raw tokens and document ends, read by gristmill.Shards or any memory map"
+    any_width = True
 
     def token_file(self, name: str, split: str, number: int) -> str:
         """`shard-00000.bin`; of the validation split `val-00000.bin`."""

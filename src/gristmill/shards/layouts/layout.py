@@ -50,6 +50,7 @@ class Layout:
     max_tokens: ClassVar[int | None] = None  # in one file
     end_of_text: ClassVar[Literal["after", "before"]] = "after"
     converts: ClassVar[bool] = False
+    any_width: ClassVar[bool] = False  # the files, or the manifest for them, say how wide the ids are
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:
         """The type of the ids below `vocab_size`; `OptionError` where they do not fit."""

@@ -16,6 +16,7 @@ class NpyLayout(Layout):
 
     name = "npy"
     summary = "NumPy files, opened by np.load"
+    any_width = True
     header_bytes = 128
 
     def token_file(self, name: str, split: str, number: int) -> str:

@@ -25,6 +25,7 @@ class ParquetLayout(Layout):
 
     name = "parquet"
     summary = "one row a document, a column 'tokens' of lists"
+    any_width = True
     splits_documents = False
     converts = True
 

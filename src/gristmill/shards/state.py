@@ -1,0 +1,75 @@
+"""How far a run has come: what is written down at a checkpoint, and read when a run goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gristmill.corpus.batches import Mark
+from gristmill.errors import ShardsFormatError
+from gristmill.shards.manifest import ShardEntry, Split
+
+
+@dataclass(slots=True)
+class SplitState:
+    """How far a split has come: its published shards, and what is in the part."""
+
+    shards: list[ShardEntry] = field(default_factory=list)
+    part_tokens: int = 0
+    part_documents: int = 0
+    part_end: int = 0  # where the last document that ends in the part ends
+    source_bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> SplitState:
+        """The state that `to_json` gave."""
+        return cls(**{**value, "shards": [ShardEntry(**shard) for shard in value["shards"]]})
+
+    def split(self) -> Split:
+        """The published shards, as a manifest has them."""
+        return Split(
+            documents=sum(shard.documents for shard in self.shards),
+            tokens=sum(shard.tokens for shard in self.shards),
+            source_bytes=self.source_bytes,
+            shards=tuple(self.shards),
+        )
+
+
+@dataclass(slots=True)
+class Position:
+    """How far the corpus was encoded: all that is needed to go on from there, beside the states of the splits."""
+
+    index: int = 0  # of the input
+    mark: Mark = field(default_factory=Mark)
+    open_split: str | None = None  # of the document that goes on there
+    num_nulls: int = 0
+    skipped: dict[int, str] = field(default_factory=dict)  # why inputs were left out
+
+    def to_json(self) -> dict[str, Any]:
+        """What `from_json` reads. Readers are ahead: an input behind this place will be judged again."""
+        before = [[index, reason] for index, reason in sorted(self.skipped.items()) if index < self.index]
+        return dataclasses.asdict(self) | {"mark": list(self.mark), "skipped": before}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Position:
+        """The position that `to_json` gave."""
+        return cls(**{**value, "mark": Mark(*value["mark"]), "skipped": dict(value["skipped"])})
+
+
+def read_state(state: dict[str, Any] | None, folder: Path) -> tuple[Position, dict[str, SplitState]]:
+    """Where to begin, and the states of the splits by their names."""
+    if state is None:
+        return Position(), {}
+    try:
+        splits = {split: SplitState.from_json(value) for split, value in state["splits"].items()}
+        return Position.from_json(state["position"]), splits
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ShardsFormatError(
+            f"{folder}: progress.json is damaged, and the run cannot go on. Pass overwrite=True to start again."
+        ) from None
