@@ -8,6 +8,7 @@
 
 from gristmill.count import count_words
 from gristmill.errors import (
+    CheckpointError,
     CorpusError,
     CorruptInputError,
     DamagedInputError,
@@ -18,6 +19,7 @@ from gristmill.errors import (
     GristmillError,
     InputChangedError,
     MemoryLimitError,
+    NotFiniteError,
     OptionError,
     PatternError,
     PieceTimeoutError,
@@ -28,6 +30,7 @@ from gristmill.errors import (
     SpecialTokenError,
     TextError,
     TokenizerFormatError,
+    TrainingError,
     TruncatedInputError,
     UnknownTokenError,
     VocabSizeError,
@@ -48,6 +51,7 @@ from gristmill.words import Words
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckpointError",
     "CorpusError",
     "CorruptInputError",
     "DamagedInputError",
@@ -60,6 +64,7 @@ __all__ = [
     "InputChangedError",
     "Manifest",
     "MemoryLimitError",
+    "NotFiniteError",
     "Offsets",
     "OptionError",
     "PatternError",
@@ -77,6 +82,7 @@ __all__ = [
     "TextError",
     "Tokenizer",
     "TokenizerFormatError",
+    "TrainingError",
     "TruncatedInputError",
     "UnknownTokenError",
     "VocabSizeError",
@@ -90,3 +96,12 @@ __all__ = [
     "pattern_names",
     "train_tokenizer",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`gristmill.lm`, loaded when it is first used: it needs torch, and nothing else here does."""
+    if name == "lm":
+        import importlib
+
+        return importlib.import_module("gristmill.lm")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

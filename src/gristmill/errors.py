@@ -16,12 +16,15 @@ Each is also the built-in exception a caller would expect, so `except ValueError
     ├── FormatError            (ValueError)    a file that is not what it should be
     │   ├── TokenizerFormatError
     │   ├── WordsFormatError
-    │   └── ShardsFormatError                  a folder of shards that is unfinished, damaged or edited
+    │   ├── ShardsFormatError                  a folder of shards that is unfinished, damaged or edited
+    │   └── CheckpointError                    a checkpoint or run that is damaged, foreign or does not fit
     ├── UnknownTokenError      (KeyError)      no token with this id, no id for these bytes
     ├── InputChangedError      (OSError)       a file that changed while it was read
     ├── ShardsMismatchError    (FileExistsError)  shards that are there were made from something else
     ├── MemoryLimitError       (MemoryError)   memory_limit cannot hold even the result
     ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
+    ├── TrainingError          (RuntimeError)  a model that cannot be trained as asked
+    │   └── NotFiniteError                     the loss is no longer a number
     └── WorkerError            (RuntimeError)  a worker process that died
 
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
@@ -37,6 +40,7 @@ import sys
 import warnings
 
 __all__ = [
+    "CheckpointError",
     "CorpusError",
     "CorruptInputError",
     "DamagedInputError",
@@ -47,6 +51,7 @@ __all__ = [
     "GristmillError",
     "InputChangedError",
     "MemoryLimitError",
+    "NotFiniteError",
     "OptionError",
     "PatternError",
     "PieceTimeoutError",
@@ -57,6 +62,7 @@ __all__ = [
     "SpecialTokenError",
     "TextError",
     "TokenizerFormatError",
+    "TrainingError",
     "TruncatedInputError",
     "UnknownTokenError",
     "VocabSizeError",
@@ -137,6 +143,10 @@ class ShardsFormatError(FormatError):
     """A folder of shards that is unfinished, damaged or edited."""
 
 
+class CheckpointError(FormatError):
+    """A checkpoint, or the folder of a run, that is damaged, foreign or does not fit what it is used for."""
+
+
 class UnknownTokenError(GristmillError, KeyError):
     """No token with this id, or no id for these bytes."""
 
@@ -158,6 +168,14 @@ class MemoryLimitError(GristmillError, MemoryError):
 
 class PieceTimeoutError(GristmillError, TimeoutError):
     """A user's pattern that does not come to an end on some document."""
+
+
+class TrainingError(GristmillError, RuntimeError):
+    """A model that cannot be trained as asked."""
+
+
+class NotFiniteError(TrainingError):
+    """The loss is no longer a number."""
 
 
 class WorkerError(GristmillError, RuntimeError):
