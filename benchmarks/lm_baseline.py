@@ -1,7 +1,7 @@
-"""The step everyone writes: GPT-2 in plain torch (bf16 autocast, torch.compile, SDPA, fused AdamW), to compare ours with.
+"""The step everyone writes: GPT-2 in plain torch (bf16 autocast, torch.compile, SDPA, fused AdamW), to compare with.
 
-Learned positions, LayerNorm, GELU, tied embeddings: 124M parameters at 12 layers, 12 heads, width 768. The vocabulary is
-padded to 50,304 as usual. Tensor names: B sequences, T positions, D width, V vocabulary.
+Learned positions, LayerNorm, GELU, tied embeddings: 124M parameters at 12 layers, 12 heads, width 768. The vocabulary
+is padded to 50,304 as usual. Tensor names: B sequences, T positions, D width, V vocabulary.
 """
 
 from __future__ import annotations

@@ -76,4 +76,5 @@ def read_shards(folder, split="train", dtype=np.uint16) -> tuple[list[int], list
 
 def digest(folder) -> dict[str, str]:
     """The SHA-256 of every file in the folder, hidden ones too."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(Path(folder).iterdir()) if path.is_file()}
+    files = sorted(path for path in Path(folder).iterdir() if path.is_file())
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
