@@ -1,6 +1,7 @@
 # The verbs of the project. Each does all the set-up it needs: a fresh clone, Python >= 3.11 and a C++20 compiler are enough.
 #
-#   make quickstart   sample corpus -> tokenizer -> token shards -> summary, in a virtual environment of its own
+#   make quickstart   sample corpus -> tokenizer -> token shards -> a small language model -> a story -> report,
+#                     in a virtual environment of its own
 #   make test         C++ tests, then Python tests
 #   make check        ruff, mypy, clang-format; C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
@@ -17,19 +18,23 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 cpp_sources := $(shell find cpp bindings benchmarks -name '*.[ch]pp' 2>/dev/null)
-python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -name py.typed)
+python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -name '*.html' -o -name py.typed)
 
 .PHONY: quickstart test test-cpp test-python check check-sanitized bench format aarch64 tsan clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
 	$(BIN)/gristmill sample-corpus -o quickstart/stories.txt --size 50MB --seed 0 --overwrite
-	$(BIN)/gristmill train-tokenizer quickstart/stories.txt --vocab-size 8000 -o quickstart/tokenizer.json --overwrite --profile
+	$(BIN)/gristmill train-tokenizer quickstart/stories.txt --vocab-size 4000 -o quickstart/tokenizer.json --overwrite --profile
 	$(BIN)/gristmill inspect quickstart/tokenizer.json
 	$(BIN)/gristmill encode quickstart/stories.txt -t quickstart/tokenizer.json -o quickstart/shards --val-fraction 0.01 --overwrite
 	$(BIN)/gristmill verify quickstart/shards
 	$(BIN)/gristmill inspect quickstart/shards
+	$(BIN)/gristmill train-model quickstart/shards -o quickstart/run --preset quickstart --overwrite
+	$(BIN)/gristmill generate quickstart/run --prompt "Once upon a time" --max-tokens 250 --seed 0
+	$(BIN)/gristmill report quickstart/run
 	@echo
+	@echo "The story above is the model's; how it learned is in quickstart/run/report.html."
 	@echo "The program is $(BIN)/gristmill; \`source $(BIN)/activate\` makes it plain \`gristmill\`. Next: docs/tutorial.md"
 
 test: test-cpp test-python
@@ -95,8 +100,8 @@ $(VENV)/.tools: constraints.txt
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(cpp_sources) $(python_sources)
-	@echo "Building Gristmill: a minute or two"
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation .
+	@echo "Building Gristmill and fetching torch: a few minutes"
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[report,train]'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed

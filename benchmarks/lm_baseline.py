@@ -7,6 +7,7 @@ is padded to 50,304 as usual. Tensor names: B sequences, T positions, D width, V
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -26,12 +27,12 @@ class Attention(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Mix positions."""
         batch, length, width = x_BTD.shape
-        heads = [
+        q, k, v = (
             part.view(batch, length, self.num_heads, width // self.num_heads).transpose(1, 2)
             for part in self.qkv(x_BTD).split(width, dim=2)
-        ]
-        mixed = F.scaled_dot_product_attention(*heads, is_causal=True)
-        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return cast(Tensor, self.out(mixed.transpose(1, 2).reshape(batch, length, width)))
 
 
 class Block(nn.Module):
@@ -49,7 +50,8 @@ class Block(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """One layer."""
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD))
-        return x_BTD + self.down(F.gelu(self.up(self.feed_forward_norm(x_BTD)), approximate="tanh"))
+        wide = F.gelu(self.up(self.feed_forward_norm(x_BTD)), approximate="tanh")
+        return cast(Tensor, x_BTD + self.down(wide))
 
 
 class Baseline(nn.Module):

@@ -24,6 +24,10 @@ COMMANDS = {
     "export": "write a tokenizer in the format of another tool",
     "inspect": "show what a tokenizer or a folder of shards holds",
     "verify": "check every byte of a folder of shards against its manifest",
+    "train-model": "train a language model on token shards",
+    "evaluate": "show how well a trained model predicts shards",
+    "generate": "write text with a trained model",
+    "report": "make one page with the curves and samples of a training run",
     "sample-corpus": "write a corpus of children's stories to try things on",
 }
 
@@ -112,11 +116,15 @@ def _refuse(name: str) -> int:
 
 
 def _parse(name: str, arguments: list[str]) -> Any:
-    """The command with its options set, or the exit code when tyro has printed help or an error."""
+    """The command with its options set, or the exit code when help or an error was printed."""
     import tyro
+
+    from gristmill.errors import OptionError
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
     try:
+        if hasattr(module, "translate"):  # a command may write its arguments in longer form first
+            arguments = module.translate(arguments)
         return tyro.cli(
             module.Command,
             prog=f"gristmill {name}",
@@ -126,6 +134,9 @@ def _parse(name: str, arguments: list[str]) -> Any:
         )
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else WRONG_USAGE
+    except (OptionError, OSError) as error:
+        print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
+        return WRONG_USAGE
 
 
 def _description(command: type) -> str:

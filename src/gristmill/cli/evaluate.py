@@ -1,0 +1,70 @@
+"""gristmill evaluate: how well the model of a run predicts shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from gristmill.cli.table import pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Show the loss and the bits per byte of a trained model on token shards.
+
+    Bits per byte compare models with different tokenizers; losses do not.
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A folder that `gristmill train-model` made."""
+
+    shards: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SHARDS")]
+    """A folder that `gristmill encode` made with the same tokenizer."""
+
+    split: Annotated[Literal["val", "train"], tyro.conf.arg(metavar="{val,train}")] = "val"
+    """Which part of the shards."""
+
+    checkpoint: Annotated[str, tyro.conf.arg(metavar="WHICH")] = "best"
+    """best (by validation loss), latest, or a name such as step-000100."""
+
+    batch_size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: as in training)")] = None
+    """Sequences at once."""
+
+    limit_batches: Annotated[int | float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all)")] = None
+    """Take a fixed subset of so many batches, or of this share."""
+
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], tyro.conf.arg(metavar="DEVICE")] = "auto"
+    """What to compute on."""
+
+    precision: Annotated[Literal["auto", "bf16-mixed", "16-mixed", "32"], tyro.conf.arg(metavar="PRECISION")] = "auto"
+    """auto: as in training."""
+
+    def run(self) -> int:
+        """Evaluate, and print the table."""
+        from gristmill.lm.checkpoint import find_checkpoint
+        from gristmill.lm.evaluate import evaluate
+
+        result = evaluate(
+            self.run_folder,
+            self.shards,
+            split=self.split,
+            which=self.checkpoint,
+            batch_size=self.batch_size,
+            limit_batches=self.limit_batches,
+            device=self.device,
+            precision=self.precision,
+        )
+        rate = f"  ({result.num_tokens / result.seconds:,.0f} tokens/s)" if result.seconds else ""
+        rows = [
+            ("checkpoint", str(find_checkpoint(self.run_folder, self.checkpoint))),
+            ("split", f"{self.split}{'' if result.full else ' (a subset)'}"),
+            ("tokens", f"{result.num_tokens:,}"),
+            ("loss", f"{result.loss:.4f}"),
+            ("bits per byte", f"{result.bits_per_byte:.4f}"),
+            ("time", f"{result.seconds:.2f} s{rate}"),
+        ]
+        print(pairs(rows))
+        return 0

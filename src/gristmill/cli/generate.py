@@ -1,0 +1,127 @@
+"""gristmill generate: text from a trained model, as it comes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from gristmill.cli.options import Flag, UsageError, plural
+from gristmill.errors import GristmillError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gristmill import StreamDecoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Write text with a trained model.
+
+    The text goes to stdout as it comes, after the prompt; it ends where the model ends
+    a document, or after --max-tokens. Speed and number of tokens go to stderr.
+    """
+
+    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """A folder that `gristmill train-model` wrote to."""
+
+    prompt: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
+    """How the text begins; - reads it from stdin; without one, a document of its own."""
+
+    max_tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 200
+    """The most tokens to write."""
+
+    temperature: Annotated[float, tyro.conf.arg(metavar="X")] = 0.8
+    """Below 1 the text is more likely, above 1 more varied; 0 takes the likeliest token."""
+
+    top_k: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """Choose among this many of the likeliest tokens only."""
+
+    top_p: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
+    """Choose among the likeliest tokens that share this probability only."""
+
+    seed: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """The same seed, the same text; without one, another text each time."""
+
+    checkpoint: Annotated[str, tyro.conf.arg(metavar="NAME")] = "best"
+    """best (the lowest validation loss), latest, or a name such as step-000100."""
+
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to reckon; auto: on a GPU of NVIDIA if there is one."""
+
+    no_cache: Flag = False
+    """Reckon all keys and values anew for each token: slower, the same text."""
+
+    def run(self) -> int:
+        _check_packages()
+        _check_device(self.device)
+        from gristmill.lm.generate import end_of_text_id, generate, load_for_generation
+
+        prompt = self._read_prompt()
+        model, tokenizer = load_for_generation(self.run_folder, which=self.checkpoint, device=self.device)
+        stop_id = end_of_text_id(tokenizer)
+        # Whoever types a prompt may well mean <|endoftext|> when typing it. Without a prompt, a document begins.
+        prompt_ids = tokenizer.encode(prompt, allowed_special="all") or ([] if stop_id is None else [stop_id])
+        ids = generate(
+            model,
+            prompt_ids,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            seed=self.seed,
+            stop_id=stop_id,
+            use_cache=not self.no_cache,
+        )
+        _write(prompt)
+        _print_stream(ids, tokenizer.stream_decoder())
+        return 0
+
+    def _read_prompt(self) -> str:
+        if self.prompt != "-":
+            return self.prompt
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _check_packages() -> None:
+    try:
+        import safetensors  # noqa: F401
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise GristmillError(
+            f"a model needs the package {error.name}, which cannot be imported ({error}). "
+            f"Run: pip install 'gristmill[train]'"
+        ) from error
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    if {"cuda": torch.cuda, "mps": torch.backends.mps}.get(device, torch.cpu).is_available():
+        return
+    raise UsageError(f"--device {device}: torch finds no such device here. Leave it out, or pass --device cpu.")
+
+
+def _print_stream(ids: Iterator[int], decoder: StreamDecoder) -> None:
+    """Print the text of the ids as its characters become complete, and how fast that was."""
+    began, num_tokens = time.perf_counter(), 0
+    try:
+        for id in ids:
+            num_tokens += 1
+            _write(decoder.push(id))
+        _write(decoder.finish())
+    finally:
+        _write("\n")  # what comes next, a prompt of the shell or a message, begins a line
+        seconds = time.perf_counter() - began
+        rate = f", {num_tokens / seconds:,.0f} tokens/s" if num_tokens and seconds > 0 else ""
+        print(f"{plural(num_tokens, 'token')} in {seconds:.2f} s{rate}", file=sys.stderr)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

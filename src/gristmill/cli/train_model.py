@@ -1,0 +1,149 @@
+"""gristmill train-model: token shards in, a trained model and the record of its training out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from gristmill.cli.options import Flag, format_size
+from gristmill.cli.table import pairs
+from gristmill.lm.config import FIELDS, PRESETS, TrainConfig, preset_options, read_config, without_length
+
+if TYPE_CHECKING:
+    from gristmill.lm.run import TrainResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(TrainConfig):
+    """Train a language model on token shards.
+
+    Ctrl-C saves a checkpoint; the same command with --resume goes on from it, to the bit. Options may be
+    written with _ or -. A preset comes first, then the file of --config, then options.
+    """
+
+    shards: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SHARDS")]
+    """A folder that `gristmill encode` made."""
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+    """The folder of the run."""
+
+    preset: Literal[tuple(PRESETS)] | None = None  # type: ignore[valid-type]
+    """quickstart (a CPU, two minutes), tinystories-17m or gpt2-124m."""
+
+    config: Path | None = None
+    """A YAML file with options, such as 'max_steps: 1000'; config.json of a run is one too."""
+
+    resume: Annotated[Literal["auto", "never"], tyro.conf.arg(metavar="[auto]", help_behavior_hint="")] = "never"
+    """Go on with the run in the folder, if there is one."""
+
+    overwrite: Flag = False
+    """Remove the run in the folder and begin again."""
+
+    progress: Annotated[Literal["auto", "bar", "jsonl", "none"], tyro.conf.arg(metavar="HOW")] = "auto"
+    """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
+
+    def __post_init__(self) -> None:
+        """The options are checked when the command runs, where errors are shown as errors."""
+
+    def run(self) -> int:
+        """Train, and print what came of it."""
+        options = {name: getattr(self, name) for name in FIELDS}
+        config = TrainConfig.of(options)
+        from gristmill.lm.trainer import is_first_process, train
+
+        result = train(
+            self.shards,
+            out=self.output,
+            config=config,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            progress=None if self.progress == "none" else self.progress,
+        )
+        if is_first_process():
+            print(summary(result))
+        return 0
+
+
+def translate(arguments: list[str]) -> list[str]:
+    """The arguments with everything spelled out: a bare --resume, and what a preset or a file says.
+
+    >>> translate(["--resume", "-o", "run", "shards"])
+    ['--resume', 'auto', '-o', 'run', 'shards']
+    """
+    arguments = _with_resume(arguments)
+    given = {_name(argument): True for argument in arguments if argument.startswith("--")}
+    options = preset_options(_value(arguments, "preset"))
+    if (path := _value(arguments, "config")) is not None:
+        written = read_config(path)
+        options = {**without_length(options, written), **written}
+    options = without_length(options, given)
+    return [*_flags({name: value for name, value in options.items() if name not in given}), *arguments]
+
+
+def _name(argument: str) -> str:
+    return argument.removeprefix("--").partition("=")[0].replace("-", "_")
+
+
+def _with_resume(arguments: list[str]) -> list[str]:
+    spelled: list[str] = []
+    for index, argument in enumerate(arguments):
+        spelled.append(argument)
+        if argument == "--resume" and arguments[index + 1 : index + 2] not in (["auto"], ["never"]):
+            spelled.append("auto")
+    return spelled
+
+
+def _value(arguments: list[str], name: str) -> str | None:
+    for index, argument in enumerate(arguments):
+        if argument == f"--{name}":
+            return arguments[index + 1] if index + 1 < len(arguments) else None
+        if argument.startswith(f"--{name}="):
+            return argument.partition("=")[2]
+    return None
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    flags: list[str] = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            flags.append(flag)
+        elif value is None and FIELDS[name].default is not None:
+            flags += [flag, "None"]
+        elif value is not None and value is not False:
+            flags += [flag, str(value)]
+    return flags
+
+
+def summary(result: TrainResult) -> str:
+    """The run as a table."""
+    rows = [
+        ("steps", f"{result.num_steps:,}"),
+        ("tokens", f"{result.num_tokens:,}"),
+        ("parameters", f"{result.num_parameters:,}"),
+        ("training loss", _number(result.loss)),
+        ("validation loss", _number(result.val_loss)),
+        ("bits per byte", _number(result.bits_per_byte)),
+        ("tokens/s", "-" if result.tokens_per_second is None else f"{result.tokens_per_second:,.0f}"),
+        ("MFU", _shares(result)),
+        ("memory", "-" if result.memory_bytes is None else format_size(result.memory_bytes)),
+        ("time", f"{result.seconds:,.1f} s"),
+        ("saved to", str(result.checkpoint)),
+    ]
+    return pairs(rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _shares(result: TrainResult) -> str:
+    shares = [
+        f"{share:.0%} of {what}"
+        for share, what in ((result.mfu, "the device's peak"), (result.mfu_matmul, "a matrix product measured here"))
+        if share is not None
+    ]
+    return ", ".join(shares) or "-"

@@ -1,0 +1,318 @@
+"""generate: text from a trained model, token by token.
+
+`generate_text` (which is `gm.lm.generate`) is a prompt in and text out; `stream_text` gives the same text as it comes;
+`generate` works on ids, with any model that has `config`, `forward` and `new_cache` as GPT has them.
+
+When the context is full, the model goes on from the last half of it, which is read anew: a text of any length, and each
+token is reckoned with at least half a context behind it.
+
+Shapes: V tokens of the vocabulary; B sequences (here 1) of T tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from gristmill.arguments import check_whole_number
+from gristmill.errors import CheckpointError, GristmillError, OptionError
+from gristmill.lm.models.gpt import GPT
+
+if TYPE_CHECKING:
+    from gristmill.stream_decoder import StreamDecoder
+    from gristmill.tokenizer import Tokenizer
+
+__all__ = ["generate", "generate_text", "load_for_generation", "stream_text", "token_probabilities"]
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+def generate_text(
+    run: str | os.PathLike[str],
+    prompt: str,
+    *,
+    max_tokens: int = 200,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    which: str = "best",
+    device: str = "auto",
+) -> str:
+    """What the model in the folder `run` writes after `prompt`, without the prompt; options as in `generate`.
+
+    which: the checkpoint: "best", "latest" or a name such as "step-000100".
+
+        gm.lm.generate("run/", "Once upon a time", max_tokens=100, seed=0)
+    """
+    model, tokenizer = load_for_generation(run, which=which, device=device)
+    return "".join(
+        stream_text(
+            model,
+            tokenizer,
+            prompt,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+    )
+
+
+def stream_text(
+    model: GPT,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    max_tokens: int = 200,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+) -> Iterator[str]:
+    """The text after `prompt`, in whole characters as they come, to the end of the document; options as in `generate`.
+
+    An empty prompt begins a new document, if the tokenizer has a token that ends one.
+    """
+    stop_id = end_of_text_id(tokenizer)
+    prompt_ids = tokenizer.encode(prompt) or ([] if stop_id is None else [stop_id])
+    ids = generate(
+        model,
+        prompt_ids,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        stop_id=stop_id,
+    )
+    return _texts(ids, tokenizer.stream_decoder())
+
+
+def _texts(ids: Iterator[int], decoder: StreamDecoder) -> Iterator[str]:
+    for id in ids:
+        if text := decoder.push(id):
+            yield text
+    if rest := decoder.finish():
+        yield rest
+
+
+def generate(
+    model: GPT,
+    prompt_ids: Sequence[int],
+    *,
+    max_tokens: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    stop_id: int | None = None,
+    use_cache: bool = True,
+) -> Iterator[int]:
+    """The ids that follow `prompt_ids`, each as soon as it is chosen: at most `max_tokens`, and none from `stop_id` on.
+
+    temperature: 0 takes the likeliest token each time; below 1 likely ones become likelier, above 1 less so.
+    top_k, top_p: choose among the k likeliest only; among the fewest that have probability p together.
+    seed: the same ids each time, on every device to rounding; None: others each time. Torch's own generators are left
+        alone: samples in between do not change what a training run does.
+    use_cache: False reckons all keys and values anew for each token: slower, the same ids.
+
+    The model is in evaluation mode until the iterator ends or is closed, then in the mode it was in.
+
+    >>> from gristmill.lm.models.gpt import GPTConfig
+    >>> model = GPT(GPTConfig(vocab_size=10, context_length=8, num_layers=1, num_heads=1, d_model=8))
+    >>> len(list(generate(model, [1, 2, 3], max_tokens=20, seed=0)))
+    20
+    """
+    # Not a generator itself: what is wrong with the arguments is said at once, not when the first id is asked for.
+    ids = _check_prompt(prompt_ids, model.config.vocab_size)
+    if check_whole_number("max_tokens", max_tokens) < 0:
+        raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
+    check_sampling(temperature, top_k, top_p)
+    dice = _new_dice(seed)
+
+    def choose(logits_V: Tensor) -> int:
+        if temperature == 0:
+            return int(logits_V.argmax())
+        # On the CPU: a generator of one kind gives the same numbers wherever the model is.
+        probabilities_V = token_probabilities(logits_V, temperature=temperature, top_k=top_k, top_p=top_p)
+        return int(torch.multinomial(probabilities_V, 1, generator=dice))
+
+    return _generate(model, ids, choose, max_tokens, stop_id, use_cache)
+
+
+def _generate(
+    model: GPT, ids: list[int], choose: Callable[[Tensor], int], max_tokens: int, stop_id: int | None, use_cache: bool
+) -> Iterator[int]:
+    reader = _Reader(model, use_cache)
+    was_training = model.training
+    model.eval()
+    try:
+        for _ in range(max_tokens):
+            id = choose(reader.read(ids))
+            if id == stop_id:
+                return
+            yield id
+            ids = [id]
+    finally:
+        model.train(was_training)
+
+
+class _Reader:
+    """Reads ids, a few at a time, and gives the logits of the next one."""
+
+    def __init__(self, model: GPT, use_cache: bool) -> None:
+        self._model = model
+        self._device = model.embedding.weight.device
+        self._cache = model.new_cache(1, self._device, _activation_dtype(model)) if use_cache else None
+        self._window: list[int] = []  # the ids that the next token sees
+
+    @torch.no_grad()
+    def read(self, ids: list[int]) -> Tensor:
+        """The logits after all ids so far and these, in float32 in main memory."""
+        self._window += ids
+        context_length = self._model.config.context_length
+        if len(self._window) > context_length:
+            self._window = ids = self._window[-max(1, context_length // 2) :]
+            if self._cache is not None:
+                self._cache.length = 0
+        tokens_BT = torch.tensor([self._window if self._cache is None else ids], device=self._device)
+        logits_BTV = self._model(tokens_BT, cache=self._cache)
+        return cast(Tensor, logits_BTV[0, -1].float().cpu())
+
+
+def _activation_dtype(model: GPT) -> torch.dtype:
+    kind = model.embedding.weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.embedding.weight.dtype
+
+
+def token_probabilities(
+    logits_V: Tensor, *, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
+) -> Tensor:
+    """The probability of each token to be chosen: softmax(logits / temperature), cut by `top_k`, then by `top_p`.
+
+    top_k keeps the k likeliest, of equal ones those with smaller ids; top_p keeps of what is left the fewest, likeliest
+    first, that have probability p together. What is kept is scaled to 1.
+
+    >>> logits_V = torch.tensor([0.5, 0.3, 0.2]).log()
+    >>> token_probabilities(logits_V, top_p=0.6).round(decimals=4).tolist()
+    [0.625, 0.375, 0.0]
+    """
+    check_sampling(temperature, top_k, top_p)
+    if temperature == 0:
+        return torch.nn.functional.one_hot(logits_V.argmax(), len(logits_V)).to(torch.float32)
+    probabilities_V = _scaled(logits_V, temperature).softmax(-1)
+    if top_k is None and top_p is None:
+        return probabilities_V.float()
+    likeliest_V, ids_V = probabilities_V.sort(descending=True, stable=True)
+    if top_k is not None:
+        likeliest_V[top_k:] = 0
+    if top_p is not None:
+        before_V = likeliest_V.cumsum(-1) - likeliest_V  # the probability of all that are likelier
+        likeliest_V[before_V >= top_p * likeliest_V.sum()] = 0
+    kept_V = torch.zeros_like(probabilities_V).scatter(0, ids_V, likeliest_V)
+    return (kept_V / kept_V.sum()).float()
+
+
+def _scaled(logits_V: Tensor, temperature: float) -> Tensor:
+    """(logits - their maximum) / temperature; in float64 and in this order, a tiny temperature gives no NaN."""
+    logits = logits_V.double()
+    return (logits - logits.max()) / temperature
+
+
+def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Raise `OptionError` for a choice of tokens that makes no sense."""
+    if not 0 <= temperature < math.inf:
+        raise OptionError(f"temperature={temperature} is out of range. Pass 0 for the likeliest token, or more.")
+    if top_k is not None and check_whole_number("top_k", top_k) < 1:
+        raise OptionError(f"top_k={top_k} leaves no token to choose. Pass top_k >= 1, or None for all.")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise OptionError(f"top_p={top_p} is out of range. Pass 0 < top_p <= 1, or None for all.")
+
+
+def _new_dice(seed: int | None) -> torch.Generator:
+    dice = torch.Generator()
+    if seed is None:
+        dice.seed()
+        return dice
+    if not 0 <= check_whole_number("seed", seed) < 2**63:
+        raise OptionError(f"seed={seed} is out of range. Pass 0 <= seed < 2**63, or None for another text each time.")
+    return dice.manual_seed(seed)
+
+
+def _check_prompt(prompt_ids: Sequence[int], vocab_size: int) -> list[int]:
+    ids = [check_whole_number("an id of the prompt", id) for id in prompt_ids]
+    if not ids:
+        raise OptionError("the prompt is empty, and a model needs something to go on from. Pass at least one id.")
+    for id in ids:
+        if not 0 <= id < vocab_size:
+            raise OptionError(
+                f"the prompt has the id {id}, and the model knows 0 to {vocab_size - 1}. Encode it with the tokenizer "
+                f"that the model was trained with."
+            )
+    return ids
+
+
+def end_of_text_id(tokenizer: Tokenizer) -> int | None:
+    """The id that ends a document, by the usual names; None if the tokenizer has none of them."""
+    from gristmill.shards.end_of_text import KNOWN
+
+    specials = tokenizer.special_tokens
+    return next((specials[name] for name in KNOWN if name in specials), None)
+
+
+def load_for_generation(
+    run: str | os.PathLike[str], *, which: str = "best", device: str = "auto"
+) -> tuple[GPT, Tokenizer]:
+    """(model, tokenizer) of the folder of a run, the model in evaluation mode on `device`.
+
+    `CheckpointError` where there is no run or checkpoint, or the tokenizer is not the one it was trained with.
+    """
+    from gristmill.lm.checkpoint import find_checkpoint, load_model, read_state
+
+    folder = Path(run)
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: there is no such folder. Pass the one that `gristmill train-model` wrote to.")
+    checkpoint = find_checkpoint(folder, which)
+    tokenizer = _load_tokenizer(folder, read_state(checkpoint)["shards"]["tokenizer_fingerprint"])
+    model, _ = load_model(folder, which=checkpoint.name, device=_find_device(device))
+    if not isinstance(model, GPT):
+        raise CheckpointError(f"{folder}: its model is a {type(model).__name__}, and text is generated by a GPT.")
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: its tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows "
+            f"{model.config.vocab_size:,}. The files are of different runs."
+        )
+    # A model may be made for more tokens than there are: rows without a token are padding, and are never chosen.
+    model.config = dataclasses.replace(model.config, vocab_size=tokenizer.vocab_size)
+    return model, tokenizer
+
+
+def _load_tokenizer(run: Path, fingerprint: str) -> Tokenizer:
+    from gristmill.tokenizer import Tokenizer
+
+    path = run / TOKENIZER_FILE
+    try:
+        tokenizer = Tokenizer.load(path)
+    except (OSError, GristmillError) as error:
+        raise CheckpointError(f"the tokenizer of the run cannot be read: {error}") from error
+    if tokenizer.fingerprint != fingerprint:
+        raise CheckpointError(
+            f"{path}: it is not the tokenizer that the model was trained with: its fingerprint is "
+            f"{tokenizer.fingerprint}, and the checkpoint has {fingerprint}. Put the right file there."
+        )
+    return tokenizer
+
+
+def _find_device(device: str) -> str:
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,255 @@
+"""Meters: tokens a second, share of the device's peak (MFU), time spent waiting for data, memory; and what would help.
+
+MFU is reckoned twice: against the peak on the data sheet (`device_peak`), and against a large matrix product measured
+on this very device at the start of the run (`measured_matmul_flops`), which is what a perfect program could reach here.
+Nothing here waits for the device but `Meter.read`, and that is called once in `log_interval` steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gristmill.progress import resident_bytes
+
+__all__ = ["Meter", "Reading", "device_peak", "measured_matmul_flops", "memory_bytes"]
+
+# Dense matrix products in bf16 or fp16, FLOP a second, by a part of the device's name; the first that fits counts.
+DEVICE_PEAKS = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "GH200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "H800": 989e12,
+    "H20": 148e12,
+    "A100": 312e12,
+    "A800": 312e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "A40": 150e12,
+    "A10G": 70e12,
+    "A10": 125e12,
+    "A30": 165e12,
+    "A6000": 155e12,
+    "RTX 6000 Ada": 364e12,
+    "RTX 5090": 210e12,
+    "RTX 4090": 165e12,
+    "RTX 4080": 97e12,
+    "RTX 3090": 71e12,
+    "RTX 3080": 60e12,
+    "V100": 125e12,
+    "T4": 65e12,
+    "MI300X": 1307e12,
+    "MI250X": 383e12,
+}
+FP32_SHARE = 0.5  # TF32 runs at half the rate of bf16 on all of these
+
+DATA_WAIT_LIMIT = 0.05
+IDLE_LIMIT = 0.10
+
+
+def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
+    """The peak of a device on its data sheet, FLOP a second; None for one that is not in the table (a CPU, for one).
+
+    >>> device_peak("NVIDIA H200") / 1e12, device_peak("AMD EPYC")
+    (989.0, None)
+    """
+    for part, peak in DEVICE_PEAKS.items():
+        if part.lower() in name.lower():
+            return peak * (FP32_SHARE if precision.startswith("32") else 1.0)
+    return None
+
+
+def device_name(device: torch.device) -> str:
+    """What the device calls itself."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return {"cpu": "CPU", "mps": "Apple GPU"}.get(device.type, device.type)
+
+
+def measured_matmul_flops(device: torch.device, dtype: torch.dtype, *, seconds: float = 0.2) -> float:
+    """The FLOP a second of a square matrix product on this device: the best of those that fit into `seconds`."""
+    size = 8192 if device.type == "cuda" else 512
+    a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
+    torch.mm(a, b)  # the first one also loads the library
+    best, end = math.inf, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        synchronize(device)
+        begin = time.perf_counter()
+        torch.mm(a, b)
+        synchronize(device)
+        best = min(best, time.perf_counter() - begin)
+    return 2.0 * size**3 / best
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def memory_bytes(device: torch.device) -> int | None:
+    """The most memory the run has held: of the device, or of the process where that is the device."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resident_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the steps since the last reading were like."""
+
+    loss: float  # mean over the steps
+    last_loss: float
+    grad_norm: float
+    first_bad_step: int | None  # the first whose loss is not a number
+    tokens_per_second: float
+    mfu: float | None
+    mfu_matmul: float | None
+    data_wait: float
+    seconds: float  # since the run began, those before a resume among them
+
+
+class Meter:
+    """Collects losses on the device and times on the host, and turns them into a `Reading` when asked."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        capacity: int,
+        tokens_per_step: int,
+        flops_per_token: float,
+        num_devices: int = 1,
+        peak: float | None = None,
+        matmul_flops: float | None = None,
+        seconds_before: float = 0.0,
+        reduce: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self._values = torch.zeros(2, capacity, device=device)  # losses, gradient norms
+        self._steps: list[int] = []
+        self._tokens_per_step, self._flops_per_token = tokens_per_step, flops_per_token
+        self._reduce = reduce  # the mean over ranks
+        self._peaks = [None if peak is None else peak * num_devices for peak in (peak, matmul_flops)]
+        self._began = time.perf_counter() - seconds_before
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to take time here: what lies before (a validation, a checkpoint) is no part of a step."""
+        self._restarted, self._counted, self._waited = time.perf_counter(), 0, 0.0
+
+    @contextlib.contextmanager
+    def waiting_for_data(self) -> Iterator[None]:
+        """The time in this block is spent waiting for data."""
+        begin = time.perf_counter()
+        yield
+        self._waited += time.perf_counter() - begin
+
+    def add(self, step: int, loss: Tensor, grad_norm: Tensor) -> None:
+        """Note a step. The values stay on the device: nobody waits for them."""
+        index = len(self._steps)
+        self._values[0, index].copy_(loss, non_blocking=True)
+        self._values[1, index].copy_(grad_norm, non_blocking=True)
+        self._steps.append(step)
+        self._counted += 1
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether there are steps that were not read yet."""
+        return bool(self._steps)
+
+    def pending(self) -> dict[str, list[float]]:
+        """The losses and gradient norms that were not read yet: what a checkpoint between two readings must keep."""
+        losses, norms = self._host_values()
+        return {"steps": list(self._steps), "losses": losses, "grad_norms": norms}
+
+    def _host_values(self) -> list[list[float]]:
+        values = self._values[:, : len(self._steps)].clone()
+        rows: list[list[float]] = (values if self._reduce is None else self._reduce(values)).tolist()
+        return rows
+
+    def restore(self, pending: dict[str, list[float]]) -> None:
+        """Take up what `pending` gave."""
+        self._steps = [int(step) for step in pending["steps"]]
+        # The interval of readings may be another one now, and these steps then come on top of a whole one.
+        self._values = torch.cat(
+            [self._values, torch.zeros_like(self._values[:, :1]).expand(2, len(self._steps))], dim=1
+        )
+        for row, name in enumerate(("losses", "grad_norms")):
+            self._values[row, : len(self._steps)] = torch.tensor(pending[name], dtype=self._values.dtype)
+
+    def read(self) -> Reading:
+        """Wait for the device, and say how the steps since the last reading went."""
+        losses, norms = self._host_values()
+        elapsed = max(time.perf_counter() - self._restarted, 1e-9)
+        rate = self._counted * self._tokens_per_step / elapsed
+        bad = [step for step, loss in zip(self._steps, losses, strict=True) if not math.isfinite(loss)]
+        mfu, mfu_matmul = (None if peak is None else rate * self._flops_per_token / peak for peak in self._peaks)
+        reading = Reading(
+            loss=math.fsum(losses) / len(losses) if not bad else math.nan,
+            last_loss=losses[-1],
+            grad_norm=norms[-1],
+            first_bad_step=bad[0] if bad else None,
+            tokens_per_second=rate,
+            mfu=mfu,
+            mfu_matmul=mfu_matmul,
+            data_wait=self._waited / elapsed,
+            seconds=self.seconds,
+        )
+        self._steps = []
+        self.restart()
+        return reading
+
+
+# What would help
+
+
+def advice(reading: Reading, device: torch.device) -> str | None:
+    """What is wrong with the speed of the run, and which flag helps; None if nothing is."""
+    if reading.data_wait > DATA_WAIT_LIMIT:
+        return (
+            f"{reading.data_wait:.0%} of the time is spent waiting for data. Put the shards on a local disk, or pass a "
+            f"larger --batch_size or --gradient_accumulation_steps; --document_mask costs time too."
+        )
+    if device.type == "cuda" and reading.mfu_matmul is not None and reading.mfu_matmul < IDLE_LIMIT:
+        return (
+            f"the device is busy for only {reading.mfu_matmul:.0%} of what a plain matrix product reaches on it. Pass "
+            f"--compile_model, a larger --batch_size (or auto), or --precision bf16-mixed."
+        )
+    return None
+
+
+OUT_OF_MEMORY = (
+    "the device ran out of memory at batch_size={batch_size}, context_length={context_length}. In the order that "
+    "helps: --batch_size auto (finds what fits and keeps the global batch), a smaller --batch_size with a larger "
+    "--gradient_accumulation_steps, --precision bf16-mixed, --strategy fsdp on several devices."
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device, or the machine, has no memory left."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and ("out of memory" in str(error) or "can't allocate memory" in str(error))
+
+
+NOT_FINITE = (
+    "the loss of step {step} is not a number. The run is stopped; {kept} What helps, in this order: a lower "
+    "--learning_rate, more --warmup_steps, --clip_norm 1, {precision}another --seed."
+)

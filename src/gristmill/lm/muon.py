@@ -1,0 +1,119 @@
+"""Muon: momentum whose update is made orthogonal, for the matrices inside a model.
+
+Shapes: K matrices of R rows and C columns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+__all__ = ["Muon", "orthogonalized"]
+
+NUM_STEPS = 5
+# Each step maps a singular value s to a s + b s^3 + c s^5. With these, five steps bring all from 0.01 to 1 into about
+# 0.7 to 1.2: near enough to 1, and much sooner than the polynomial that converges to 1.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+class Muon(torch.optim.Optimizer):
+    """Steps along the momentum of the gradient with all its singular values set to about 1.
+
+        momentum = beta * momentum + (1 - beta) * gradient
+        update   = orthogonalized(beta * momentum + (1 - beta) * gradient) * sqrt(max(1, R / C))     (Nesterov)
+        weight   = weight * (1 - lr * weight_decay) - lr * update
+
+    For two-dimensional weights. A group may say `num_stacked`: its weights are then so many matrices on top of each
+    other, as those of query, key and value, and each is made orthogonal for itself. All matrices of one shape are done
+    in one go: a GPU has little to do on a single one.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        *,
+        lr: float = 0.02,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+    ) -> None:
+        """`params`: weights, or groups of them."""
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "num_stacked": 1})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Change the weights that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        updates = [self._momentum_updates(group) for group in self.param_groups]
+        _orthogonalize_all(
+            [
+                matrix
+                for group, of_group in zip(self.param_groups, updates, strict=True)
+                for update in of_group
+                for matrix in update.chunk(group["num_stacked"])
+            ]
+        )
+        for group, of_group in zip(self.param_groups, updates, strict=True):
+            if of_group:
+                weights = _weights(group)
+                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+                torch._foreach_add_(weights, of_group, alpha=-group["lr"])
+        return loss
+
+    def _momentum_updates(self, group: dict[str, Any]) -> list[Tensor]:
+        weights = _weights(group)
+        if not weights:
+            return []
+        for weight in weights:
+            if "momentum" not in self.state[weight]:
+                self.state[weight]["momentum"] = torch.zeros_like(weight)
+        momenta = [self.state[weight]["momentum"] for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+        return list(torch._foreach_lerp(gradients, momenta, group["momentum"]))
+
+
+def _weights(group: dict[str, Any]) -> list[Tensor]:
+    return [weight for weight in group["params"] if weight.grad is not None]
+
+
+def _orthogonalize_all(matrices: list[Tensor]) -> None:
+    """Each matrix in place, those of one shape together."""
+    alike: dict[tuple[Any, ...], list[Tensor]] = defaultdict(list)
+    for matrix in matrices:
+        alike[matrix.shape, matrix.dtype, matrix.device].append(matrix)
+    for (shape, *_), group in alike.items():
+        scale = max(1.0, shape[0] / shape[1]) ** 0.5
+        results_KRC = orthogonalized(torch.stack(group)).mul_(scale)
+        torch._foreach_copy_(group, list(results_KRC.unbind()))
+
+
+def orthogonalized(matrices_KRC: Tensor) -> Tensor:
+    """U V^T of each matrix U S V^T, roughly: its singular values lie near 1. In bf16 on a GPU, whose noise is harmless.
+
+    Newton-Schulz iteration: polynomials of the matrix alone, so that nothing but matrix products is needed.
+    """
+    a, b, c = COEFFICIENTS
+    dtype = torch.bfloat16 if matrices_KRC.is_cuda else torch.float32
+    # Singular values must not exceed 1 for the iteration to converge, and none exceeds the Frobenius norm.
+    norms_K11 = torch.linalg.matrix_norm(matrices_KRC, keepdim=True)
+    x_KRC = (matrices_KRC / (norms_K11 + 1e-7)).to(dtype)
+    is_tall = x_KRC.shape[-2] > x_KRC.shape[-1]
+    if is_tall:  # the products below are of the size of the rows
+        x_KRC = x_KRC.mT
+    for _ in range(NUM_STEPS):
+        square_KRR = x_KRC @ x_KRC.mT
+        polynomial_KRR = torch.baddbmm(square_KRR, square_KRR, square_KRR, beta=b, alpha=c)
+        x_KRC = torch.baddbmm(x_KRC, polynomial_KRR, x_KRC, beta=a)
+    orthogonal_KRC: Tensor = x_KRC.mT if is_tall else x_KRC
+    return orthogonal_KRC

@@ -1,0 +1,514 @@
+"""Run: the model, the optimizer and the data of a run, how far it has come, and what it tells and saves on the way.
+
+The loop that uses it is in trainer.py. Everything that a step depends on is reckoned from its number, so nothing here
+needs to be told in which order, or after which interruption, a step is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+import statistics
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from gristmill.errors import CheckpointError, NotFiniteError, OptionError
+from gristmill.lm import checkpoint as checkpoints
+from gristmill.lm.auto_batch import find_batch_size
+from gristmill.lm.batch import Batch
+from gristmill.lm.config import ROUNDING, TrainConfig, asked_global_batch, differences, resolved
+from gristmill.lm.dataset import TokenDataset
+from gristmill.lm.evaluate import LossModule, bits_per_byte, mean_loss, num_val_batches
+from gristmill.lm.meters import (
+    NOT_FINITE,
+    Meter,
+    Reading,
+    advice,
+    device_name,
+    device_peak,
+    measured_matmul_flops,
+    memory_bytes,
+)
+from gristmill.lm.optim import Optimizers, build_optimizer
+from gristmill.lm.records import Display, MetricsFile, Record, Writer, open_writer, read_records
+from gristmill.lm.run_folder import describe_machine, write_description
+from gristmill.lm.schedule import learning_rate
+from gristmill.lm.stopping import StopSignals
+from gristmill.shards import Shards
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["Run", "TrainResult", "step_seed"]
+
+DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """What a run came to."""
+
+    folder: Path
+    checkpoint: Path  # the last one
+    num_steps: int
+    num_tokens: int  # that were trained on
+    num_parameters: int
+    loss: float | None  # of the last steps; None where a finished run had nothing left to do
+    val_loss: float | None  # on the whole validation split
+    bits_per_byte: float | None
+    tokens_per_second: float | None
+    mfu: float | None  # of the peak on the data sheet
+    mfu_matmul: float | None  # of a matrix product measured here
+    memory_bytes: int | None
+    seconds: float
+
+
+class Run:
+    """A run in its folder, at a step."""
+
+    def __init__(self, fabric: Fabric, config: TrainConfig, shards: Shards, folder: Path) -> None:
+        """Set everything up, and take up the latest checkpoint in the folder, if there is one."""
+        self.fabric, self.shards, self.folder = fabric, shards, folder
+        self.display, self.signals = Display(), StopSignals()
+        self.step, self.best_val_loss = 0, math.inf
+        self._messages: list[str] = []  # for when the display is there
+        self._readings: list[Reading] = []
+        self._learning_rate, self._advised = 0.0, False
+        self._validated: tuple[int, float | None] = (-1, None)  # the last validation on the subset: its step and loss
+
+        latest, state = self._find_checkpoint()
+        self.config = self._settled(config, state)
+        self.model = checkpoints.build_model(self.config)
+        self.module = self._new_module()
+        self.optimizers = self._new_optimizers()
+        self.dataset, self.val_shards, self.val_dataset = self._open_data()
+        self._identity = checkpoints.shards_identity(shards)
+        self.meter = self._new_meter(state["seconds"] if state else 0.0)
+        if latest is not None and state is not None:
+            self._restore(latest, state)
+        self._saved_step = self.step if latest else -1
+        self._open_folder()
+
+    @property
+    def max_steps(self) -> int:
+        """The step at which the run ends."""
+        assert self.config.max_steps is not None  # it is resolved
+        return self.config.max_steps
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens that were trained on so far."""
+        assert self.config.global_batch_size is not None  # it is resolved
+        return self.step * self.config.global_batch_size * self.config.context_length
+
+    # A step
+
+    def begin_step(self) -> None:
+        """Put dropout and the learning rate where they are at this step, whatever was done before it."""
+        torch.manual_seed(step_seed(self.config.seed, self.step, self.fabric.global_rank))
+        scale = learning_rate(
+            self.step,
+            peak=1.0,
+            warmup_steps=int(self.config.warmup_steps),
+            total_steps=self.max_steps,
+            shape=self.config.schedule,
+            final_fraction=self.config.final_fraction,
+            decay_fraction=self.config.decay_fraction,
+        )
+        self.optimizers.set_learning_rate(scale)
+        self._learning_rate = scale * self.config.learning_rate
+
+    def next_batch(self, micro_step: int) -> Batch:
+        """The micro-batch of this step on this device."""
+        with self.meter.waiting_for_data():
+            return self.dataset.batch(
+                self.step,
+                rank=self.fabric.global_rank,
+                world_size=self.fabric.world_size,
+                micro_step=micro_step,
+                num_micro_steps=self.config.gradient_accumulation_steps,
+            )
+
+    def update_weights(self) -> Tensor:
+        """Clip the gradients by their norm over all parameters, step, and return the norm."""
+        scaler = getattr(self.fabric.strategy.precision, "scaler", None)
+        if scaler is not None:
+            for optimizer in self.optimizers.torch_optimizers:
+                scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or math.inf)
+        if scaler is None:
+            self.optimizers.step()
+        else:
+            for optimizer in self.optimizers.torch_optimizers:
+                scaler.step(optimizer)
+            scaler.update()
+        self.optimizers.zero_grad()
+        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    def is_due(self, interval: int | float) -> bool:
+        """Whether something that is done every `interval` steps is to be done now; 0 is never."""
+        return interval > 0 and self.step % interval == 0
+
+    # Stopping
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal asks to stop."""
+        return self.signals.received is not None
+
+    def should_stop(self) -> bool:
+        """Whether to stop here. Several devices must agree, and ask each other only when they have to wait anyway."""
+        if self.fabric.world_size == 1:
+            return self.stopped
+        if not self.is_due(self.config.log_interval):
+            return False
+        noted = torch.tensor(float(self.signals.received or 0))
+        agreed = int(self.fabric.all_reduce(noted, reduce_op="max"))
+        self.signals.received = agreed or None
+        return bool(agreed)
+
+    # What it tells
+
+    def log(self) -> None:
+        """Read the losses since the last time, and record them; the only thing in a step that waits for the device."""
+        reading = self.meter.read()
+        self._check_finite(reading.first_bad_step)
+        self._readings.append(reading)
+        self._record(
+            {
+                "kind": "train",
+                "step": self.step,
+                "loss": reading.loss,
+                "lr": self._learning_rate,
+                "grad_norm": reading.grad_norm,
+                "tokens": self.num_tokens,
+                "tokens_per_second": reading.tokens_per_second,
+                "mfu": reading.mfu,
+                "mfu_matmul": reading.mfu_matmul,
+                "data_wait": reading.data_wait,
+                "memory_bytes": memory_bytes(self.fabric.device),
+                "seconds": reading.seconds,
+            }
+        )
+        # The first readings hold compilation and cold caches.
+        if len(self._readings) > 2 and not self._advised and (message := advice(reading, self.fabric.device)):
+            self._advised = True
+            self.tell(message)
+
+    def _check_finite(self, bad_step: int | None) -> None:
+        if bad_step is None:
+            return
+        self.writer.wait()
+        there = checkpoints.list_checkpoints(self.folder)
+        kept = f"{there[-1].name} is the last good checkpoint." if there else "there was no checkpoint yet."
+        half = "--precision bf16-mixed, " if self.config.precision == "16-mixed" else ""
+        message = NOT_FINITE.format(step=bad_step, kept=kept, precision=half)
+        self._record({"kind": "event", "step": self.step, "message": message})
+        raise NotFiniteError(message)
+
+    def tell(self, message: str) -> None:
+        """Record something that a person should know, and show it."""
+        self._record({"kind": "event", "step": self.step, "message": message})
+        self.display.say(message)
+
+    def tell_beginning(self, messages: list[str]) -> None:
+        """Tell these, and what was found while everything was set up."""
+        for message in messages + self._messages:
+            self.tell(message)
+
+    def _record(self, record: Record) -> None:
+        if self.fabric.is_global_zero:
+            self.metrics.add(record)
+            if self.log_writer is not None:
+                self.log_writer.add(record)
+            self.display.show(record)
+
+    def validate(self, *, full: bool = False) -> None:
+        """Record the loss on the fixed subset of the validation split, or on all of it; save the best so far."""
+        if self.val_dataset is None or self.val_shards is None:
+            return
+        begin, fabric = time.perf_counter(), self.fabric
+        limit = None if full else num_val_batches(self.config.limit_val_batches, self.val_dataset)
+        found = mean_loss(
+            self.module,
+            self.val_dataset.validation_batches(limit, rank=fabric.global_rank, world_size=fabric.world_size),
+            reduce_sum=partial(fabric.all_reduce, reduce_op="sum"),
+            stopped=lambda: self.stopped and fabric.world_size == 1,
+        )
+        if found is None:
+            return
+        loss, num_tokens = found
+        self._record(
+            {
+                "kind": "val",
+                "step": self.step,
+                "loss": loss,
+                "bits_per_byte": bits_per_byte(loss, self.val_shards),
+                "num_tokens": num_tokens,
+                "full": limit is None,
+                "seconds": time.perf_counter() - begin,
+            }
+        )
+        if not full:
+            self._validated = (self.step, loss)
+            if loss < self.best_val_loss:
+                self.best_val_loss = loss
+                self.save()
+        self.meter.restart()
+
+    def write_sample(self) -> None:
+        """Record what the model makes of the prompt. Not with weights in parts: no device has them all."""
+        if self.fabric.is_global_zero and not self._is_sharded and hasattr(self.model, "new_cache"):
+            from gristmill.lm.generate import stream_text
+
+            with self.fabric.autocast():
+                texts = stream_text(
+                    self.model,  # type: ignore[arg-type]
+                    self.shards.tokenizer,
+                    self.config.sample_prompt,
+                    max_tokens=self.config.sample_tokens,
+                    seed=self.config.seed,
+                )
+                text = "".join(texts)
+            self._record({"kind": "sample", "step": self.step, "prompt": self.config.sample_prompt, "text": text})
+        self.meter.restart()
+
+    # Checkpoints
+
+    def save(self) -> None:
+        """Save a checkpoint of this step; the run waits while it is copied, not while it is written."""
+        if self._saved_step == self.step:
+            return
+        pending = self.meter.pending()
+        bad = [step for step, loss in zip(pending["steps"], pending["losses"], strict=True) if not math.isfinite(loss)]
+        self._check_finite(int(bad[0]) if bad else None)
+        if self.fabric.is_global_zero or self._is_sharded:
+            tensors, numbers = self.optimizers.state_tensors()
+            files = {
+                checkpoints.MODEL_FILE: _copies(self.model.state_dict()),
+                checkpoints.OPTIMIZER_FILE: _copies(tensors),
+            }
+            if self.fabric.is_global_zero:
+                self.metrics.flush()
+                self.writer.write({**self._state(pending), "optimizer": numbers}, files)
+        self._saved_step = self.step
+        self.meter.restart()
+        gc.collect()
+
+    def _state(self, pending: dict[str, list[float]]) -> dict[str, Any]:
+        validated_step, val_loss = self._validated
+        return {
+            "step": self.step,
+            "config": self.config.to_json(),
+            "shards": self._identity,
+            "val_loss": val_loss if validated_step == self.step else None,
+            "best_val_loss": self.best_val_loss if math.isfinite(self.best_val_loss) else None,
+            "pending": pending,
+            "seconds": self.meter.seconds,
+            "scaler": self.fabric.strategy.precision.state_dict(),
+        }
+
+    def _find_checkpoint(self) -> tuple[Path | None, dict[str, Any] | None]:
+        # The first process says which: others may look while it cleans up.
+        names = [path.name for path in checkpoints.list_checkpoints(self.folder)]
+        name = self.fabric.broadcast(names[-1] if names else "")
+        if not name:
+            return None, None
+        latest = self.folder / checkpoints.FOLDER / name
+        return latest, checkpoints.read_state(latest)
+
+    def _restore(self, folder: Path, state: dict[str, Any]) -> None:
+        """Take up a checkpoint; `CheckpointError` names what does not fit."""
+        found = checkpoints.identity_differences(state["shards"], self._identity)
+        found += differences(state["config"], self.config.to_json())
+        if found:
+            raise CheckpointError(
+                f"{folder}: the run cannot go on: {'; '.join(found)}. Ask for the same as then, or begin a new run in "
+                f"another folder."
+            )
+        if rounding := differences(state["config"], self.config.to_json(), ROUNDING):
+            self._messages.append(f"the run goes on, equal to rounding but not to the bit: {'; '.join(rounding)}.")
+        weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
+        checkpoints.load_weights(self.model, weights, folder / checkpoints.MODEL_FILE)
+        tensors = self._divided(checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state))
+        self.optimizers.load_state_tensors(tensors, state["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(state["scaler"])
+        self.meter.restore(state["pending"])
+        self.step = state["step"]
+        self.best_val_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
+        self._messages.append(f"going on from {folder.name}.")
+
+    def _divided(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The state of the optimizer, divided among the devices as the weights are."""
+        weights = dict(self.model.named_parameters())
+        return {name: checkpoints.divided_like(weights.get(name.rpartition(".")[0]), tensors[name]) for name in tensors}
+
+    # Setting up
+
+    def _settled(self, config: TrainConfig, state: dict[str, Any] | None) -> TrainConfig:
+        """The config with every number settled."""
+        size = config.batch_size
+        if size == "auto" and state is not None:
+            size = state["config"]["batch_size"]
+        if size == "auto":
+            size = self._find_batch_size(config)
+            self._messages.append(f"batch_size auto: {size} sequences at once on each device.")
+        assert isinstance(size, int)
+        return resolved(config, self.shards, batch_size=size, world_size=self.fabric.world_size)
+
+    def _find_batch_size(self, config: TrainConfig) -> int:
+        world_size, device = self.fabric.world_size, self.fabric.device
+        per_device, rest = divmod(asked_global_batch(config, world_size), world_size)
+        if rest:
+            raise OptionError(
+                f"global_batch_size={config.global_batch_size} is not a multiple of {world_size} devices."
+            )
+        small = dataclasses.replace(config, batch_size=1)
+        model = checkpoints.build_model(resolved(small, self.shards, batch_size=1, world_size=world_size))
+        size = find_batch_size(
+            model.to(device),
+            per_device=per_device,
+            context_length=config.context_length,
+            device=device,
+            autocast=self.fabric.autocast,
+        )
+        # The smallest device decides for all.
+        return int(self.fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
+
+    def _new_module(self) -> nn.Module:
+        module: nn.Module = LossModule(self.model)
+        if self.config.compile_model:
+            mode = None if self.config.compile_mode == "default" else self.config.compile_mode
+            module = torch.compile(module, mode=mode)  # type: ignore[assignment]
+        wrapped: nn.Module = self.fabric.setup_module(module)
+        return wrapped.train()
+
+    def _new_optimizers(self) -> Optimizers:
+        config = self.config
+        return build_optimizer(
+            self.model,
+            config.optimizer,
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            betas=(config.beta1, config.beta2),
+            eps=config.eps,
+            muon_lr=config.muon_learning_rate,
+            muon_momentum=config.muon_momentum,
+        )
+
+    @property
+    def _is_sharded(self) -> bool:
+        return self.config.strategy == "fsdp"
+
+    def _open_data(self) -> tuple[TokenDataset, Shards | None, TokenDataset | None]:
+        config = self.config
+        assert isinstance(config.batch_size, int)  # it is resolved
+        open_dataset = partial(
+            TokenDataset,
+            context_length=config.context_length,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            document_mask=config.document_mask,
+            device=self.fabric.device,
+        )
+        dataset = open_dataset(self.shards)
+        if "val" not in self.shards.manifest.splits:
+            self._messages.append("the shards have no validation split. Encode with --val-fraction to have one.")
+            return dataset, None, None
+        val_shards = Shards(self.shards.paths[0].parent, split="val")
+        return dataset, val_shards, open_dataset(val_shards)
+
+    def _new_meter(self, seconds_before: float) -> Meter:
+        fabric, config = self.fabric, self.config
+        assert config.global_batch_size is not None  # it is resolved
+        self._matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
+        return Meter(
+            fabric.device,
+            capacity=config.log_interval,
+            tokens_per_step=config.global_batch_size * config.context_length,
+            flops_per_token=float(self.model.flops_per_token(config.context_length)),  # type: ignore[operator]
+            num_devices=fabric.world_size,
+            peak=device_peak(device_name(fabric.device), config.precision),
+            matmul_flops=self._matmul_flops,
+            seconds_before=seconds_before,
+            reduce=fabric.all_reduce if fabric.world_size > 1 else None,
+        )
+
+    def _open_folder(self) -> None:
+        """Write what describes the run, and open what it writes to; only the first process does."""
+        self.writer = checkpoints.CheckpointWriter(self.folder, keep=self.config.keep)
+        self.log_writer: Writer | None = None
+        self.fabric.barrier()  # nobody may still be reading what is cleaned up
+        if self.fabric.is_global_zero:
+            checkpoints.clean_up(self.folder)
+            machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
+            machine |= {"precision": self.config.precision, "matmul_flops": self._matmul_flops}
+            write_description(self.folder, self.config, self.shards, machine)
+            self.metrics = MetricsFile(self.folder, up_to_step=self.step)
+            self.log_writer = open_writer(self.config.log, self.folder, self.config.to_json())
+
+    # The end
+
+    def finish(self) -> None:
+        """After the last step: the records and validations that are still missing, and the last checkpoint."""
+        if self.meter.has_pending:
+            self.log()
+        if self._validated[0] != self.step and self._saved_step != self.step:
+            self.validate()
+        self.save()
+        done = [record for record in read_records(self.folder) if record["kind"] == "val" and record["full"]]
+        if not done or done[-1]["step"] != self.step:
+            self.validate(full=True)
+
+    def close(self) -> None:
+        """Wait for what is being written, and close all files."""
+        try:
+            self.writer.close()
+        finally:
+            self.dataset.close()
+            if self.val_dataset is not None:
+                self.val_dataset.close()
+            if self.fabric.is_global_zero:
+                self.metrics.close()
+                if self.log_writer is not None:
+                    self.log_writer.close()
+
+    def result(self) -> TrainResult:
+        """What the run came to."""
+        vals = [record for record in read_records(self.folder) if record["kind"] == "val" and record["full"]]
+        readings = self._readings[1:] or self._readings  # the first holds compilation and cold caches
+        last = readings[-1] if readings else None
+        return TrainResult(
+            folder=self.folder,
+            checkpoint=checkpoints.find_checkpoint(self.folder),
+            num_steps=self.step,
+            num_tokens=self.num_tokens,
+            num_parameters=int(self.model.num_parameters),  # type: ignore[arg-type]
+            loss=last.loss if last else None,
+            val_loss=vals[-1]["loss"] if vals else None,
+            bits_per_byte=vals[-1]["bits_per_byte"] if vals else None,
+            tokens_per_second=statistics.median(r.tokens_per_second for r in readings) if last else None,
+            mfu=statistics.median(r.mfu for r in readings if r.mfu is not None) if last and last.mfu else None,
+            mfu_matmul=statistics.median(r.mfu_matmul or 0.0 for r in readings) if last else None,
+            memory_bytes=memory_bytes(self.fabric.device),
+            seconds=self.meter.seconds,
+        )
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed for the random numbers of a step, unlike that of any other step, rank or run (splitmix64)."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + rank * 0x8CB92BA72F3D8DD7) & (2**64 - 1)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & (2**64 - 1)
+    return (mixed ^ (mixed >> 31)) >> 1
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: checkpoints.whole_copy(tensor) for name, tensor in tensors.items()}

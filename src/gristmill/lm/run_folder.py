@@ -1,0 +1,82 @@
+"""The folder of a run: what is written there before the first step, and whether a run may begin in it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gristmill.errors import OptionError
+from gristmill.lm.checkpoint import FOLDER, list_checkpoints
+from gristmill.lm.config import CONFIG_FILE, TrainConfig
+from gristmill.lm.meters import device_name
+from gristmill.lm.records import METRICS_FILE
+from gristmill.publish import publish
+
+if TYPE_CHECKING:
+    from gristmill.shards import Shards
+
+__all__ = ["check_folder", "write_description"]
+
+MACHINE_FILE = "machine.json"
+TOKENIZER_FILE = "tokenizer.json"
+
+
+def check_folder(run: Path, *, resume: str, overwrite: bool) -> None:
+    """Make the folder; refuse one with a run in it, unless it is to go on or to be replaced."""
+    if resume not in ("never", "auto"):
+        raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to go on with what is there, or 'never'.")
+    if resume == "auto" and overwrite:
+        raise OptionError(
+            "resume and overwrite exclude each other: one keeps the run that is there, the other does not."
+        )
+    run.mkdir(parents=True, exist_ok=True)
+    if overwrite:
+        _remove_run(run)
+    elif resume == "never" and (found := list_checkpoints(run)):
+        raise FileExistsError(
+            errno.EEXIST,
+            f"Holds a run already (its last checkpoint is {found[-1].name}). Pass --resume to go on with it, "
+            f"--overwrite to begin again, or another folder",
+            str(run),
+        )
+    if not os.access(run, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, "No permission to write in this folder", str(run))
+
+
+def _remove_run(run: Path) -> None:
+    shutil.rmtree(run / FOLDER, ignore_errors=True)
+    for name in (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE):
+        (run / name).unlink(missing_ok=True)
+
+
+def write_description(run: Path, config: TrainConfig, shards: Shards, machine: dict[str, Any]) -> None:
+    """Write config.json, machine.json and the tokenizer."""
+    shards.tokenizer.save(run / TOKENIZER_FILE, overwrite=True)
+    for name, content in ((CONFIG_FILE, config.to_json()), (MACHINE_FILE, machine)):
+        with publish(run / name) as file:
+            file.write(json.dumps(content, indent=1).encode() + b"\n")
+
+
+def describe_machine(device: torch.device, *, world_size: int) -> dict[str, Any]:
+    """What the run is computed on."""
+    from gristmill import __version__
+
+    return {
+        "device": device_name(device),
+        "num_devices": world_size,
+        "processor": platform.processor() or platform.machine(),
+        "num_threads": torch.get_num_threads(),
+        "system": platform.platform(),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "gristmill": __version__,
+    }

@@ -1,0 +1,234 @@
+"""The trainer: one loop, on any device, that can be stopped anywhere and goes on to the bit.
+
+A step is a pure function of the weights, the optimizer's state and (config, step, rank): batches, learning rates and
+the seed of dropout are reckoned from the number of the step. So a checkpoint is weights + optimizer + step, and
+20 steps are the same as 10, a crash, and 10 more.
+
+Lightning Fabric carries devices, precision and the processes of several devices; nobody else imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.strategies import ModelParallelStrategy
+from torch import nn
+
+from gristmill.errors import OptionError, TrainingError
+from gristmill.lm.config import TrainConfig
+from gristmill.lm.meters import OUT_OF_MEMORY, is_out_of_memory
+from gristmill.lm.records import open_display
+from gristmill.lm.run import Run, TrainResult
+from gristmill.lm.run_folder import check_folder
+from gristmill.shards import Shards
+
+__all__ = ["TrainResult", "train"]
+
+
+def train(
+    shards: str | os.PathLike[str] | Shards,
+    *,
+    out: str | os.PathLike[str],
+    config: TrainConfig | None = None,
+    preset: str | None = None,
+    resume: str = "never",
+    overwrite: bool = False,
+    progress: Any = "auto",
+    **options: Any,
+) -> TrainResult:
+    """Train a model on the shards and leave everything about it in the folder `out`.
+
+        gm.lm.train("shards/", out="run/", preset="quickstart", max_steps=200)
+
+    options: the fields of `TrainConfig`; they go on top of `preset`, or of `config`.
+    resume: "auto" goes on with the run that is in `out`, from its latest checkpoint, if there is one.
+    progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
+
+    With several devices the program is started once more for each of the others, as Lightning does it.
+    """
+    asked = TrainConfig.of({**config.to_json(), **options} if config else options, preset=preset)
+    opened = shards if isinstance(shards, Shards) else Shards(shards)
+    if is_first_process():
+        check_folder(Path(out), resume=resume, overwrite=overwrite)
+    fabric, settled = launch(asked)
+    try:
+        messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
+        with _memory_advice(settled):
+            result = _train(fabric, settled, opened, Path(out), messages, progress)
+        _leave_together(fabric)
+        return result
+    finally:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _train(
+    fabric: Fabric, config: TrainConfig, shards: Shards, folder: Path, messages: list[str], progress: Any
+) -> TrainResult:
+    with contextlib.closing(Run(fabric, config, shards, folder)) as run:
+        shown = progress if fabric.is_global_zero else None
+        with open_display(shown, total=run.max_steps, initial=run.step) as run.display:
+            run.tell_beginning(messages)
+            return train_to_the_end(run)
+
+
+def train_to_the_end(run: Run) -> TrainResult:
+    """Train to the end, or to the signal that stops it; either way a checkpoint of the last step is left."""
+    with run.signals, _without_garbage_collection():
+        train_steps(run)
+        if not run.stopped:
+            run.finish()
+        run.save()
+        run.writer.wait()
+    if run.stopped:
+        run.tell(f"stopped at step {run.step:,}; everything is saved. Pass --resume to go on.")
+        run.signals.act()
+    return run.result()
+
+
+def train_steps(run: Run) -> None:
+    """The loop."""
+    config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
+    run.meter.restart()
+    while run.step < run.max_steps and not run.should_stop():
+        run.begin_step()
+        loss = torch.zeros((), device=fabric.device)
+        for micro_step in range(num_micro_steps):
+            batch = run.next_batch(micro_step)
+            with fabric.no_backward_sync(run.module, enabled=micro_step + 1 < num_micro_steps):
+                micro_loss, stats = run.module(dict(vars(batch)), {})
+                fabric.backward(micro_loss / num_micro_steps)
+            loss += stats["loss"] / num_micro_steps
+        grad_norm = run.update_weights()
+        run.step += 1
+        run.meter.add(run.step, loss, grad_norm)
+        if run.is_due(config.log_interval):
+            run.log()
+        if run.is_due(config.val_check_interval):
+            run.validate()
+        if run.is_due(config.sample_interval):
+            run.write_sample()
+        if run.is_due(config.checkpoint_interval):
+            run.save()
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Keep Python's collector out of the loop: a pass over all objects of torch stalls the device."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+def _leave_together(fabric: Fabric) -> None:
+    """Wait for the other processes, with nothing left that talks to them and would wait for one that is gone."""
+    if fabric.world_size > 1:
+        gc.collect()
+        with contextlib.suppress(RuntimeError):  # one that had its answer may have left before ours was on its way
+            fabric.barrier()
+
+
+@contextlib.contextmanager
+def _memory_advice(config: TrainConfig) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        sizes = {"batch_size": config.batch_size, "context_length": config.context_length}
+        raise TrainingError(OUT_OF_MEMORY.format(**sizes)) from error
+
+
+# Devices
+
+
+def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
+    """Fabric on the devices that were asked for, its processes started, and the config with its precision settled."""
+    kind = _find_device(config)
+    config = TrainConfig.of({**config.to_json(), "precision": _find_precision(config, kind)})
+    _set_torch(config, kind)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning_fabric.*")
+        fabric = Fabric(
+            accelerator=kind,
+            devices=config.devices,
+            num_nodes=config.num_nodes,
+            strategy=_strategy(config),
+            precision="32-true" if config.precision == "32" else config.precision,
+        )
+        fabric.launch()
+    return fabric, config
+
+
+def _find_device(config: TrainConfig) -> str:
+    there = {
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+        "cpu": os.cpu_count() or 1,
+    }
+    kind = next(name for name in there if there[name]) if config.device == "auto" else config.device
+    if not there[kind]:
+        raise OptionError(f"device={kind!r}: torch finds none here. Pass device='cpu', or install a torch made for it.")
+    if config.devices > there[kind] and kind != "cpu":
+        raise OptionError(
+            f"devices={config.devices}: this machine has {there[kind]} of kind {kind!r}. Pass devices <= {there[kind]}."
+        )
+    return kind
+
+
+def _find_precision(config: TrainConfig, kind: str) -> str:
+    """The precision that was asked for; for "auto", bf16 where the device has it."""
+    if config.precision == "auto":
+        return "bf16-mixed" if kind == "cuda" and torch.cuda.is_bf16_supported() else "32"
+    if config.precision == "16-mixed" and (kind == "cpu" or config.strategy == "fsdp"):
+        raise OptionError("precision='16-mixed' needs a GPU, and no fsdp. Pass precision='bf16-mixed' or '32'.")
+    return config.precision
+
+
+def _set_torch(config: TrainConfig, kind: str) -> None:
+    if kind == "cuda":
+        torch.set_float32_matmul_precision("high")
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def _strategy(config: TrainConfig) -> Any:
+    if config.strategy != "fsdp":
+        return config.strategy
+    # Lightning's own "fsdp" is the older form, which has only flat pieces of weights and no CPU.
+    num_devices = config.devices * config.num_nodes
+    return ModelParallelStrategy(_shard, data_parallel_size=num_devices, tensor_parallel_size=1)
+
+
+def _shard(module: nn.Module, mesh: Any) -> nn.Module:
+    """Divide the weights of every block, and of the rest, among the devices."""
+    from torch.distributed.fsdp import fully_shard
+
+    devices = mesh["data_parallel"]
+    for block in getattr(module.model, "blocks", ()):
+        fully_shard(block, mesh=devices)
+    fully_shard(module, mesh=devices)
+    return module
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that others are started from, or would be."""
+    return all(int(os.environ.get(name, "0")) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))

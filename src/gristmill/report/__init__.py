@@ -1,0 +1,18 @@
+"""Report: the folder of a run as one HTML page, PNG plots and a Markdown summary, from its recorded files alone.
+
+| module | holds |
+|---|---|
+| `records` | config.json, machine.json and metrics.jsonl, read and checked |
+| `curves` | long records made short enough to draw, without losing a spike |
+| `figures` | numbers as people read them: 1.2M tokens, 1 min 52 s |
+| `summary` | what there is to say about the run, in words and figures |
+| `plots` | one picture a measure |
+| `page` | the summary and the pictures as HTML (page.html) and as Markdown |
+| `writing` | `write_report` |
+
+A new measure is a function in `plots` and its line in `all_plots`.
+"""
+
+from gristmill.report.writing import write_report
+
+__all__ = ["write_report"]

@@ -1,0 +1,86 @@
+"""Page: the summary and the pictures as one HTML page that needs nothing else, and as Markdown."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gristmill.report.plots import NARROW, WIDE, Plot, render
+from gristmill.report.records import Sample
+from gristmill.report.summary import Summary
+
+TEMPLATE = "page.html"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot as the page has it: inside the page, in a shape for phones and columns, and one for a whole line."""
+
+    title: str
+    note: str
+    narrow: str
+    wide: str | None
+
+
+def html_page(summary: Summary, plots: Sequence[Plot]) -> str:
+    """The HTML page, with every picture in it."""
+    import jinja2
+
+    from gristmill import __version__
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,  # a model may write anything, markup too
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    template = environment.get_template(TEMPLATE)
+    page: str = template.render(summary=summary, pictures=[_picture(plot) for plot in plots], version=__version__)
+    return page
+
+
+def _picture(plot: Plot) -> Picture:
+    wide = _data_url(render(plot, "svg", WIDE)) if plot.wide else None
+    return Picture(plot.title, plot.note, _data_url(render(plot, "svg", NARROW)), wide)
+
+
+def _data_url(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"
+
+
+def markdown_page(summary: Summary, plots: Sequence[Plot], plot_folder: str) -> str:
+    """The same in Markdown, with links to the PNG files."""
+    sections = [f"# {_escaped(summary.title)}", summary.result]
+    if summary.trouble:
+        sections.append(f"**{summary.trouble}**")
+    if summary.figures:
+        sections.append(_table(("measure", "value", ""), [(f.name, f.value, f.note) for f in summary.figures]))
+    sections += [f"![{plot.title} by step]({plot_folder}/{plot.name}.png)" for plot in plots]
+    if summary.samples:
+        sections += ["## What it writes", *map(_sample, summary.samples)]
+    for title, rows in (("Configuration", summary.config), ("Machine", summary.machine)):
+        if rows:
+            sections += [f"## {title}", _table(("name", "value"), rows)]
+    if summary.events:
+        rows = [(f"{event.step:,}", event.message) for event in summary.events]
+        sections += ["## Events", _table(("step", ""), rows)]
+    return "\n\n".join(sections) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([_escaped(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _sample(sample: Sample) -> str:
+    text = sample.prompt + sample.text
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)  # no text can end the block it is in
+    return f"Step {sample.step:,}:\n{fence}text\n{text}\n{fence}"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))

@@ -1,0 +1,155 @@
+"""Records: what a run wrote down about itself, as columns.
+
+A run that is still going, or was killed, may end in half a line; everything before it counts. What one record lacks is
+NaN in its column: a CPU has no known peak, and a loss may be no number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.errors import CheckpointError
+
+CONFIG_FILE = "config.json"
+MACHINE_FILE = "machine.json"
+METRICS_FILE = "metrics.jsonl"
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Records of one kind: the steps, and a column a measure, all of the same length."""
+
+    steps: Column
+    columns: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, name: str) -> Column:
+        """The column, all NaN where no record has it."""
+        return self.columns[name] if name in self.columns else np.full(len(self.steps), math.nan)
+
+    def has(self, name: str) -> bool:
+        """Whether at least one record has a number there."""
+        return bool(np.isfinite(self[name]).any())
+
+    def where(self, chosen: NDArray[np.bool_]) -> Table:
+        """The chosen records only."""
+        return Table(self.steps[chosen], {name: column[chosen] for name, column in self.columns.items()})
+
+    def last(self, name: str) -> float | None:
+        """The last number of a column, or None where it has none."""
+        finite = self[name][np.isfinite(self[name])]
+        return float(finite[-1]) if len(finite) else None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text the model wrote while it was trained."""
+
+    step: int
+    prompt: str
+    text: str  # without the prompt
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened at a step."""
+
+    step: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Records:
+    """All that is known about a run."""
+
+    name: str  # of its folder
+    config: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    train: Table
+    val: Table
+    samples: list[Sample] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+
+def read_records(run_folder: Path) -> Records:
+    """What is recorded in the folder of a run."""
+    metrics = run_folder / METRICS_FILE
+    if not metrics.is_file():
+        if not run_folder.exists():
+            raise FileNotFoundError(2, "No such folder of a run", str(run_folder))
+        raise CheckpointError(
+            f"{run_folder} is not the folder of a run: it has no {METRICS_FILE}. Pass the folder that "
+            f"`gristmill train-model` wrote to (its option -o)."
+        )
+    kinds: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "sample": [], "event": []}
+    for record in _read_lines(metrics):
+        kinds.setdefault(str(record.get("kind")), []).append(record)
+    return Records(
+        name=run_folder.resolve().name,
+        config=_read_object(run_folder / CONFIG_FILE),
+        machine=_read_object(run_folder / MACHINE_FILE),
+        train=_table(kinds["train"]),
+        val=_table(kinds["val"]),
+        samples=[_sample(record) for record in kinds["sample"]],
+        events=[Event(_step(record), str(record.get("message", ""))) for record in kinds["event"]],
+    )
+
+
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                if not line.endswith(b"\n"):
+                    return  # the line that was being written
+                raise CheckpointError(f"{path}:{number}: not a JSON object ({error}). The file is damaged.") from error
+            if not isinstance(record, dict):
+                raise CheckpointError(f"{path}:{number}: not a JSON object. The file is damaged.")
+            yield record
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file, empty where there is no file."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not a JSON object ({error}). The file is damaged.") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: not a JSON object. The file is damaged.")
+    return content
+
+
+def _table(records: list[dict[str, Any]]) -> Table:
+    records = sorted(records, key=_step)
+    names = dict.fromkeys(name for record in records for name in record if name not in ("kind", "step"))
+    columns = {name: np.array([_number(record.get(name)) for record in records], np.float64) for name in names}
+    return Table(np.array([_step(record) for record in records], np.float64), columns)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def _step(record: Mapping[str, Any]) -> int:
+    step = record.get("step", 0)
+    return int(step) if isinstance(step, (int, float)) and math.isfinite(step) else 0
+
+
+def _sample(record: Mapping[str, Any]) -> Sample:
+    prompt, text = str(record.get("prompt", "")), str(record.get("text", ""))
+    return Sample(_step(record), prompt, text.removeprefix(prompt))

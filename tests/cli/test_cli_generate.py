@@ -1,0 +1,166 @@
+"""gristmill generate."""
+
+import importlib
+import io
+import json
+import signal
+import sys
+
+import pytest
+
+import gristmill as gm
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+from gristmill.lm.checkpoint import build_model, write_checkpoint  # noqa: E402
+from gristmill.lm.config import TrainConfig  # noqa: E402
+
+END = "<|endoftext|>"
+
+
+def write_model(folder, tokenizer):
+    """The folder of a run whose model has not learned anything."""
+    folder.mkdir()
+    tokenizer.save(folder / "tokenizer.json")
+    config = TrainConfig(vocab_size=tokenizer.vocab_size, context_length=32, num_layers=1, num_heads=2, d_model=16)
+    (folder / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
+    model = build_model(config)
+    state = {"step": 1, "shards": {"tokenizer_fingerprint": tokenizer.fingerprint}, "val_loss": None}
+    write_checkpoint(folder, state, {"model.safetensors": dict(model.state_dict())})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return gm.train_tokenizer(["low lower newest widest é ü"], vocab_size=270, special_tokens=[END], progress=None)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tokenizer, tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "run", tokenizer)
+
+
+@pytest.fixture
+def says(monkeypatch):
+    """Make every model say these ids; what `generate` was called with is returned."""
+    calls = []
+
+    def set_ids(ids):
+        def generate(model, prompt_ids, **options):
+            calls.append({"prompt_ids": prompt_ids, **options})
+            return iter(ids)
+
+        # By its name among modules: `gristmill.lm.generate` is the function.
+        monkeypatch.setattr(importlib.import_module("gristmill.lm.generate"), "generate", generate)
+        return calls
+
+    return set_ids
+
+
+def test_prompt_and_text_go_to_stdout_and_figures_to_stderr(gristmill, run_folder, tokenizer, says):
+    says(tokenizer.encode(" lower"))
+    code, out, err = gristmill("generate", run_folder, "--prompt", "newest")
+    assert (code, out) == (0, "newest lower\n")
+    assert "token" in err and " tokens/s" in err and err.count("\n") == 1
+
+
+def test_the_same_seed_gives_the_same_text_with_and_without_cache(gristmill, run_folder):
+    options = ("--prompt", "low", "--max-tokens", 40, "--seed", 3)
+    _, first, err = gristmill("generate", run_folder, *options)
+    assert err.startswith("40 tokens in ")
+    assert gristmill("generate", run_folder, *options)[1] == first
+    assert gristmill("generate", run_folder, *options, "--no-cache")[1] == first
+    assert gristmill("generate", run_folder, *options[:-1], 4)[1] != first
+
+
+def test_options_reach_the_model_with_underscores_too(gristmill, run_folder, tokenizer, says):
+    calls = says([])
+    options = ("--max_tokens", 7, "--temperature", 0.5, "--top_k", 50, "--top-p", 0.95, "--seed", 0, "--no-cache")
+    assert gristmill("generate", run_folder, "--prompt", "low", *options)[0] == 0
+    assert calls == [
+        {
+            "prompt_ids": tokenizer.encode("low"),
+            "max_tokens": 7,
+            "temperature": 0.5,
+            "top_k": 50,
+            "top_p": 0.95,
+            "seed": 0,
+            "stop_id": tokenizer.special_tokens[END],
+            "use_cache": False,
+        }
+    ]
+
+
+def test_only_whole_characters_are_written(gristmill, run_folder, says, monkeypatch):
+    says([*"aé🙂".encode(), 0xC3])
+    written = []
+    monkeypatch.setattr(sys.stdout, "write", lambda text: written.append(text) or len(text))
+    assert gristmill("generate", run_folder, "--prompt", "x")[0] == 0
+    assert [text for text in written if text] == ["x", "a", "é", "🙂", "�", "\n"]
+
+
+def test_the_prompt_may_come_from_stdin(gristmill, run_folder, says, monkeypatch):
+    says([])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("süß\n".encode()), encoding="ascii"))
+    assert gristmill("generate", run_folder, "--prompt", "-")[1] == "süß\n\n"
+
+
+def test_without_a_prompt_a_document_begins(gristmill, run_folder, tokenizer, says):
+    calls = says(tokenizer.encode("low"))
+    assert gristmill("generate", run_folder)[1] == "low\n"
+    assert calls[0]["prompt_ids"] == [tokenizer.special_tokens[END]]
+
+
+def test_the_end_of_text_may_be_written_in_a_prompt(gristmill, run_folder, tokenizer, says):
+    calls = says([])
+    assert gristmill("generate", run_folder, "--prompt", f"low{END}")[0] == 0
+    assert calls[0]["prompt_ids"][-1] == tokenizer.special_tokens[END]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--temperature", "-1"), "temperature=-1.0"),
+        (("--top-p", "2"), "top_p=2.0"),
+        (("--top-k", "0"), "top_k=0"),
+        (("--max-tokens", "-5"), "max_tokens=-5"),
+        (("--checkpoint", "step-000077"), "there is no checkpoint 'step-000077'"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_one_line(gristmill, run_folder, options, words):
+    code, out, err = gristmill("generate", run_folder, "--prompt", "low", *options)
+    assert (code, out) == (1, "")
+    assert err.startswith("gristmill: error: ") and words in err and err.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_wrong_usage(gristmill, run_folder):
+    code, _, err = gristmill("generate", run_folder, "--device", "cuda")
+    assert code == 2
+    assert "--device cpu" in err
+
+
+def test_a_folder_without_a_model_is_one_line(gristmill, tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        code, out, err = gristmill("generate", folder, "--prompt", "x")
+        assert (code, out) == (1, "")
+        assert "train-model" in err and err.count("\n") == 1
+
+
+def test_without_torch_the_error_says_what_to_install(gristmill, run_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, err = gristmill("generate", run_folder, "--prompt", "x")
+    assert code == 1
+    assert "pip install 'gristmill[train]'" in err
+
+
+def test_control_c_keeps_what_was_written_and_exits_with_130(gristmill_process, run_folder):
+    process = gristmill_process("generate", run_folder, "--prompt", "low", "--max-tokens", 10_000_000, "--seed", 0)
+    assert process.stdout.read(20).startswith(b"low")  # it is under way
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert out.endswith(b"\n")
+    assert b"tokens in" in err and err.endswith(b"gristmill: interrupted\n")
+    assert b"Traceback" not in err

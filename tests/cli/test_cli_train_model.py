@@ -1,0 +1,154 @@
+"""gristmill train-model and gristmill evaluate."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from gristmill.cli.train_model import translate
+from lm.tiny_runs import build_shards
+
+TINY = (
+    *("--context-length=16", "--num-layers=2", "--num-heads=2", "--d-model=32", "--batch-size=4"),
+    *("--device=cpu", "--progress=none"),
+)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    return build_shards(tmp_path_factory.mktemp("cli") / "shards")
+
+
+def config_of(run):
+    return json.loads((run / "config.json").read_bytes())
+
+
+def test_a_run_prints_its_summary_and_can_be_evaluated(gristmill, shards, tmp_path):
+    code, out, err = gristmill("train-model", shards, "-o", tmp_path / "run", *TINY, "--max-steps", 6)
+    assert (code, err) == (0, "")
+    rows = dict(line.strip().split("  ", 1) for line in out.splitlines())
+    assert list(rows) == [
+        *("steps", "tokens", "parameters", "training loss", "validation loss", "bits per byte", "tokens/s", "MFU"),
+        *("memory", "time", "saved to"),
+    ]
+    assert rows["tokens"].strip() == "384"
+    assert rows["saved to"].strip().endswith("run/checkpoints/step-000006")
+
+    code, out, err = gristmill("evaluate", tmp_path / "run", shards, "--checkpoint", "latest", "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert rows["validation loss"].strip() in out
+    assert rows["bits per byte"].strip() in out
+
+
+def test_underscores_and_dashes_are_the_same(gristmill, shards, tmp_path):
+    code, *_ = gristmill(
+        "train-model",
+        shards,
+        "-o",
+        tmp_path / "run",
+        *TINY,
+        "--max_steps",
+        3,
+        "--gradient_accumulation_steps=2",
+    )
+    assert code == 0
+    assert config_of(tmp_path / "run")["gradient_accumulation_steps"] == 2
+
+
+def test_options_go_over_the_file_and_the_file_over_the_preset(gristmill, shards, tmp_path):
+    (tmp_path / "c.yaml").write_text("num-layers: 1\nlearning_rate: 5e-4\nmax_tokens: 640\nsample_interval: 0\n")
+    code, _, err = gristmill(
+        "train-model",
+        shards,
+        "-o",
+        tmp_path / "run",
+        *TINY,
+        "--preset",
+        "quickstart",
+        "--config",
+        tmp_path / "c.yaml",
+    )
+    assert (code, err) == (0, "")
+    config = config_of(tmp_path / "run")
+    assert (config["num_layers"], config["learning_rate"], config["max_steps"]) == (2, 5e-4, 10)
+    assert config["tie_embeddings"] is True
+
+
+def test_the_config_of_a_run_makes_the_same_run(gristmill, shards, tmp_path):
+    gristmill("train-model", shards, "-o", tmp_path / "one", *TINY, "--max-steps", 2, "--compile_mode", "default")
+    code, _, err = gristmill(
+        "train-model", shards, "-o", tmp_path / "two", "--config", tmp_path / "one/config.json", "--progress", "none"
+    )
+    assert (code, err) == (0, "")
+    assert config_of(tmp_path / "one") == config_of(tmp_path / "two")
+
+
+def test_resume_needs_no_value(gristmill, shards, tmp_path):
+    arguments = ["train-model", "-o", tmp_path / "run", *TINY, "--max-steps", 3]
+    assert gristmill(*arguments, "--resume", shards)[0] == 0
+    code, _, err = gristmill(*arguments, shards)
+    assert code == 1
+    assert "Holds a run already" in err
+    assert gristmill(*arguments, shards, "--resume")[0] == 0
+    assert gristmill(*arguments, shards, "--resume", "auto")[0] == 0
+
+
+def test_translate_spells_out_what_was_left_out():
+    assert translate(["--resume=auto", "x"]) == ["--resume=auto", "x"]
+    assert translate(["x", "--resume"]) == ["x", "--resume", "auto"]
+    spelled = translate(["--preset=quickstart", "--max_tokens", "9", "--num-layers", "2"])
+    assert "--max-steps" not in spelled
+    assert spelled.count("--num-layers") == 1
+    assert "--tie-embeddings" in spelled
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--preset", "huge"], 2, "preset='huge' is not known"),
+        (["--config", "missing.yaml"], 2, "missing.yaml: No such file"),
+        (["--num-layers", "0"], 1, "num_layers=0 is too small"),
+        (["--max-steps", "5", "--epochs", "1"], 1, "both given"),
+        (["--vocab-size", "5"], 1, "vocab_size=5 is too small: the tokenizer of the shards has 300 tokens"),
+        (["--precision", "16-mixed"], 1, "needs a GPU"),
+    ],
+)
+def test_a_wrong_option_is_one_line_without_a_traceback(gristmill, shards, tmp_path, arguments, code, message):
+    found, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", "--device", "cpu", *arguments)
+    assert found == code
+    assert message in err
+    assert err.startswith("gristmill: error: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_an_unknown_key_of_a_file_names_the_closest(gristmill, shards, tmp_path):
+    (tmp_path / "c.yaml").write_text("learning_rat: 1e-3\n")
+    code, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", "--config", tmp_path / "c.yaml")
+    assert code == 2
+    assert "there is no option 'learning_rat'. Did you mean 'learning_rate'?" in err
+
+
+def test_shards_that_are_not_there_are_one_line(gristmill, tmp_path):
+    code, _, err = gristmill("train-model", tmp_path / "nothing", "-o", tmp_path / "run")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_the_same_command_goes_on(gristmill_process, gristmill, shards, tmp_path, number, code):
+    arguments = ["train-model", shards, "-o", tmp_path / "run", *TINY, "--resume", "--max-steps", 100_000]
+    process = gristmill_process(*arguments, "--log-interval", 1, OMP_NUM_THREADS="1")
+    metrics, end = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
+    while not (metrics.exists() and b'"train"' in metrics.read_bytes()):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(number)
+    assert process.wait(20) == code
+    err = process.stderr.read().decode()
+    assert "Traceback" not in err
+    saved = sorted((tmp_path / "run/checkpoints").iterdir())
+    assert len(saved) == 1
+    assert saved[0].name != "step-100000"

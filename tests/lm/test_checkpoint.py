@@ -1,0 +1,183 @@
+"""Checkpoints: whole or not there, checked when they are read, and nothing in them is executed."""
+
+import errno
+import json
+import os
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from gristmill import CheckpointError
+from gristmill.lm import checkpoint as checkpoints
+from gristmill.lm.checkpoint import (
+    CheckpointWriter,
+    clean_up,
+    find_checkpoint,
+    list_checkpoints,
+    load_weights,
+    prune,
+    read_state,
+    read_tensors,
+    write_checkpoint,
+)
+
+TENSORS = {
+    "a.weight": torch.arange(6, dtype=torch.float32).reshape(2, 3),
+    "scalar": torch.tensor(3.5),
+    "half": torch.tensor([1.0, -2.0], dtype=torch.bfloat16),
+    "ids": torch.tensor([1, 2**40]),
+    "empty": torch.zeros(0, 3),
+}
+
+
+def write(run, step, *, val_loss=None, tensors=TENSORS):
+    state = {"step": step, "val_loss": val_loss, "shards": {}}
+    return write_checkpoint(run, state, {"model.safetensors": tensors})
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    folder = write(tmp_path, 7, val_loss=1.25)
+    state = read_state(folder)
+    assert (state["step"], state["val_loss"], folder.name) == (7, 1.25, "step-000007")
+    found = read_tensors(folder, "model.safetensors", state)
+    assert found.keys() == TENSORS.keys()
+    assert all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
+    assert {path.name for path in folder.iterdir()} == {"model.safetensors", "state.json"}
+
+
+def test_a_strided_tensor_is_written_as_its_values(tmp_path):
+    folder = write(tmp_path, 1, tensors={"t": torch.arange(6.0).reshape(2, 3).T})
+    assert torch.equal(load_file(folder / "model.safetensors")["t"], torch.arange(6.0).reshape(2, 3).T)
+
+
+def test_the_same_tensors_give_the_same_bytes(tmp_path):
+    one, other = write(tmp_path, 1), write(tmp_path, 2, tensors=dict(reversed(TENSORS.items())))
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "state.json"])
+def test_every_flipped_byte_is_found_and_the_file_is_named(tmp_path, file):
+    folder = write(tmp_path, 1)
+    whole = (folder / file).read_bytes()
+    for position in range(0, len(whole), 7):
+        data = bytearray(whole)
+        data[position] ^= 1
+        (folder / file).write_bytes(data)
+        with pytest.raises(CheckpointError, match=file.replace(".", r"\.")):
+            read_tensors(folder, "model.safetensors", read_state(folder))
+    (folder / file).write_bytes(whole)
+    read_tensors(folder, "model.safetensors", read_state(folder))
+
+
+def test_a_truncated_or_missing_file_is_named_with_what_to_do(tmp_path):
+    folder = write(tmp_path, 1)
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:-1])
+    with pytest.raises(CheckpointError, match=f"has {len(data) - 1} bytes and should have {len(data)}.*Remove .*step-"):
+        read_tensors(folder, "model.safetensors", read_state(folder))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="it is missing"):
+        read_tensors(folder, "model.safetensors", read_state(folder))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x04K\x01.", "it is not JSON"),
+        (b"[1]", "it is not a checkpoint of Gristmill"),
+        (b'{"format": "gristmill-checkpoint", "version": 99}', "its version is 99, and this Gristmill reads 1"),
+        (b'{"format": "gristmill-checkpoint", "version": 1, "step": 1}', "its checksum does not fit"),
+    ],
+)
+def test_a_foreign_state_is_refused(tmp_path, content, message):
+    folder = write(tmp_path, 1)
+    (folder / "state.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        read_state(folder)
+
+
+def test_a_renamed_checkpoint_is_refused(tmp_path):
+    folder = write(tmp_path, 1)
+    folder.rename(folder.with_name("step-000009"))
+    with pytest.raises(CheckpointError, match="it is of step 1, and the folder says 9"):
+        read_state(find_checkpoint(tmp_path))
+
+
+def test_the_latest_is_by_number_and_half_written_ones_are_not_seen(tmp_path):
+    for step in (2, 10, 1_000_000):
+        write(tmp_path, step)
+    (tmp_path / "checkpoints" / ".step-2000000.tmp.1").mkdir()
+    (tmp_path / "checkpoints" / "notes").mkdir()
+    assert [checkpoints.step_of(folder) for folder in list_checkpoints(tmp_path)] == [2, 10, 1_000_000]
+    assert find_checkpoint(tmp_path).name == "step-1000000"
+    clean_up(tmp_path)
+    assert not list((tmp_path / "checkpoints").glob(".step*"))
+    assert (tmp_path / "checkpoints" / "notes").is_dir()
+
+
+def test_the_best_is_kept_beside_the_latest(tmp_path):
+    for step, loss in ((1, 3.0), (2, 1.0), (3, None), (4, 2.0), (5, 2.5)):
+        write(tmp_path, step, val_loss=loss)
+        prune(tmp_path, keep=2)
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-000002", "step-000004", "step-000005"]
+    assert find_checkpoint(tmp_path, "best").name == "step-000002"
+    assert find_checkpoint(tmp_path, "step-000004").name == "step-000004"
+    with pytest.raises(CheckpointError, match=r"no checkpoint 'step-9'. Pass 'latest', 'best', or one of step-000002"):
+        find_checkpoint(tmp_path, "step-9")
+
+
+def test_no_checkpoint_says_how_to_get_one(tmp_path):
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint in it. Train first"):
+        find_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_full_disk_leaves_the_checkpoint_before_and_nothing_else(tmp_path, monkeypatch, call):
+    write(tmp_path, 1)
+    calls = []
+    real = os.fsync
+
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if call <= 3:  # two files and the folder; the fourth is that of the parent, when the checkpoint is there already
+        with pytest.raises(OSError, match="No space"):
+            write(tmp_path, 2)
+        assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
+    read_state(find_checkpoint(tmp_path))
+
+
+def test_the_writer_raises_in_the_run_what_went_wrong_in_its_thread(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = CheckpointWriter(tmp_path, keep=2)
+    monkeypatch.setattr(checkpoints, "_write_safetensors", fail)
+    writer.write({"step": 1}, {"model.safetensors": TENSORS})
+    with pytest.raises(OSError, match="No space"):
+        writer.wait()
+    writer.close()
+
+
+def test_weights_of_another_model_are_refused_by_name(tmp_path):
+    model = torch.nn.Linear(3, 2)
+    good = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    load_weights(model, good, tmp_path)
+    with pytest.raises(CheckpointError, match="it has no 'bias'"):
+        load_weights(model, {"weight": good["weight"]}, tmp_path)
+    with pytest.raises(CheckpointError, match="'extra' is not part of this one"):
+        load_weights(model, {**good, "extra": good["bias"]}, tmp_path)
+    with pytest.raises(CheckpointError, match=r"'weight' has shape \[2, 4\] there, \[2, 3\] in this one"):
+        load_weights(model, {**good, "weight": torch.zeros(2, 4)}, tmp_path)
+
+
+def test_nothing_in_a_checkpoint_is_pickle(tmp_path):
+    folder = write(tmp_path, 1)
+    json.loads((folder / "state.json").read_bytes())
+    header = (folder / "model.safetensors").read_bytes()
+    json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])

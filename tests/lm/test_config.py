@@ -1,0 +1,145 @@
+"""TrainConfig: presets, YAML, checks, and what a run settles."""
+
+import pytest
+
+from gristmill import OptionError, Shards, VocabSizeError
+from gristmill.lm.config import PRESETS, TrainConfig, differences, load_config, read_config, resolved
+
+
+def settle(shards, *, batch_size=4, world_size=1, **options):
+    config = TrainConfig.of({"batch_size": batch_size, **options})
+    return resolved(config, Shards(shards), batch_size=batch_size, world_size=world_size)
+
+
+def test_every_preset_is_sound():
+    for name in PRESETS:
+        assert TrainConfig.of({}, preset=name).model == "gpt"
+
+
+def test_an_option_goes_on_top_of_the_preset():
+    config = TrainConfig.of({"num-layers": 2}, preset="quickstart")
+    assert (config.num_layers, config.d_model) == (2, PRESETS["quickstart"]["d_model"])
+
+
+def test_a_length_replaces_the_length_of_the_preset_and_does_not_contradict_it():
+    config = TrainConfig.of({"epochs": 2.0}, preset="quickstart")
+    assert (config.max_steps, config.epochs) == (None, 2.0)
+
+
+def test_accumulation_replaces_the_global_batch_of_the_preset():
+    assert TrainConfig.of({"gradient_accumulation_steps": 4}, preset="gpt2-124m").global_batch_size is None
+
+
+def test_an_unknown_preset_names_those_there_are():
+    with pytest.raises(OptionError, match=r"preset='huge' is not known. Pass one of 'quickstart'"):
+        TrainConfig.of({}, preset="huge")
+
+
+def test_an_unknown_option_names_the_one_that_is_meant():
+    with pytest.raises(OptionError, match=r"there is no option 'learning_rat'. Did you mean 'learning_rate'\?"):
+        TrainConfig.of({"learning_rat": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_layers": 0}, "num_layers=0 is too small"),
+        ({"num_layers": 1.5}, "num_layers=1.5 is a float"),
+        ({"batch_size": 0}, "Pass batch_size >= 1, or 'auto'"),
+        ({"batch_size": "many"}, "batch_size='many' is a str"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0 must be greater than 0"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan must be greater than 0"),
+        ({"learning_rate": "fast"}, "learning_rate='fast' is a str. Pass a number"),
+        ({"dropout": 1.0}, "dropout=1.0 must lie between 0 and 1"),
+        ({"precision": "8"}, "precision='8' is not known. Pass one of 'auto', 'bf16-mixed'"),
+        ({"val_check_interval": 1.5}, "a whole number, or a fraction"),
+        ({"max_steps": 5, "epochs": 1.0}, "max_steps and epochs are both given"),
+        ({"epochs": 0.0}, "epochs=0.0 must be greater than 0"),
+        ({"d_model": 30, "num_heads": 4}, "is not a multiple of num_heads=4"),
+        ({"d_model": 12, "num_heads": 4}, "rotary positions need an even one"),
+        ({"seed": -1}, "seed=-1 is negative"),
+        ({"optimizer": "muon", "strategy": "fsdp"}, "needs whole matrices"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_what_is_allowed(options, message):
+    with pytest.raises(OptionError, match=message):
+        TrainConfig.of(options)
+
+
+def test_yaml_with_dashes_and_exponents(tmp_path):
+    (tmp_path / "c.yaml").write_text("max-steps: 7\nlearning_rate: 1e-3\nprecision: 32\n")
+    with pytest.raises(OptionError, match="precision=32 is not known"):
+        TrainConfig.of(read_config(tmp_path / "c.yaml"))
+    (tmp_path / "c.yaml").write_text("max-steps: 7\nlearning_rate: 1e-3\nprecision: '32'\n")
+    config = TrainConfig.of(read_config(tmp_path / "c.yaml"))
+    assert (config.max_steps, config.learning_rate) == (7, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_stops: 7", r"c.yaml: there is no option 'max_stops'. Did you mean 'max_steps'\?"),
+        ("- a\n- b", "it holds a list. Write one option a line"),
+        ("a: [", "it is not YAML"),
+        ("x: !!python/object/apply:os.system ['true']", "it is not YAML"),
+    ],
+)
+def test_a_wrong_yaml_file_says_what_is_wrong(tmp_path, text, message):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(OptionError, match=message):
+        read_config(tmp_path / "c.yaml")
+
+
+def test_an_empty_yaml_file_sets_nothing(tmp_path):
+    (tmp_path / "c.yaml").write_text("")
+    assert read_config(tmp_path / "c.yaml") == {}
+
+
+def test_the_length_of_a_run_in_tokens_and_epochs(tiny_shards):
+    num_tokens = Shards(tiny_shards).num_tokens
+    assert settle(tiny_shards, context_length=16, max_tokens=6400).max_steps == 100
+    assert settle(tiny_shards, context_length=16, epochs=2.0).max_steps == 2 * num_tokens // 64
+    assert settle(tiny_shards, context_length=16).max_steps == num_tokens // 64
+    assert settle(tiny_shards, context_length=16, max_tokens=1).max_steps == 1
+
+
+def test_a_fraction_is_a_share_of_the_run_and_a_whole_number_is_steps(tiny_shards):
+    config = settle(tiny_shards, max_steps=200, val_check_interval=0.25, checkpoint_interval=7, warmup_steps=0.1)
+    assert (config.val_check_interval, config.checkpoint_interval, config.warmup_steps) == (50, 7, 20)
+    assert (config.sample_interval, config.vocab_size) == (0, 300)
+
+
+def test_the_global_batch_is_kept_by_accumulation(tiny_shards):
+    config = settle(tiny_shards, batch_size=4, world_size=2, global_batch_size=32)
+    assert (config.gradient_accumulation_steps, config.global_batch_size) == (4, 32)
+    with pytest.raises(OptionError, match="global_batch_size=30 is not a multiple of batch_size=4 on 2 devices"):
+        settle(tiny_shards, batch_size=4, world_size=2, global_batch_size=30)
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tiny_shards):
+    with pytest.raises(VocabSizeError, match="vocab_size=299 is too small: the tokenizer of the shards has 300 tokens"):
+        settle(tiny_shards, vocab_size=299)
+    assert settle(tiny_shards, vocab_size=512).vocab_size == 512
+
+
+def test_a_settled_config_survives_json(tiny_shards):
+    config = settle(tiny_shards, max_steps=10)
+    assert TrainConfig.of(config.to_json()) == config
+
+
+def test_differences_name_what_decides_the_weights_only(tiny_shards):
+    one = settle(tiny_shards, max_steps=10).to_json()
+    other = settle(tiny_shards, max_steps=11, keep=9, log_interval=3).to_json()
+    found = differences(one, other)
+    assert "max_steps was 10 and is now 11" in found
+    assert not any("keep" in line or "log_interval" in line for line in found)
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path):
+    from gristmill import CheckpointError
+
+    with pytest.raises(CheckpointError, match=r"it has no config.json"):
+        load_config(tmp_path)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(CheckpointError, match=r"config.json: it is damaged"):
+        load_config(tmp_path)

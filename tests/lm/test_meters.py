@@ -1,0 +1,164 @@
+"""Meters: what a reading says, the table of peaks, advice, and the file of records."""
+
+import dataclasses
+import json
+import math
+import sys
+
+import pytest
+import torch
+
+from gristmill import OptionError
+from gristmill.lm import meters
+from gristmill.lm.meters import Meter, Reading, advice, device_peak, is_out_of_memory, measured_matmul_flops
+from gristmill.lm.records import MetricsFile, open_display, open_writer, read_records
+
+CPU = torch.device("cpu")
+
+
+def meter(**options):
+    return Meter(CPU, capacity=4, tokens_per_step=100, flops_per_token=1e6, **options)
+
+
+def reading(**changes):
+    plain = Reading(
+        loss=1.0,
+        last_loss=1.0,
+        grad_norm=1.0,
+        first_bad_step=None,
+        tokens_per_second=1.0,
+        mfu=None,
+        mfu_matmul=0.5,
+        data_wait=0.0,
+        seconds=1.0,
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [("NVIDIA H200", 989), ("NVIDIA H100 80GB HBM3", 989), ("NVIDIA A100-SXM4-80GB", 312), ("NVIDIA H100 PCIe", 756)],
+)
+def test_the_peak_of_a_device_by_its_name(name, tflops):
+    assert device_peak(name) == tflops * 1e12
+
+
+def test_a_cpu_has_no_peak_on_a_data_sheet_but_a_measured_one():
+    assert device_peak("AMD EPYC 9654") is None
+    assert measured_matmul_flops(CPU, torch.float32, seconds=0.05) > 1e8
+
+
+def test_a_reading_is_the_mean_of_the_losses_since_the_last(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(meters.time, "perf_counter", lambda: clock[0])
+    m = meter(peak=1e9, matmul_flops=2e9)
+    for step, loss in ((1, 2.0), (2, 4.0)):
+        with m.waiting_for_data():
+            clock[0] += 0.1
+        clock[0] += 0.9
+        m.add(step, torch.tensor(loss), torch.tensor(step / 2))
+    found = m.read()
+    assert (found.loss, found.last_loss, found.grad_norm, found.first_bad_step) == (3.0, 4.0, 1.0, None)
+    assert found.tokens_per_second == pytest.approx(100)
+    assert (found.mfu, found.mfu_matmul) == (pytest.approx(0.1), pytest.approx(0.05))
+    assert found.data_wait == pytest.approx(0.1)
+    assert not m.has_pending
+
+
+def test_time_before_a_restart_does_not_count(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(meters.time, "perf_counter", lambda: clock[0])
+    m = meter()
+    clock[0] += 50
+    m.restart()
+    clock[0] += 1
+    m.add(1, torch.tensor(1.0), torch.tensor(1.0))
+    assert m.read().tokens_per_second == pytest.approx(100)
+
+
+def test_pending_losses_survive_json_to_the_bit():
+    one, other = meter(), meter()
+    for step in (1, 2, 3):
+        one.add(step, torch.rand(()), torch.rand(()))
+    other.restore(json.loads(json.dumps(one.pending())))
+    last = torch.rand(())
+    for m in (one, other):
+        m.add(4, last, last)
+    assert one.read().loss == other.read().loss
+
+
+def test_the_first_step_without_a_number_is_named():
+    m = meter()
+    for step, loss in ((5, 1.0), (6, math.nan), (7, math.inf)):
+        m.add(step, torch.tensor(loss), torch.tensor(1.0))
+    assert m.read().first_bad_step == 6
+
+
+def test_advice_names_the_flag_that_helps():
+    assert advice(reading(data_wait=0.04), CPU) is None
+    assert "20% of the time is spent waiting for data" in advice(reading(data_wait=0.2), CPU)
+    assert "--compile_model" in advice(reading(mfu_matmul=0.05), torch.device("cuda"))
+    assert advice(reading(mfu_matmul=0.05), CPU) is None
+
+
+def test_out_of_memory_is_known_in_all_its_forms():
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(RuntimeError("shapes do not match"))
+
+
+def test_records_beyond_the_step_of_a_resume_are_dropped_and_a_torn_line_too(tmp_path):
+    file = MetricsFile(tmp_path)
+    for step in (1, 2, 3):
+        file.add({"kind": "train", "step": step, "loss": 0.5})
+    file.close()
+    with (tmp_path / "metrics.jsonl").open("ab") as torn:
+        torn.write(b'{"kind": "train", "st')
+    file = MetricsFile(tmp_path, up_to_step=2)
+    file.add({"kind": "event", "step": 2, "message": "on"})
+    file.close()
+    assert [(r["kind"], r["step"]) for r in read_records(tmp_path)] == [("train", 1), ("train", 2), ("event", 2)]
+
+
+def test_a_loss_that_is_not_a_number_is_null_in_the_file(tmp_path):
+    file = MetricsFile(tmp_path)
+    file.add({"kind": "train", "step": 1, "loss": math.nan})
+    file.close()
+    assert json.loads((tmp_path / "metrics.jsonl").read_bytes())["loss"] is None
+
+
+def test_an_unknown_display_is_refused():
+    with pytest.raises(OptionError, match="progress='loud' is not known"), open_display("loud", total=1, initial=0):
+        pass
+
+
+def test_the_bar_and_json_lines_go_to_stderr(capsys):
+    record = {"kind": "train", "step": 3, "loss": 1.5, "tokens_per_second": 2e3, "mfu": None, "mfu_matmul": 0.5}
+    for progress in ("bar", "jsonl"):
+        with open_display(progress, total=5, initial=0) as display:
+            display.show({**record, "memory_bytes": 10**9})
+            display.show({"kind": "val", "step": 3, "loss": 1.25})
+            display.show({"kind": "sample", "step": 3, "prompt": "Once", "text": " more"})
+            display.say("hello")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "loss 1.500" in err
+    assert '"tokens_per_second": 2000.0' in err
+    assert "Once more" in err
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorboard")
+    writer = open_writer("tensorboard", tmp_path, {})
+    writer.add({"kind": "train", "step": 1, "loss": 0.5, "mfu": None})
+    writer.add({"kind": "sample", "step": 1, "prompt": "a", "text": "b"})
+    writer.close()
+    assert list((tmp_path / "tensorboard").iterdir())
+    assert open_writer("none", tmp_path, {}) is None
+
+
+def test_a_writer_that_is_not_installed_is_an_error_with_its_remedy(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(OptionError, match=r"trackio is not installed. Run: pip install trackio"):
+        open_writer("trackio", tmp_path, {})
