@@ -31,7 +31,7 @@ quickstart: $(VENV)/.installed
 	$(BIN)/gristmill verify quickstart/shards
 	$(BIN)/gristmill inspect quickstart/shards
 	$(BIN)/gristmill train-model quickstart/shards -o quickstart/run --preset quickstart --overwrite
-	$(BIN)/gristmill generate quickstart/run --prompt "Once upon a time" --max-tokens 250 --seed 0
+	$(BIN)/gristmill generate quickstart/run --prompt "Once upon a time" --max-tokens 300 --temperature 0.6 --seed 0
 	$(BIN)/gristmill report quickstart/run
 	@echo
 	@echo "The story above is the model's; how it learned is in quickstart/run/report.html."

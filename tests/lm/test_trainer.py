@@ -17,7 +17,7 @@ from gristmill.lm.checkpoint import list_checkpoints, load_model, read_state
 from gristmill.lm.config import load_config
 from gristmill.lm.models import GPT
 from gristmill.lm.run import step_seed
-from lm.tiny_runs import Crash, build_shards, crash_at, records, tensors, train
+from lm.tiny_runs import TINY, Crash, build_shards, crash_at, records, tensors, train
 
 
 def test_a_run_leaves_its_whole_record(tiny_shards, tmp_path):
@@ -103,6 +103,28 @@ def test_without_a_validation_split_it_says_so_and_trains(tmp_path):
     result = train(shards, tmp_path / "run", max_steps=3, progress=told.append)
     assert (result.val_loss, result.bits_per_byte) == (None, None)
     assert any("no validation split" in record.get("message", "") for record in told)
+
+
+def test_a_validation_split_shorter_than_a_window_is_told_and_left_out(tmp_path):
+    shards = build_shards(tmp_path / "shards", number=400)
+    told = []
+    result = train(shards, tmp_path / "run", max_steps=1, context_length=1000, batch_size=1, progress=told.append)
+    assert result.val_loss is None
+    assert any("no validation: in the validation split there are" in record.get("message", "") for record in told)
+
+
+def test_a_run_that_left_no_checkpoint_leaves_no_records_to_the_next(tiny_shards, tmp_path):
+    with pytest.raises(Crash):
+        train(tiny_shards, tmp_path / "run", progress=crash_at(4))
+    train(tiny_shards, tmp_path / "run", max_steps=4)
+    assert [r["step"] for r in records(tmp_path / "run", "train")] == [4]
+    assert len(records(tmp_path / "run", "event")) == 1
+
+
+def test_options_go_on_top_of_a_config(tiny_shards, tmp_path):
+    config = gm.lm.TrainConfig.of({**TINY, "max_steps": 50})
+    result = gm.lm.train(tiny_shards, out=tmp_path / "run", config=config, max_tokens=2 * 64, progress=None)
+    assert result.num_steps == 2
 
 
 def test_auto_precision_is_settled_and_told(tiny_shards, tmp_path):

@@ -113,7 +113,7 @@ def evaluate(
     """
     opened = shards if isinstance(shards, Shards) else Shards(shards, split=split)
     _check_tokenizer(Path(run), which, opened)
-    target = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    target = _find_device(device)
     model, config = load_model(run, which=which, device=target)
     dataset = TokenDataset(
         opened,
@@ -136,6 +136,14 @@ def evaluate(
         full=number is None,
         seconds=time.perf_counter() - begin,
     )
+
+
+def _find_device(device: str) -> torch.device:
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    kind = next(name for name in there if there[name]) if device == "auto" else device
+    if not there.get(kind.partition(":")[0], False):
+        raise OptionError(f"device={device!r}: torch finds none here. Pass device='cpu'.")
+    return torch.device(kind)
 
 
 def _check_tokenizer(run: Path, which: str, shards: Shards) -> None:

@@ -29,7 +29,7 @@ Record = dict[str, Any]
 class MetricsFile:
     """metrics.jsonl of a run, to which records are added."""
 
-    def __init__(self, run: Path, *, up_to_step: int = 0) -> None:
+    def __init__(self, run: Path, *, up_to_step: int = -1) -> None:
         """Open it, without the records of steps beyond `up_to_step`."""
         path = run / METRICS_FILE
         kept = [record for record in read_records(run) if record["step"] <= up_to_step]

@@ -6,7 +6,6 @@ needs to be told in which order, or after which interruption, a step is taken.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import math
 import statistics
@@ -19,26 +18,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from gristmill.errors import CheckpointError, NotFiniteError, OptionError
+from gristmill.errors import CheckpointError, NotFiniteError
 from gristmill.lm import checkpoint as checkpoints
-from gristmill.lm.auto_batch import find_batch_size
 from gristmill.lm.batch import Batch
-from gristmill.lm.config import ROUNDING, TrainConfig, asked_global_batch, differences, resolved
-from gristmill.lm.dataset import TokenDataset
-from gristmill.lm.evaluate import LossModule, bits_per_byte, mean_loss, num_val_batches
-from gristmill.lm.meters import (
-    NOT_FINITE,
-    Meter,
-    Reading,
-    advice,
-    device_name,
-    device_peak,
-    measured_matmul_flops,
-    memory_bytes,
-)
-from gristmill.lm.optim import Optimizers, build_optimizer
+from gristmill.lm.config import ROUNDING, TrainConfig, differences
+from gristmill.lm.evaluate import bits_per_byte, mean_loss, num_val_batches
+from gristmill.lm.meters import NOT_FINITE, Reading, advice, measured_matmul_flops, memory_bytes
 from gristmill.lm.records import Display, MetricsFile, Record, Writer, open_writer, read_records
 from gristmill.lm.run_folder import describe_machine, write_description
+from gristmill.lm.run_parts import DTYPES, new_meter, new_module, new_optimizers, open_data, settled
 from gristmill.lm.schedule import learning_rate
 from gristmill.lm.stopping import StopSignals
 from gristmill.shards import Shards
@@ -47,8 +35,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 __all__ = ["Run", "TrainResult", "step_seed"]
-
-DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +70,22 @@ class Run:
         self._validated: tuple[int, float | None] = (-1, None)  # the last validation on the subset: its step and loss
 
         latest, state = self._find_checkpoint()
-        self.config = self._settled(config, state)
-        self.model = checkpoints.build_model(self.config)
-        self.module = self._new_module()
-        self.optimizers = self._new_optimizers()
-        self.dataset, self.val_shards, self.val_dataset = self._open_data()
+        self.config = config = settled(fabric, config, shards, state, self._messages.append)
+        self.model = checkpoints.build_model(config)
+        self.module = new_module(fabric, config, self.model)
+        self.optimizers = new_optimizers(config, self.model)
+        self.dataset, self.val_shards, self.val_dataset = open_data(
+            config, shards, fabric.device, self._messages.append
+        )
         self._identity = checkpoints.shards_identity(shards)
-        self.meter = self._new_meter(state["seconds"] if state else 0.0)
+        self._matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
+        self.meter = new_meter(
+            fabric,
+            config,
+            self.model,
+            matmul_flops=self._matmul_flops,
+            seconds_before=state["seconds"] if state else 0.0,
+        )
         if latest is not None and state is not None:
             self._restore(latest, state)
         self._saved_step = self.step if latest else -1
@@ -350,96 +345,11 @@ class Run:
         weights = dict(self.model.named_parameters())
         return {name: checkpoints.divided_like(weights.get(name.rpartition(".")[0]), tensors[name]) for name in tensors}
 
-    # Setting up
-
-    def _settled(self, config: TrainConfig, state: dict[str, Any] | None) -> TrainConfig:
-        """The config with every number settled."""
-        size = config.batch_size
-        if size == "auto" and state is not None:
-            size = state["config"]["batch_size"]
-        if size == "auto":
-            size = self._find_batch_size(config)
-            self._messages.append(f"batch_size auto: {size} sequences at once on each device.")
-        assert isinstance(size, int)
-        return resolved(config, self.shards, batch_size=size, world_size=self.fabric.world_size)
-
-    def _find_batch_size(self, config: TrainConfig) -> int:
-        world_size, device = self.fabric.world_size, self.fabric.device
-        per_device, rest = divmod(asked_global_batch(config, world_size), world_size)
-        if rest:
-            raise OptionError(
-                f"global_batch_size={config.global_batch_size} is not a multiple of {world_size} devices."
-            )
-        small = dataclasses.replace(config, batch_size=1)
-        model = checkpoints.build_model(resolved(small, self.shards, batch_size=1, world_size=world_size))
-        size = find_batch_size(
-            model.to(device),
-            per_device=per_device,
-            context_length=config.context_length,
-            device=device,
-            autocast=self.fabric.autocast,
-        )
-        # The smallest device decides for all.
-        return int(self.fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
-
-    def _new_module(self) -> nn.Module:
-        module: nn.Module = LossModule(self.model)
-        if self.config.compile_model:
-            mode = None if self.config.compile_mode == "default" else self.config.compile_mode
-            module = torch.compile(module, mode=mode)  # type: ignore[assignment]
-        wrapped: nn.Module = self.fabric.setup_module(module)
-        return wrapped.train()
-
-    def _new_optimizers(self) -> Optimizers:
-        config = self.config
-        return build_optimizer(
-            self.model,
-            config.optimizer,
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-            betas=(config.beta1, config.beta2),
-            eps=config.eps,
-            muon_lr=config.muon_learning_rate,
-            muon_momentum=config.muon_momentum,
-        )
+    # The folder
 
     @property
     def _is_sharded(self) -> bool:
         return self.config.strategy == "fsdp"
-
-    def _open_data(self) -> tuple[TokenDataset, Shards | None, TokenDataset | None]:
-        config = self.config
-        assert isinstance(config.batch_size, int)  # it is resolved
-        open_dataset = partial(
-            TokenDataset,
-            context_length=config.context_length,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            document_mask=config.document_mask,
-            device=self.fabric.device,
-        )
-        dataset = open_dataset(self.shards)
-        if "val" not in self.shards.manifest.splits:
-            self._messages.append("the shards have no validation split. Encode with --val-fraction to have one.")
-            return dataset, None, None
-        val_shards = Shards(self.shards.paths[0].parent, split="val")
-        return dataset, val_shards, open_dataset(val_shards)
-
-    def _new_meter(self, seconds_before: float) -> Meter:
-        fabric, config = self.fabric, self.config
-        assert config.global_batch_size is not None  # it is resolved
-        self._matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
-        return Meter(
-            fabric.device,
-            capacity=config.log_interval,
-            tokens_per_step=config.global_batch_size * config.context_length,
-            flops_per_token=float(self.model.flops_per_token(config.context_length)),  # type: ignore[operator]
-            num_devices=fabric.world_size,
-            peak=device_peak(device_name(fabric.device), config.precision),
-            matmul_flops=self._matmul_flops,
-            seconds_before=seconds_before,
-            reduce=fabric.all_reduce if fabric.world_size > 1 else None,
-        )
 
     def _open_folder(self) -> None:
         """Write what describes the run, and open what it writes to; only the first process does."""
@@ -451,7 +361,7 @@ class Run:
             machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
             machine |= {"precision": self.config.precision, "matmul_flops": self._matmul_flops}
             write_description(self.folder, self.config, self.shards, machine)
-            self.metrics = MetricsFile(self.folder, up_to_step=self.step)
+            self.metrics = MetricsFile(self.folder, up_to_step=self._saved_step)
             self.log_writer = open_writer(self.config.log, self.folder, self.config.to_json())
 
     # The end
@@ -463,9 +373,12 @@ class Run:
         if self._validated[0] != self.step and self._saved_step != self.step:
             self.validate()
         self.save()
-        done = [record for record in read_records(self.folder) if record["kind"] == "val" and record["full"]]
-        if not done or done[-1]["step"] != self.step:
+        done = any(record["step"] == self.step for record in self._full_validations())
+        if not self.fabric.broadcast(done):
             self.validate(full=True)
+
+    def _full_validations(self) -> list[Record]:
+        return [record for record in read_records(self.folder) if record["kind"] == "val" and record["full"]]
 
     def close(self) -> None:
         """Wait for what is being written, and close all files."""
@@ -482,7 +395,7 @@ class Run:
 
     def result(self) -> TrainResult:
         """What the run came to."""
-        vals = [record for record in read_records(self.folder) if record["kind"] == "val" and record["full"]]
+        vals = self._full_validations()
         readings = self._readings[1:] or self._readings  # the first holds compilation and cold caches
         last = readings[-1] if readings else None
         return TrainResult(

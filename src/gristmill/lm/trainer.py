@@ -24,7 +24,7 @@ from lightning_fabric.strategies import ModelParallelStrategy
 from torch import nn
 
 from gristmill.errors import OptionError, TrainingError
-from gristmill.lm.config import TrainConfig
+from gristmill.lm.config import TrainConfig, without_length
 from gristmill.lm.meters import OUT_OF_MEMORY, is_out_of_memory
 from gristmill.lm.records import open_display
 from gristmill.lm.run import Run, TrainResult
@@ -55,7 +55,8 @@ def train(
 
     With several devices the program is started once more for each of the others, as Lightning does it.
     """
-    asked = TrainConfig.of({**config.to_json(), **options} if config else options, preset=preset)
+    base = without_length(config.to_json(), options) if config else {}
+    asked = TrainConfig.of({**base, **options}, preset=preset)
     opened = shards if isinstance(shards, Shards) else Shards(shards)
     if is_first_process():
         check_folder(Path(out), resume=resume, overwrite=overwrite)
@@ -89,6 +90,7 @@ def train_to_the_end(run: Run) -> TrainResult:
             run.finish()
         run.save()
         run.writer.wait()
+        run.fabric.barrier()  # only the first process writes, and all read what came of it
     if run.stopped:
         run.tell(f"stopped at step {run.step:,}; everything is saved. Pass --resume to go on.")
         run.signals.act()
@@ -140,8 +142,7 @@ def _leave_together(fabric: Fabric) -> None:
     """Wait for the other processes, with nothing left that talks to them and would wait for one that is gone."""
     if fabric.world_size > 1:
         gc.collect()
-        with contextlib.suppress(RuntimeError):  # one that had its answer may have left before ours was on its way
-            fabric.barrier()
+        fabric.barrier()
 
 
 @contextlib.contextmanager
@@ -196,7 +197,7 @@ def _find_device(config: TrainConfig) -> str:
 def _find_precision(config: TrainConfig, kind: str) -> str:
     """The precision that was asked for; for "auto", bf16 where the device has it."""
     if config.precision == "auto":
-        return "bf16-mixed" if kind == "cuda" and torch.cuda.is_bf16_supported() else "32"
+        return "bf16-mixed" if kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
     if config.precision == "16-mixed" and (kind == "cpu" or config.strategy == "fsdp"):
         raise OptionError("precision='16-mixed' needs a GPU, and no fsdp. Pass precision='bf16-mixed' or '32'.")
     return config.precision
