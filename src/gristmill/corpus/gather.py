@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.corpus.batches import Batch, Spans
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from gristmill.corpus.ordered import map_in_order
 
 Place = TypeVar("Place")
 
@@ -20,27 +17,13 @@ Place = TypeVar("Place")
 def find_documents(
     batches: Iterable[tuple[Place, Batch]], *, num_threads: int
 ) -> Generator[tuple[Place, Batch, Spans], None, None]:
-    """The batches with their documents, in order. A few batches more than threads are under way."""
-    if num_threads == 1:
-        for place, batch in batches:
-            yield place, batch, batch.spans()
-        return
-    from concurrent.futures import ThreadPoolExecutor  # not at the top: one thread does not need it
+    """The batches with their documents, in order, found on threads of their own."""
 
-    under_way: deque[tuple[Place, Batch, Future[Spans]]] = deque()
-    with ThreadPoolExecutor(num_threads, thread_name_prefix="gristmill-documents") as pool:
-        try:
-            for place, batch in batches:
-                under_way.append((place, batch, pool.submit(batch.spans)))
-                if len(under_way) > num_threads:
-                    place, batch, spans = under_way.popleft()
-                    yield place, batch, spans.result()
-            while under_way:
-                place, batch, spans = under_way.popleft()
-                yield place, batch, spans.result()
-        finally:
-            for _, _, spans in under_way:
-                spans.cancel()
+    def find(item: tuple[Place, Batch]) -> tuple[Place, Batch, Spans]:
+        place, batch = item
+        return place, batch, batch.spans()
+
+    return map_in_order(find, batches, num_threads=num_threads)
 
 
 def join_spans(parts: list[Spans]) -> Spans:

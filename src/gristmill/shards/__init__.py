@@ -6,7 +6,7 @@
 | `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
 | `encoding.py` | `encode_corpus`: readers, encoders and the writer at work at the same time |
 | `plan.py`, `request.py`, `end_of_text.py`, `inputs.py` | its arguments, checked, and what is written down of them |
-| `encode_batches.py`, `ordered.py` | what each thread does, and how results come back in order |
+| `encode_batches.py` | what each thread does |
 | `writer.py`, `state.py` | tokens -> parts -> shards, and how far that has come |
 | `folder.py` | what may be in the folder already, resuming, replacing, what a failure leaves |
 | `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |

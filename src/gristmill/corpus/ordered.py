@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -15,14 +15,18 @@ NUM_AHEAD = 3
 
 
 def map_in_order(
-    work: Callable[[Item], Result], items: Iterable[Item], *, num_threads: int, cancel: Callable[[], object]
-) -> Iterator[Result]:
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    num_threads: int,
+    cancel: Callable[[], object] | None = None,
+) -> Generator[Result, None, None]:
     """Yield `work(item)` of every item, in order, while threads work on those that follow.
 
     A few items more than there are threads are under way, however slow the caller is. When the iterator is closed or
-    an item fails, `cancel` is called, which is to end the work that is under way, and all threads have ended.
+    an item fails, `cancel` is called, which is to end work that would still take long, and all threads have ended.
     """
-    pool = ThreadPoolExecutor(num_threads, "gristmill-encode")
+    pool = ThreadPoolExecutor(num_threads, "gristmill-work")
     pending: deque[Future[Result]] = deque()
     try:
         for item in items:
@@ -33,7 +37,8 @@ def map_in_order(
         while pending:
             yield pending.popleft().result()
     except BaseException:
-        cancel()
+        if cancel is not None:
+            cancel()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
