@@ -71,12 +71,13 @@ class Run:
 
         latest, state = self._find_checkpoint()
         self.config = config = settled(fabric, config, shards, state, self._messages.append)
-        self.model = checkpoints.build_model(config)
-        self.module = new_module(fabric, config, self.model)
-        self.optimizers = new_optimizers(config, self.model)
+        # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
         self.dataset, self.val_shards, self.val_dataset = open_data(
             config, shards, fabric.device, self._messages.append
         )
+        self.model = checkpoints.build_model(config)
+        self.module = new_module(fabric, config, self.model)
+        self.optimizers = new_optimizers(config, self.model)
         self._identity = checkpoints.shards_identity(shards)
         self._matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
         self.meter = new_meter(
