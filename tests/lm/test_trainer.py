@@ -281,3 +281,12 @@ def test_auto_batch_keeps_the_global_batch(tiny_shards, tmp_path):
         torch.nn.Linear(1, 1), per_device=96, context_length=256, device=torch.device("cpu"), autocast=None
     )
     assert size == 32
+
+
+def test_too_little_text_is_told_before_a_model_is_built(tiny_shards, tmp_path, monkeypatch):
+    def build(_):
+        raise AssertionError("a model was built")
+
+    monkeypatch.setattr("gristmill.lm.checkpoint.build_model", build)
+    with pytest.raises(gm.TrainingError, match="one window of context_length=10,000,000"):
+        train(tiny_shards, tmp_path / "run", context_length=10_000_000)
