@@ -1,0 +1,288 @@
+"""What may be in the output folder already, and what is never touched (rows 16 and 17)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+
+import pytest
+
+import gristmill as gm
+from faults.broken_runs import OPTIONS, Enough, stop_after, unfinished
+from gristmill import encode_corpus
+from shards.shard_corpora import digest, small_batches, write_jsonl
+from texts import random_story
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "seed was 0 and is now 1"),
+        ({"shard_tokens": 900}, "shard_tokens was 700 and is now 900"),
+        ({"format": "npy"}, "layout was gristmill and is now npy"),
+        ({"end_of_text": "<|pad|>"}, "end-of-text token was '<|endoftext|>' after"),
+        ({"dtype": "uint32"}, "dtype was uint16 and is now uint32"),
+        ({"documents": "line"}, "documents was 'separator' and is now 'line'"),
+    ],
+)
+def test_other_options_are_refused_and_the_difference_is_named(tok, corpus, existing, change, message):
+    before = digest(existing)
+    with pytest.raises(gm.ShardsMismatchError) as caught:
+        encode_corpus(corpus, tok, out=existing, **{**OPTIONS, **change})
+    assert message in str(caught.value) and "overwrite" in str(caught.value)
+    assert digest(existing) == before
+
+
+def test_another_tokenizer_is_refused(tok, corpus, existing):
+    with pytest.raises(gm.ShardsMismatchError, match="tokenizer is another one"):
+        encode_corpus(corpus, tok.truncated(390), out=existing, **OPTIONS)
+
+
+@pytest.mark.parametrize("change", ["appended", "replaced", "touched", "missing", "new", "reordered"])
+def test_other_inputs_are_refused_and_the_first_is_named(tok, corpus, existing, change):
+    inputs = list(corpus)
+    if change == "appended":
+        inputs[0].write_bytes(inputs[0].read_bytes() + b"more")
+    elif change == "replaced":
+        data = inputs[0].read_bytes()
+        status = inputs[0].stat()
+        inputs[0].write_bytes(b"X" + data[1:])
+        os.utime(inputs[0], ns=(status.st_atime_ns, status.st_mtime_ns))
+    elif change == "touched":
+        os.utime(inputs[0], ns=(1, 1))
+    elif change == "missing":
+        inputs.pop()
+    elif change == "new":
+        inputs.append(write_jsonl(inputs[0].parent / "c.jsonl", ["new"]))
+    else:
+        inputs.reverse()
+    with pytest.raises(
+        gm.ShardsMismatchError, match=r"a\.txt has changed|b\.jsonl is no|c\.jsonl is new|another order"
+    ):
+        encode_corpus(inputs, tok, out=existing, **OPTIONS)
+
+
+def test_overwrite_replaces_what_is_there(tok, corpus, existing, tmp_path):
+    encode_corpus(corpus, tok, out=existing, overwrite=True, **{**OPTIONS, "seed": 3})
+    (tmp_path / "judge").mkdir()
+    encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **{**OPTIONS, "seed": 3})
+    assert digest(existing) == digest(tmp_path / "judge" / "out")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_overwrite_that_fails_leaves_the_finished_shards(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    out = tmp_path / "out"
+    encode_corpus(corpus, tok, out=out, **OPTIONS)
+    before = digest(out)
+    with pytest.raises(Enough):
+        encode_corpus(
+            corpus, tok, out=out, overwrite=True, **{**OPTIONS, "seed": 3, "progress": stop_after(2000)},
+            checkpoint_seconds=0,
+        )  # fmt: skip
+    assert digest(out) == before
+    run = encode_corpus(corpus, tok, out=out, overwrite=True, **{**OPTIONS, "seed": 3})
+    assert run.resumed and run.manifest.options["seed"] == 3
+    assert digest(out) != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
+
+
+def test_a_shard_that_is_gone_is_noticed_when_a_run_goes_on_or_is_complete(tok, corpus, existing):
+    shard = sorted(existing.glob("shard-*.bin"))[0]
+    data = shard.read_bytes()
+    shard.unlink()
+    with pytest.raises(gm.ShardsFormatError, match=shard.name):
+        encode_corpus(corpus, tok, out=existing, **OPTIONS)
+    shard.write_bytes(data[:-2])
+    with pytest.raises(gm.ShardsFormatError, match="another size"):
+        encode_corpus(corpus, tok, out=existing, **OPTIONS)
+    shard.write_bytes(data)
+    encode_corpus(corpus, tok, out=existing, **OPTIONS)
+
+
+def test_what_a_kill_behind_the_manifest_leaves_is_tidied(tok, corpus, tmp_path):
+    encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    expected = digest(tmp_path / "out")
+    for name in ("progress.json", ".request.json", ".shard-00001.bin.ends.part", ".manifest.json.tmp.123"):
+        (tmp_path / "out" / name).write_text("left")
+    assert encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS).profile is None
+    assert digest(tmp_path / "out") == expected
+
+
+def test_batches_that_end_elsewhere_are_not_gone_on_with(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    unfinished(corpus, tok, tmp_path / "out")
+    monkeypatch.setattr("gristmill.corpus.batches.VERSION", 99)
+    with pytest.raises(gm.ShardsFormatError, match="another version"):
+        encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    run = encode_corpus(corpus, tok, out=tmp_path / "out", overwrite=True, **OPTIONS)
+    assert not run.resumed
+
+
+def test_an_input_that_was_skipped_ahead_of_a_checkpoint_is_judged_again(tok, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    paths = [write_jsonl(tmp_path / f"{i}.jsonl", [random_story(i, 100)] * 20) for i in range(4)]
+    read = gm.corpus.read_ahead.read_batches
+    failing = [True]
+
+    def sometimes(input, *arguments, **options):
+        if input.name.endswith("3.jsonl") and failing[0]:
+            raise OSError(errno.EIO, "Input/output error", input.name)
+        return read(input, *arguments, **options)
+
+    monkeypatch.setattr("gristmill.corpus.read_ahead.read_batches", sometimes)
+    options = {"on_error": "skip", "num_threads": 4, "checkpoint_seconds": 0}
+    with pytest.raises(Enough):
+        encode_corpus(paths, tok, out=tmp_path / "out", progress=stop_after(1), **options)
+    failing[0] = False
+    run = encode_corpus(paths, tok, out=tmp_path / "out", progress=None, **options)
+    assert run.num_documents == 80
+    assert all(entry.skipped is None for entry in run.manifest.inputs)
+
+
+def test_parts_of_an_iterable_are_removed_as_shards_are_published(tok, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    counts = []
+
+    def texts():
+        for i in range(200):
+            counts.append(len(list((tmp_path / "out").glob(".*.part"))))
+            yield random_story(i, 20)
+
+    encode_corpus(texts(), tok, out=tmp_path / "out", shard_tokens=300, progress=None, num_threads=1)
+    assert max(counts) < 8
+
+
+def test_a_finished_run_that_is_asked_for_again_does_nothing(tok, corpus, tmp_path):
+    encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    times = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    run = encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    assert run.profile is None
+    assert times == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+
+
+def test_documents_of_an_iterable_are_never_taken_for_those_that_are_there(tok, tmp_path):
+    encode_corpus(["a", "b"], tok, out=tmp_path / "out", progress=None)
+    with pytest.raises(gm.ShardsMismatchError, match="cannot be compared"):
+        encode_corpus(["a", "b"], tok, out=tmp_path / "out", progress=None)
+
+
+def test_a_file_a_link_a_foreign_folder_and_a_read_only_one_are_refused(tok, corpus, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(NotADirectoryError):
+        encode_corpus(corpus, tok, out=tmp_path / "file", overwrite=True, **OPTIONS)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(FileExistsError, match="symbolic link"):
+        encode_corpus(corpus, tok, out=tmp_path / "link", overwrite=True, **OPTIONS)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("precious")
+    with pytest.raises(FileExistsError, match=r"thesis\.tex"):
+        encode_corpus(corpus, tok, out=tmp_path / "other", overwrite=True, **OPTIONS)
+    with pytest.raises(FileNotFoundError, match="No such folder"):
+        encode_corpus(corpus, tok, out=tmp_path / "none" / "out", **OPTIONS)
+    if os.geteuid() != 0:
+        (tmp_path / "closed").mkdir(mode=0o500)
+        with pytest.raises(PermissionError):
+            encode_corpus(corpus, tok, out=tmp_path / "closed" / "out", **OPTIONS)
+    assert list((tmp_path / "real").iterdir()) == []
+    assert (tmp_path / "other" / "thesis.tex").read_text() == (tmp_path / "file").read_text() == "precious"
+
+
+def test_links_inside_the_folder_are_not_followed(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    unfinished(corpus, tok, tmp_path / "out")
+    (tmp_path / "precious").write_text("precious" * 10_000)
+    for part in (tmp_path / "out").glob(".*.part"):
+        part.unlink()
+        part.symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic"):
+        encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    assert (tmp_path / "precious").read_text() == "precious" * 10_000
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["tokenizer.json", "manifest.json", "progress.json", ".notes.part", "notes.txt"])
+def test_what_others_have_put_there_is_never_removed(tok, corpus, tmp_path, name, overwrite):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text('{"name": "precious"}')
+    (out / "thesis.tex").write_text("precious")
+    before = digest(out)
+    with pytest.raises((FileExistsError, gm.ShardsFormatError)):
+        encode_corpus(corpus, tok, out=out, overwrite=overwrite, **OPTIONS)
+    assert digest(out) == before
+
+
+def test_what_others_have_put_beside_shards_is_never_removed(tok, corpus, existing):
+    (existing / "NOTES.md").write_text("precious")
+    before = digest(existing)
+    with pytest.raises(FileExistsError, match=r"NOTES\.md"):
+        encode_corpus(corpus, tok, out=existing, overwrite=True, **{**OPTIONS, "seed": 9})
+    assert digest(existing) == before
+
+
+def test_an_iterable_does_not_replace_an_unfinished_run_over_files(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    unfinished(corpus, tok, tmp_path / "out")
+    before = digest(tmp_path / "out")
+    with pytest.raises(gm.ShardsMismatchError, match="iterable"):
+        encode_corpus(["a"], tok, out=tmp_path / "out", **OPTIONS)
+    assert digest(tmp_path / "out") == before
+
+
+def test_the_output_may_lie_in_the_folder_of_the_corpus(tok, tmp_path):
+    pytest.importorskip("pyarrow")
+    write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    options = {"format": "parquet", "progress": None}
+    encode_corpus(tmp_path, tok, out=tmp_path / "out", **options)
+    assert encode_corpus(tmp_path, tok, out=tmp_path / "out", **options).profile is None
+
+
+def test_two_processes_do_not_write_to_one_folder(tok, corpus, tmp_path):
+    import fcntl
+
+    (tmp_path / "out").mkdir()
+    descriptor = os.open(tmp_path / "out", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(BlockingIOError, match="Another process"):
+            encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    finally:
+        os.close(descriptor)
+    encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+
+
+def test_damaged_progress_and_a_missing_part_are_told_and_overwrite_starts_again(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    (tmp_path / "judge").mkdir()
+    encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **OPTIONS)
+    out = tmp_path / "out"
+
+    def lose_the_parts():
+        for part in out.glob(".*.part"):
+            part.unlink()
+
+    damages = [
+        lose_the_parts,
+        lambda: (out / "progress.json").write_text('{"format": "gristmill-progress"'),
+        lambda: (out / "progress.json").write_text((out / "progress.json").read_text().replace('"mark"', '"Mark"')),
+        lambda: (out / ".request.json").write_text("{}"),
+        lambda: (out / ".request.json").unlink(),
+    ]
+    for damage in damages:
+        unfinished(corpus, tok, out)
+        damage()
+        with pytest.raises(gm.ShardsFormatError, match="overwrite=True"):
+            encode_corpus(corpus, tok, out=out, **OPTIONS)
+        run = encode_corpus(corpus, tok, out=out, overwrite=True, **OPTIONS)
+        assert not run.resumed
+        assert digest(out) == digest(tmp_path / "judge" / "out")
+        shutil.rmtree(out)
