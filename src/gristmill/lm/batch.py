@@ -1,10 +1,11 @@
 """Batch: the token sequences of one micro-batch, as every model of Gristmill takes them.
 
-Shapes: B sequences, T tokens each.
+Shapes: B sequences, T tokens (or vectors of E numbers) each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,11 +23,16 @@ class Batch:
 
     All tensors are int64, contiguous and of one shape. A target of -100 is left out of the loss. `document_ids_BT`
     numbers the documents of a sequence: a token sees only earlier tokens with its own number. None: it sees them all.
+
+    A batch of whole sequences, one a document, has the same tokens as inputs and as targets (0 and -100 on padding):
+    its model reads them and gives them back. Where sequences are of vectors, `vectors_BTE` has them, inputs are 0, and
+    targets only say which are no padding.
     """
 
     inputs_BT: Tensor
     targets_BT: Tensor
     document_ids_BT: Tensor | None = None
+    vectors_BTE: Tensor | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -40,18 +46,11 @@ class Batch:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """The same batch on `device`."""
-        ids_BT = self.document_ids_BT
-        return Batch(
-            self.inputs_BT.to(device, non_blocking=non_blocking),
-            self.targets_BT.to(device, non_blocking=non_blocking),
-            None if ids_BT is None else ids_BT.to(device, non_blocking=non_blocking),
-        )
+        return self._changed(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory, from which a device copies without waiting."""
-        ids_BT = self.document_ids_BT
-        return Batch(
-            self.inputs_BT.pin_memory(),
-            self.targets_BT.pin_memory(),
-            None if ids_BT is None else ids_BT.pin_memory(),
-        )
+        return self._changed(lambda tensor: tensor.pin_memory())
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        return Batch(**{name: None if value is None else change(value) for name, value in vars(self).items()})
