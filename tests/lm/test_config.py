@@ -3,17 +3,19 @@
 import pytest
 
 from gristmill import OptionError, Shards, VocabSizeError
-from gristmill.lm.config import PRESETS, TrainConfig, differences, load_config, read_config, resolved
+from gristmill.lm.config import TrainConfig, differences, load_config, read_config, resolved
+from gristmill.lm.presets import PRESETS
+from gristmill.lm.training_data import WindowData
 
 
 def settle(shards, *, batch_size=4, world_size=1, **options):
     config = TrainConfig.of({"batch_size": batch_size, **options})
-    return resolved(config, Shards(shards), batch_size=batch_size, world_size=world_size)
+    return resolved(config, WindowData(Shards(shards)), batch_size=batch_size, world_size=world_size)
 
 
 def test_every_preset_is_sound():
     for name in PRESETS:
-        assert TrainConfig.of({}, preset=name).model == "gpt"
+        assert TrainConfig.of({}, preset=name).model == ("vae" if name.startswith("vae-") else "gpt")
 
 
 def test_an_option_goes_on_top_of_the_preset():
@@ -143,3 +145,36 @@ def test_a_folder_that_is_no_run_is_named(tmp_path):
     (tmp_path / "config.json").write_text("[1]")
     with pytest.raises(CheckpointError, match=r"config.json: it is damaged"):
         load_config(tmp_path)
+
+
+def test_a_vae_has_defaults_of_its_own_beneath_presets_and_options():
+    assert TrainConfig.of({}).batch_size == 32
+    plain = TrainConfig.of({"model": "vae"})
+    assert (plain.batch_size, plain.gradient_accumulation_steps, plain.limit_val_batches) == (4, 2, 0.1)
+    assert (plain.num_workers, plain.max_sequence_length, plain.val_check_interval, plain.keep) == (8, 1000, 0.1, 2)
+    assert TrainConfig.of({}, preset="vae-debug").batch_size == 1
+    assert TrainConfig.of({"batch_size": 7}, preset="vae-debug").batch_size == 7
+
+
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [
+        ("vae-fast", (4, 8, 2, 1000, "16-mixed", True, False, False)),
+        ("vae-max-performance", (4, 8, 2, 1000, "16-mixed", False, True, True)),
+        ("vae-low-memory", (2, 4, 2, 500, "16-mixed", True, False, False)),
+        ("vae-debug", (1, 2, 2, 100, "32", True, False, False)),
+    ],
+)
+def test_the_presets_of_the_vae_are_what_their_names_promise(preset, expected):
+    c = TrainConfig.of({}, preset=preset)
+    assert c.pin_memory
+    monitoring = (c.fast_detection, c.disable_metrics_monitoring, c.compile_model)
+    sizes = (c.batch_size, c.num_workers, c.gradient_accumulation_steps, c.max_sequence_length)
+    assert (*sizes, c.precision, *monitoring) == expected
+
+
+def test_an_option_of_the_other_model_is_an_error_and_not_ignored():
+    with pytest.raises(OptionError, match="latent_dim=8 is an option of model='vae'"):
+        TrainConfig.of({"latent_dim": 8})
+    with pytest.raises(OptionError, match="context_length=512 is an option of model='gpt'.*max_sequence_length"):
+        TrainConfig.of({"model": "vae", "context_length": 512})

@@ -9,7 +9,8 @@ import gristmill as gm
 from gristmill import CheckpointError, OptionError
 from gristmill.lm.checkpoint import load_model
 from gristmill.lm.dataset import TokenDataset
-from gristmill.lm.evaluate import bits_per_byte, evaluate, mean_loss, num_val_batches
+from gristmill.lm.evaluate import evaluate, mean_loss, num_val_batches
+from gristmill.lm.training_data import bits_per_byte
 from lm.tiny_runs import build_shards, records, train
 
 

@@ -10,23 +10,31 @@ import torch
 
 from gristmill import OptionError
 from gristmill.lm import meters
-from gristmill.lm.meters import Meter, Reading, advice, device_peak, is_out_of_memory, measured_matmul_flops
+from gristmill.lm.advice import advice, is_out_of_memory, out_of_memory
+from gristmill.lm.config import TrainConfig
+from gristmill.lm.meters import Meter, Reading, device_peak, measured_matmul_flops
 from gristmill.lm.records import MetricsFile, open_display, open_writer, read_records
 
 CPU = torch.device("cpu")
 
 
 def meter(**options):
-    return Meter(CPU, capacity=4, tokens_per_step=100, flops_per_token=1e6, **options)
+    return Meter(CPU, capacity=4, flops_per_token=1e6, **options)
+
+
+def add(m, step, loss, grad_norm):
+    m.add(step, loss[None], grad_norm, 100, 100)
 
 
 def reading(**changes):
     plain = Reading(
         loss=1.0,
         last_loss=1.0,
+        stats={},
         grad_norm=1.0,
         first_bad_step=None,
         tokens_per_second=1.0,
+        padding=0.0,
         mfu=None,
         mfu_matmul=0.5,
         data_wait=0.0,
@@ -56,12 +64,12 @@ def test_a_reading_is_the_mean_of_the_losses_since_the_last(monkeypatch):
         with m.waiting_for_data():
             clock[0] += 0.1
         clock[0] += 0.9
-        m.add(step, torch.tensor(loss), torch.tensor(step / 2))
+        add(m, step, torch.tensor(loss), torch.tensor(step / 2))
     found = m.read()
     assert (found.loss, found.last_loss, found.grad_norm, found.first_bad_step) == (3.0, 4.0, 1.0, None)
     assert found.tokens_per_second == pytest.approx(100)
     assert (found.mfu, found.mfu_matmul) == (pytest.approx(0.1), pytest.approx(0.05))
-    assert found.data_wait == pytest.approx(0.1)
+    assert (found.data_wait, found.padding, found.stats) == (pytest.approx(0.1), 0.0, {})
     assert not m.has_pending
 
 
@@ -72,33 +80,80 @@ def test_time_before_a_restart_does_not_count(monkeypatch):
     clock[0] += 50
     m.restart()
     clock[0] += 1
-    m.add(1, torch.tensor(1.0), torch.tensor(1.0))
+    add(m, 1, torch.tensor(1.0), torch.tensor(1.0))
     assert m.read().tokens_per_second == pytest.approx(100)
+
+
+def test_what_a_model_tells_besides_its_loss_is_averaged_and_padding_is_not_counted_as_tokens():
+    m = meter(stats=("kl",))
+    for step, kl in ((1, 2.0), (2, 4.0)):
+        m.add(step, torch.tensor([1.0, kl]), torch.tensor(1.0), 60, 100)
+    found = m.read()
+    assert found.stats == {"kl": 3.0}
+    assert found.padding == pytest.approx(0.4)
 
 
 def test_pending_losses_survive_json_to_the_bit():
     one, other = meter(), meter()
     for step in (1, 2, 3):
-        one.add(step, torch.rand(()), torch.rand(()))
+        add(one, step, torch.rand(()), torch.rand(()))
     other.restore(json.loads(json.dumps(one.pending())))
     last = torch.rand(())
     for m in (one, other):
-        m.add(4, last, last)
+        add(m, 4, last, last)
     assert one.read().loss == other.read().loss
 
 
 def test_the_first_step_without_a_number_is_named():
     m = meter()
     for step, loss in ((5, 1.0), (6, math.nan), (7, math.inf)):
-        m.add(step, torch.tensor(loss), torch.tensor(1.0))
+        add(m, step, torch.tensor(loss), torch.tensor(1.0))
     assert m.read().first_bad_step == 6
 
 
+GPT, VAE = TrainConfig(), TrainConfig(model="vae")
+CUDA = torch.device("cuda")
+
+
 def test_advice_names_the_flag_that_helps():
-    assert advice(reading(data_wait=0.04), CPU) is None
-    assert "20% of the time is spent waiting for data" in advice(reading(data_wait=0.2), CPU)
-    assert "--compile_model" in advice(reading(mfu_matmul=0.05), torch.device("cuda"))
-    assert advice(reading(mfu_matmul=0.05), CPU) is None
+    assert advice(reading(data_wait=0.04), CPU, GPT) == {}
+    assert "20% of the time is spent waiting for data" in advice(reading(data_wait=0.2), CPU, GPT)["slow data"]
+    assert "--compile_model" in advice(reading(mfu_matmul=0.05), CUDA, GPT)["idle device"]
+    assert advice(reading(mfu_matmul=0.05), CPU, GPT) == {}
+
+
+def test_a_device_that_waits_for_data_is_not_called_idle_too():
+    assert list(advice(reading(data_wait=0.5, mfu_matmul=0.01), CUDA, VAE)) == ["slow data"]
+
+
+def test_advice_leaves_out_what_is_already_done(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    few = dataclasses.replace(VAE, num_workers=2, pin_memory=False)
+    message = advice(reading(data_wait=0.2), CUDA, few)["slow data"]
+    assert message.index("--num_workers 16") < message.index("--pin_memory") < message.index("--prefetch_factor 4")
+    message = advice(reading(data_wait=0.2), CUDA, dataclasses.replace(VAE, num_workers=16))["slow data"]
+    assert "--num_workers" not in message
+    assert "--pin_memory" not in message
+    compiled = dataclasses.replace(VAE, compile_model=True, precision="bf16-mixed")
+    message = advice(reading(mfu_matmul=0.05), CUDA, compiled)["idle device"]
+    assert "--batch_size" in message
+    assert "--compile_model" not in message
+    assert "--precision" not in message
+
+
+def test_much_padding_is_told_with_the_flag_that_makes_it_less():
+    assert "--use_dynamic_padding" in advice(reading(padding=0.6), CPU, VAE)["much padding"]
+    bucketed = dataclasses.replace(VAE, use_dynamic_padding=True)
+    assert "--num_buckets 16" in advice(reading(padding=0.3), CPU, bucketed)["much padding"]
+    assert advice(reading(padding=0.05), CPU, VAE) == {}
+
+
+def test_what_helps_against_too_little_memory_depends_on_the_model():
+    assert "--context_length" in out_of_memory(GPT)
+    assert "vae" not in out_of_memory(GPT)
+    message = out_of_memory(dataclasses.replace(VAE, precision="32"))
+    order = ["--batch_size auto", "--gradient_accumulation_steps", "--precision", "--max_sequence_length", "vae-low"]
+    assert sorted(order, key=message.index) == order
 
 
 def test_out_of_memory_is_known_in_all_its_forms():

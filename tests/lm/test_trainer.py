@@ -278,7 +278,7 @@ def test_auto_batch_keeps_the_global_batch(tiny_shards, tmp_path):
     assert (config.batch_size * config.gradient_accumulation_steps, config.global_batch_size) == (24, 24)
     assert result.num_tokens == 2 * 24 * 16
     size = find_batch_size(
-        torch.nn.Linear(1, 1), per_device=96, context_length=256, device=torch.device("cpu"), autocast=None
+        torch.nn.Linear(1, 1), per_device=96, sequence_length=256, device=torch.device("cpu"), autocast=None
     )
     assert size == 32
 

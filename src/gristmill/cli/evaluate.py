@@ -21,11 +21,11 @@ class Command:
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A folder that `gristmill train-model` made."""
 
-    shards: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SHARDS")]
-    """A folder that `gristmill encode` made with the same tokenizer."""
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """A folder that `gristmill encode` made with the same tokenizer; for a VAE also Parquet."""
 
     split: Annotated[Literal["val", "train"], tyro.conf.arg(metavar="{val,train}")] = "val"
-    """Which part of the shards."""
+    """Which part of the data."""
 
     checkpoint: Annotated[str, tyro.conf.arg(metavar="WHICH")] = "best"
     """best (by validation loss), latest, or a name such as step-000100."""
@@ -49,7 +49,7 @@ class Command:
 
         result = evaluate(
             self.run_folder,
-            self.shards,
+            self.data,
             split=self.split,
             which=self.checkpoint,
             batch_size=self.batch_size,
@@ -63,7 +63,9 @@ class Command:
             ("split", f"{self.split}{'' if result.full else ' (a subset)'}"),
             ("tokens", f"{result.num_tokens:,}"),
             ("loss", f"{result.loss:.4f}"),
-            ("bits per byte", f"{result.bits_per_byte:.4f}"),
+            *([("reconstruction", f"{result.reconstruction:.4f}")] if result.reconstruction is not None else []),
+            *([("KL", f"{result.kl:.4f} nats a sequence")] if result.kl is not None else []),
+            ("bits per byte", "-" if result.bits_per_byte is None else f"{result.bits_per_byte:.4f}"),
             ("time", f"{result.seconds:.2f} s{rate}"),
         ]
         print(pairs(rows))

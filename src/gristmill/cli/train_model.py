@@ -1,4 +1,4 @@
-"""gristmill train-model: token shards in, a trained model and the record of its training out."""
+"""gristmill train-model: token shards or Parquet files in, a trained model and the record of its training out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import tyro
 
 from gristmill.cli.options import Flag, format_size
 from gristmill.cli.table import pairs
-from gristmill.lm.config import FIELDS, PRESETS, TrainConfig, preset_options, read_config, without_length
+from gristmill.lm.config import FIELDS, TrainConfig, read_config
+from gristmill.lm.presets import PRESETS, preset_options, without_length
 
 if TYPE_CHECKING:
     from gristmill.lm.run import TrainResult
@@ -18,20 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command(TrainConfig):
-    """Train a language model on token shards.
+    """Train a language model, or a sequence VAE, on token shards.
 
     Ctrl-C saves a checkpoint; the same command with --resume goes on from it, to the bit. Options may be
     written with _ or -. A preset comes first, then the file of --config, then options.
     """
 
-    shards: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SHARDS")]
-    """A folder that `gristmill encode` made."""
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """A folder that `gristmill encode` made; for a VAE also Parquet: a file, a folder or a glob."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder of the run."""
 
     preset: Literal[tuple(PRESETS)] | None = None  # type: ignore[valid-type]
-    """quickstart (a CPU, two minutes), tinystories-17m or gpt2-124m."""
+    """quickstart (a CPU, two minutes), tinystories-17m or gpt2-124m; vae-fast,
+    vae-max-performance, vae-low-memory or vae-debug."""
 
     config: Path | None = None
     """A YAML file with options, such as 'max_steps: 1000'; config.json of a run is one too."""
@@ -55,7 +57,7 @@ class Command(TrainConfig):
         from gristmill.lm.trainer import is_first_process, train
 
         result = train(
-            self.shards,
+            self.data,
             out=self.output,
             config=config,
             resume=self.resume,
@@ -75,16 +77,18 @@ def translate(arguments: list[str]) -> list[str]:
     """
     arguments = _with_resume(arguments)
     given = {_name(argument): True for argument in arguments if argument.startswith("--")}
-    options = preset_options(_value(arguments, "preset"))
-    if (path := _value(arguments, "config")) is not None:
-        written = read_config(path)
-        options = {**without_length(options, written), **written}
-    options = without_length(options, given)
+    path = _value(arguments, "config")
+    written = {} if path is None else read_config(path)
+    model = _value(arguments, "model") or written.get("model")
+    options = preset_options(_value(arguments, "preset"), {"model": model})
+    options = without_length({**without_length(options, written), **written}, given)
     return [*_flags({name: value for name, value in options.items() if name not in given}), *arguments]
 
 
 def _name(argument: str) -> str:
-    return argument.removeprefix("--").partition("=")[0].replace("-", "_")
+    """The option that an argument is about: --no-pin-memory is about pin_memory."""
+    name = argument.removeprefix("--").partition("=")[0].replace("-", "_")
+    return name.removeprefix("no_") if name not in FIELDS else name
 
 
 def _with_resume(arguments: list[str]) -> list[str]:
@@ -111,6 +115,8 @@ def _flags(options: dict[str, Any]) -> list[str]:
         flag = f"--{name.replace('_', '-')}"
         if value is True:
             flags.append(flag)
+        elif value is False and FIELDS[name].default is True:
+            flags.append(flag.replace("--", "--no-", 1))
         elif value is None and FIELDS[name].default is not None:
             flags += [flag, "None"]
         elif value is not None and value is not False:
@@ -126,8 +132,11 @@ def summary(result: TrainResult) -> str:
         ("parameters", f"{result.num_parameters:,}"),
         ("training loss", _number(result.loss)),
         ("validation loss", _number(result.val_loss)),
+        *([("validation KL", f"{result.val_kl:.4f} nats a sequence")] if result.val_kl is not None else []),
         ("bits per byte", _number(result.bits_per_byte)),
         ("tokens/s", "-" if result.tokens_per_second is None else f"{result.tokens_per_second:,.0f}"),
+        *([("padding", f"{result.padding:.1%}")] if result.padding else []),
+        ("waiting for data", "-" if result.data_wait is None else f"{result.data_wait:.1%}"),
         ("MFU", _shares(result)),
         ("memory", "-" if result.memory_bytes is None else format_size(result.memory_bytes)),
         ("time", f"{result.seconds:,.1f} s"),

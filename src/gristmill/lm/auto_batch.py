@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import nn
 
 from gristmill.errors import TrainingError
+from gristmill.lm.advice import is_out_of_memory
 from gristmill.lm.batch import Batch
 from gristmill.lm.evaluate import LossModule
-from gristmill.lm.meters import is_out_of_memory
 
 __all__ = ["divisors", "find_batch_size", "largest_that_fits"]
 
@@ -29,24 +30,33 @@ def find_batch_size(
     model: nn.Module,
     *,
     per_device: int,
-    context_length: int,
+    sequence_length: int,
     device: torch.device,
     autocast: Callable[[], AbstractContextManager[object]],
 ) -> int:
     """The largest divisor of `per_device`, the sequences of a step on this device, that fits into its memory."""
     sizes = divisors(per_device)
     if device.type != "cuda":
-        return max([size for size in sizes if size * context_length <= CPU_TOKENS], default=1)
+        return max([size for size in sizes if size * sequence_length <= CPU_TOKENS], default=1)
     module = LossModule(model)
-    vocab_size = int(model.config.vocab_size)  # type: ignore[union-attr, arg-type]
 
     def step(size: int) -> None:
-        tokens_BT = torch.randint(vocab_size, (size, context_length), device=device)
+        batch = _random_batch(model, size, sequence_length, device)
         with autocast():
-            loss, _ = module(vars(Batch(tokens_BT, tokens_BT)), {})
+            loss, _ = module(dict(vars(batch)), {"kl_weight": 1.0})
         loss.backward()
 
     return largest_that_fits(sizes, lambda size: _peak_bytes(step, size, model, device), _usable_bytes(model, device))
+
+
+def _random_batch(model: nn.Module, size: int, length: int, device: torch.device) -> Batch:
+    config: Any = model.config
+    vectors = getattr(config, "embedding_dim", None)
+    if vectors is not None:
+        none_BT = torch.zeros(size, length, dtype=torch.int64, device=device)
+        return Batch(none_BT, none_BT, vectors_BTE=torch.randn(size, length, vectors, device=device))
+    tokens_BT = torch.randint(int(config.vocab_size), (size, length), device=device)
+    return Batch(tokens_BT, tokens_BT)
 
 
 def divisors(number: int) -> list[int]:
@@ -68,7 +78,8 @@ def largest_that_fits(sizes: list[int], peak_bytes: Callable[[int], int | None],
     base, more = peak_bytes(small), peak_bytes(next_size)
     if base is None or base > usable_bytes:
         raise TrainingError(
-            "not even one sequence fits into the memory of the device. Pass a smaller --context_length or model, "
+            "not even one sequence fits into the memory of the device. Pass a shorter --context_length or "
+            "--max_sequence_length, a smaller model, "
             "--precision bf16-mixed, or --strategy fsdp on several devices."
         )
     if more is None:

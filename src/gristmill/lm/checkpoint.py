@@ -2,6 +2,7 @@
 
     run/checkpoints/step-000100/model.safetensors      the weights
                                 optimizer.safetensors  moments and step counts
+                                monitor.safetensors    of a VAE: the posteriors that are being looked at
                                 state.json             step, config, fingerprints, checksums of the files above
 
 A checkpoint is written to a hidden folder, flushed to the disk and renamed; one that is removed is renamed first. A
@@ -41,6 +42,7 @@ FOLDER = "checkpoints"
 STATE_FILE = "state.json"
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
+MONITOR_FILE = "monitor.safetensors"
 
 _NAME = re.compile(r"step-([0-9]{6,})")
 _BLOCK_BYTES = 1 << 22

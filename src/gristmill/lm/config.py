@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gristmill.errors import CheckpointError, OptionError, VocabSizeError
 from gristmill.lm.config_checks import check_config
+from gristmill.lm.presets import preset_options, without_length
 
 if TYPE_CHECKING:
-    from gristmill.shards import Shards
+    from gristmill.lm.training_data import TrainingData
 
-__all__ = ["PRESETS", "TrainConfig", "differences", "read_config", "resolved"]
+__all__ = ["TrainConfig", "differences", "read_config", "resolved"]
 
 CONFIG_FILE = "config.json"
 
@@ -39,6 +40,20 @@ FREE = frozenset(
         "sample_interval",
         "sample_prompt",
         "sample_tokens",
+        # Where the data lies and how it is read; that it is the same data is compared by its fingerprint.
+        "tokenizer",
+        "text_column",
+        "tokens_column",
+        "embedding_columns",
+        "cache_dir",
+        "num_workers",
+        "pin_memory",
+        "prefetch_factor",
+        "disable_metrics_monitoring",
+        "fast_detection",
+        "update_frequency",
+        "plot_frequency",
+        "window_size",
     }
 )
 # Where and how a step is computed. With another value it is the same step to rounding, not to the bit.
@@ -62,8 +77,8 @@ ROUNDING = frozenset(
 class TrainConfig:
     """How a model is trained. Fields that are None or "auto" are settled by `resolved`."""
 
-    model: Literal["gpt"] = "gpt"
-    """Which model: the names in gristmill.lm.MODELS."""
+    model: Literal["gpt", "vae"] = "gpt"
+    """gpt (a decoder that continues text) or vae (a sequence VAE, one sequence a document)."""
     vocab_size: int | None = None
     """Tokens that the model knows. None: those of the tokenizer of the shards."""
     context_length: int = 256
@@ -87,10 +102,76 @@ class TrainConfig:
     float32_residual: bool = False
     """Keep the residual stream in float32 under bf16-mixed: slower, and seldom better."""
 
+    # Of the VAE alone
+    max_sequence_length: int = 1000
+    """VAE: tokens of a sequence; what a document has beyond them is left out."""
+    encoder_layers: int | None = None
+    """VAE: layers of the encoder. None: num_layers, which are those of the decoder."""
+    latent_dim: int = 32
+    """VAE: numbers that a sequence becomes."""
+    latent_injection: Literal["memory", "embedding"] = "memory"
+    """VAE: how the decoder gets them: as positions before the sequence, or added to each token."""
+    memory_tokens: int = 4
+    """VAE: positions before the sequence that hold the latent."""
+    embedding_dim: int | None = None
+    """VAE: numbers of a vector, for sequences of vectors. None: as the data has it."""
+    kl_weight: float = 1.0
+    """VAE: the highest weight of the KL term; 1 is the bound itself, less is a beta-VAE."""
+    kl_schedule: Literal["constant", "linear", "cyclical"] = "linear"
+    """VAE: how the weight gets there: at once, rising once, or rising anew in each cycle."""
+    kl_warmup_steps: int | float = 0.1
+    """VAE: steps in which it rises (linear), or their share of the run."""
+    kl_cycles: int = 4
+    """VAE: cycles of the run (cyclical); it rises in the first half of each."""
+    free_bits: float = 0.0
+    """VAE: nats of KL that cost nothing; 0: all of it costs."""
+    free_bits_mode: Literal["total", "dimension"] = "total"
+    """VAE: free nats of a sequence, or of each latent dimension."""
+    word_dropout: float = 0.0
+    """VAE: share of the decoder's inputs that are hidden, so that it must ask the latent."""
+    batch_norm_mu: float = 0.0
+    """VAE: scale of a batch norm on mu, which keeps KL above 0 (0.5 is usual); 0: none."""
+    bag_of_words_weight: float = 0.0
+    """VAE: weight of the loss of predicting the words of a sequence from its latent alone."""
+
+    tokenizer: str | None = None
+    """VAE: the tokenizer for a text column of Parquet files."""
+    text_column: str | None = None
+    """VAE: the column of texts in Parquet files. None: 'text', if there is one, or 'tokens'."""
+    tokens_column: str | None = None
+    """VAE: the column of token ids in Parquet files."""
+    embedding_columns: str | None = None
+    """VAE: the columns of vectors in Parquet files, as 'a' or 'a,b' (joined)."""
+    val_fraction: float = 0.01
+    """VAE: share of the documents of Parquet files that are kept for validation."""
+    cache_dir: str | None = None
+    """VAE: where what was read from Parquet files is kept. None: the user's cache folder."""
+    use_dynamic_padding: bool = False
+    """VAE: pad to the longest of similar lengths, not to max_sequence_length."""
+    num_buckets: int = 8
+    """VAE: lengths that are padded to; each is compiled once."""
+    num_workers: int = 8
+    """VAE: processes that prepare batches from Parquet files; 0: a thread."""
+    pin_memory: bool = True
+    """VAE: copy batches to the GPU from page-locked memory."""
+    prefetch_factor: int = 2
+    """VAE: batches that each of the processes is ahead."""
+
+    disable_metrics_monitoring: bool = False
+    """VAE: no watch for posterior collapse; it then takes no memory and no time."""
+    fast_detection: bool = False
+    """VAE: watch less often: an update every 200 steps, plots every 2,000."""
+    update_frequency: int = 100
+    """VAE: steps between two looks at the posterior."""
+    plot_frequency: int = 1000
+    """VAE: steps between two plots of it."""
+    window_size: int = 50
+    """VAE: steps whose posteriors are looked at together."""
+
     batch_size: int | Literal["auto"] = 32
-    """Sequences that one device takes at once. auto: as many as fit, the global batch kept."""
+    """Sequences that one device takes at once (VAE: 4). auto: as many as fit, the global batch kept."""
     gradient_accumulation_steps: int = 1
-    """Micro-batches in a step: saves memory, not time."""
+    """Micro-batches in a step (VAE: 2): saves memory, not time."""
     global_batch_size: int | None = None
     """Sequences in a step on all devices. None: what batch_size and accumulation make."""
     max_steps: int | None = None
@@ -151,7 +232,7 @@ class TrainConfig:
     val_check_interval: int | float = 0.1
     """Steps between validations, or their share of the run."""
     limit_val_batches: int | float | None = 32
-    """Batches of a validation, or their share: a fixed subset. At the end all are taken."""
+    """Batches of a validation, or their share (VAE: 0.1): a fixed subset. At the end all are taken."""
     checkpoint_interval: int | float = 1000
     """Steps between checkpoints, or their share of the run."""
     keep: int = 2
@@ -178,7 +259,12 @@ class TrainConfig:
         10
         """
         given = normalized(options, source)
-        return cls(**{**without_length(preset_options(preset), given), **given})
+        return cls(**{**without_length(preset_options(preset, given), given), **given})
+
+    @property
+    def sequence_length(self) -> int:
+        """The tokens that a sequence can have."""
+        return self.context_length if self.model == "gpt" else self.max_sequence_length
 
     def to_json(self) -> dict[str, Any]:
         """Every field; what `TrainConfig.of` reads."""
@@ -186,75 +272,6 @@ class TrainConfig:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "quickstart": {
-        "context_length": 128,
-        "num_layers": 4,
-        "num_heads": 4,
-        "d_model": 128,
-        "tie_embeddings": True,
-        "batch_size": 8,
-        "max_steps": 1000,
-        "optimizer": "muon",
-        "learning_rate": 4e-3,
-        "muon_learning_rate": 0.012,
-        "warmup_steps": 0.05,
-        "checkpoint_interval": 250,
-        "limit_val_batches": 16,
-        "val_check_interval": 200,
-        "sample_interval": 200,
-    },
-    "tinystories-17m": {
-        "context_length": 256,
-        "num_layers": 4,
-        "num_heads": 16,
-        "d_model": 512,
-        "d_ff": 1344,
-        "batch_size": 256,
-        "max_tokens": 327_680_000,
-        "learning_rate": 2e-3,
-        "warmup_steps": 200,
-        "compile_model": True,
-        "val_check_interval": 500,
-        "sample_interval": 500,
-    },
-    "gpt2-124m": {
-        "context_length": 1024,
-        "num_layers": 12,
-        "num_heads": 6,  # of 128, which attention kernels are fastest at; the same parameters as 12 of 64
-        "d_model": 768,
-        "tie_embeddings": True,
-        "batch_size": 64,
-        "global_batch_size": 512,
-        "epochs": 1.0,
-        "learning_rate": 6e-4,
-        "warmup_steps": 700,
-        "compile_model": True,
-        "val_check_interval": 250,
-        "sample_interval": 1000,
-    },
-}
-
-LENGTHS = ("max_steps", "max_tokens", "epochs")
-
-
-def preset_options(preset: str | None) -> dict[str, Any]:
-    """What a preset sets; nothing for None."""
-    if preset is None:
-        return {}
-    if preset not in PRESETS:
-        raise OptionError(f"preset={preset!r} is not known. Pass one of {', '.join(map(repr, PRESETS))}.")
-    return dict(PRESETS[preset])
-
-
-def without_length(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a preset or file, less what those that go on top of it make void: its length, its portions."""
-    if any(given.get(name) is not None for name in LENGTHS):
-        options = {name: value for name, value in options.items() if name not in LENGTHS}
-    if given.get("gradient_accumulation_steps") is not None and given.get("global_batch_size") is None:
-        options.pop("global_batch_size", None)
-    return options
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -294,14 +311,15 @@ def _as_number(value: Any) -> Any:
         return value
 
 
-def resolved(config: TrainConfig, shards: Shards, *, batch_size: int, world_size: int) -> TrainConfig:
-    """The config of a run on these shards: every number settled, for `batch_size` sequences on each device."""
+def resolved(config: TrainConfig, data: TrainingData, *, batch_size: int, world_size: int) -> TrainConfig:
+    """The config of a run on this data: every number settled, for `batch_size` sequences on each device."""
     accumulation = _accumulation(config, batch_size, world_size)
-    tokens_per_step = batch_size * accumulation * world_size * config.context_length
-    max_steps = _num_steps(config, shards.num_tokens, tokens_per_step)
+    tokens_per_step = batch_size * accumulation * world_size * data.tokens_per_sequence(config)
+    max_steps = _num_steps(config, data.num_tokens, tokens_per_step)
     return dataclasses.replace(
         config,
-        vocab_size=_vocab_size(config, shards),
+        vocab_size=_vocab_size(config, data),
+        embedding_dim=data.embedding_dim,
         batch_size=batch_size,
         gradient_accumulation_steps=accumulation,
         global_batch_size=batch_size * accumulation * world_size,
@@ -309,6 +327,7 @@ def resolved(config: TrainConfig, shards: Shards, *, batch_size: int, world_size
         max_tokens=None,
         epochs=None,
         warmup_steps=_steps(config.warmup_steps, max_steps, least=0),
+        kl_warmup_steps=_steps(config.kl_warmup_steps, max_steps, least=0),
         val_check_interval=_steps(config.val_check_interval, max_steps),
         checkpoint_interval=_steps(config.checkpoint_interval, max_steps),
         sample_interval=_steps(config.sample_interval, max_steps),
@@ -335,18 +354,20 @@ def _accumulation(config: TrainConfig, batch_size: int, world_size: int) -> int:
     return total // (batch_size * world_size)
 
 
-def _num_steps(config: TrainConfig, num_tokens: int, tokens_per_step: int) -> int:
+def _num_steps(config: TrainConfig, num_tokens: int, tokens_per_step: float) -> int:
     if config.max_steps is not None:
         return config.max_steps
     tokens = config.max_tokens if config.max_tokens is not None else (config.epochs or 1.0) * num_tokens
     return max(1, math.floor(tokens / tokens_per_step))
 
 
-def _vocab_size(config: TrainConfig, shards: Shards) -> int:
-    needed = shards.manifest.vocab_size
+def _vocab_size(config: TrainConfig, data: TrainingData) -> int | None:
+    needed = data.vocab_size
+    if needed is None:
+        return None
     if config.vocab_size is not None and config.vocab_size < needed:
         raise VocabSizeError(
-            f"vocab_size={config.vocab_size} is too small: the tokenizer of the shards has {needed:,} tokens. "
+            f"vocab_size={config.vocab_size} is too small: the tokenizer of the {data.noun} has {needed:,} tokens. "
             f"Pass vocab_size >= {needed}, or leave it out."
         )
     return config.vocab_size or needed

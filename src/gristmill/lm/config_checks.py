@@ -18,12 +18,32 @@ __all__ = ["check_config"]
 _COUNTS = (
     *("context_length", "num_layers", "num_heads", "d_model", "gradient_accumulation_steps"),
     *("devices", "num_nodes", "keep", "log_interval", "sample_tokens"),
+    *("max_sequence_length", "latent_dim", "memory_tokens", "kl_cycles", "num_buckets", "prefetch_factor"),
+    *("update_frequency", "plot_frequency", "window_size"),
 )
-_OPTIONAL_COUNTS = ("vocab_size", "d_ff", "global_batch_size", "max_steps", "max_tokens")
-_INTERVALS = ("val_check_interval", "checkpoint_interval", "sample_interval", "warmup_steps")
+_OPTIONAL_COUNTS = (
+    *("vocab_size", "d_ff", "global_batch_size", "max_steps", "max_tokens"),
+    *("encoder_layers", "embedding_dim"),
+)
+_INTERVALS = ("val_check_interval", "checkpoint_interval", "sample_interval", "warmup_steps", "kl_warmup_steps")
 _POSITIVE = ("learning_rate", "eps", "rope_theta", "norm_eps", "muon_learning_rate")
-_NOT_NEGATIVE = ("weight_decay", "clip_norm")
-_FRACTIONS = ("dropout", "beta1", "beta2", "muon_momentum", "final_fraction", "decay_fraction")
+_NOT_NEGATIVE = ("weight_decay", "clip_norm", "kl_weight", "free_bits", "batch_norm_mu", "bag_of_words_weight")
+_FRACTIONS = (
+    *("dropout", "beta1", "beta2", "muon_momentum", "final_fraction", "decay_fraction"),
+    *("word_dropout", "val_fraction"),
+)
+# Options that mean nothing to the other models: who passes one expects something of it.
+_ONLY = {
+    "gpt": ("context_length", "document_mask", "sample_prompt"),
+    "vae": (
+        *("max_sequence_length", "encoder_layers", "latent_dim", "latent_injection", "memory_tokens", "embedding_dim"),
+        *("kl_weight", "kl_schedule", "kl_warmup_steps", "kl_cycles", "free_bits", "free_bits_mode", "word_dropout"),
+        *("batch_norm_mu", "bag_of_words_weight", "tokenizer", "text_column", "tokens_column", "embedding_columns"),
+        *("val_fraction", "cache_dir", "use_dynamic_padding", "num_buckets", "num_workers", "pin_memory"),
+        *("prefetch_factor", "disable_metrics_monitoring", "fast_detection", "update_frequency", "plot_frequency"),
+        "window_size",
+    ),
+}
 
 
 def check_config(config: TrainConfig) -> None:
@@ -48,8 +68,27 @@ def check_config(config: TrainConfig) -> None:
         _check_float(name, getattr(config, name))
     if config.optimizer == "muon" and config.strategy == "fsdp":
         raise OptionError("optimizer='muon' needs whole matrices, and strategy='fsdp' divides them. Pass one of them.")
+    if check_whole_number("num_workers", config.num_workers) < 0:
+        raise OptionError(f"num_workers={config.num_workers} is negative. Pass 0 for a thread, or more.")
+    _check_belongs(config)
     _check_length(config)
     _check_shape(config)
+
+
+def _check_belongs(config: TrainConfig) -> None:
+    """An option of another model that differs from its default was meant to do something, and does not."""
+    for model, names in _ONLY.items():
+        if model == config.model:
+            continue
+        for name in names:
+            value = getattr(config, name)
+            # kl_warmup_steps of a run is a number of steps, whichever model it has.
+            if value != type(config).__dataclass_fields__[name].default and name != "kl_warmup_steps":
+                instead = ", pass max_sequence_length" if name == "context_length" else ""
+                raise OptionError(
+                    f"{name}={value!r} is an option of model={model!r}, and this is model={config.model!r}. "
+                    f"Leave it out{instead}, or pass model={model!r}."
+                )
 
 
 def _choices() -> dict[str, tuple[str, ...]]:

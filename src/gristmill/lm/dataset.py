@@ -106,6 +106,16 @@ class TokenDataset:
         """The inputs of all micro-batches of all ranks in a step."""
         return self._order.batch_size * world_size * num_micro_steps * self._context_length
 
+    def tokens_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> tuple[int, int]:
+        """(tokens, the same with padding): every step has as many, and windows have no padding."""
+        number = self.tokens_per_step(world_size=world_size, num_micro_steps=num_micro_steps)
+        return number, number
+
+    @property
+    def num_val_batches(self) -> int:
+        """The batches of `validation_batches` on one rank."""
+        return -(-self.num_windows // self.batch_size)
+
     def epoch(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> float:
         """The passes over all windows that lie before `step`: 1.5 is in the middle of the second."""
         windows_per_step = self._order.batch_size * world_size * num_micro_steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -16,11 +15,12 @@ from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.batch import IGNORED, Batch
-from gristmill.lm.checkpoint import find_checkpoint, identity_differences, load_model, read_state, shards_identity
-from gristmill.lm.dataset import TokenDataset
+from gristmill.lm.checkpoint import find_checkpoint, identity_differences, load_model, read_state
+from gristmill.lm.config import TrainConfig
+from gristmill.lm.training_data import Dataset, TrainingData, open_training_data
 from gristmill.shards import Shards
 
-__all__ = ["Evaluation", "LossModule", "bits_per_byte", "evaluate", "mean_loss"]
+__all__ = ["Evaluation", "LossModule", "MeanLoss", "evaluate", "mean_loss"]
 
 
 class LossModule(nn.Module):
@@ -33,7 +33,7 @@ class LossModule(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, fields: dict[str, Any], schedule: dict[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, fields: dict[str, Any], schedule: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """What `model.loss` gives for the batch of these fields."""
         loss, stats = self.model.loss(Batch(**fields), schedule)  # type: ignore[operator]
         return loss, stats
@@ -43,11 +43,23 @@ class LossModule(nn.Module):
 class Evaluation:
     """How well a model predicts a split."""
 
-    loss: float  # nats a token
-    bits_per_byte: float
+    loss: float  # nats a token; of a VAE the bound
+    reconstruction: float | None = None  # of a VAE, nats a token
+    kl: float | None = None  # of a VAE, nats a sequence
+    bits_per_byte: float | None
     num_tokens: int  # that were predicted
-    full: bool  # all windows of the split, not a subset
+    full: bool  # all of the split, not a subset
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeanLoss:
+    """The loss over some batches."""
+
+    loss: float  # nats a token
+    num_tokens: int
+    reconstruction: float | None  # nats a token, of a model that has such a part
+    kl: float | None  # nats a sequence
 
 
 @torch.no_grad()
@@ -57,8 +69,8 @@ def mean_loss(
     *,
     reduce_sum: Callable[[Tensor], Tensor] | None = None,
     stopped: Callable[[], bool] = lambda: False,
-) -> tuple[float, int] | None:
-    """(mean loss, number of targets) over the batches of all ranks; None if it was stopped on the way.
+) -> MeanLoss | None:
+    """The mean loss over the batches of all ranks; None if it was stopped on the way.
 
     Each target counts once, however the batches are cut. The module is back in its mode afterwards.
     """
@@ -69,27 +81,40 @@ def mean_loss(
         for batch in batches:
             if stopped():
                 return None
-            loss, _ = module(dict(vars(batch)), {})
-            count = (batch.targets_BT != IGNORED).sum()
-            # A batch of nothing but padding has the loss 0 / 0.
-            part = torch.stack([torch.where(count > 0, loss.float() * count, 0.0), count.float()]).double()
+            part = _sums(module, batch)
             total = part if total is None else total + part
     finally:
         module.train(was_training)
     if total is None:
         return None
-    loss_sum, num_targets = (total if reduce_sum is None else reduce_sum(total)).tolist()
-    return loss_sum / num_targets, round(num_targets)
+    loss_sum, rest_sum, num_targets, num_sequences = (total if reduce_sum is None else reduce_sum(total)).tolist()
+    if not hasattr(_model_of(module), "STATS"):
+        return MeanLoss(loss_sum / num_targets, round(num_targets), None, None)
+    kl = (loss_sum - rest_sum) / num_sequences
+    return MeanLoss(loss_sum / num_targets, round(num_targets), rest_sum / num_targets, kl)
 
 
-def bits_per_byte(loss: float, shards: Shards) -> float:
-    """The bits that a byte of the texts costs: nats a token, over the bytes that a token of this split stands for."""
-    return loss / math.log(2) * shards.num_tokens / max(shards.source_bytes, 1)
+def _sums(module: nn.Module, batch: Batch) -> Tensor:
+    """The sums over a batch: of the loss, of what of it is reconstruction, of targets, and of sequences."""
+    loss, stats = module(dict(vars(batch)), {"kl_weight": torch.ones((), device=batch.targets_BT.device)})
+    counted_BT = batch.targets_BT != IGNORED
+    count = counted_BT.sum()
+    losses = torch.stack([loss.float(), stats.get("reconstruction", loss).float()])
+    # A batch of nothing but padding has the loss 0 / 0.
+    losses = torch.where(count > 0, losses * count, 0.0)
+    return torch.cat([losses, torch.stack([count, counted_BT.any(1).sum()]).float()]).double()
 
 
-def num_val_batches(limit: int | float | None, dataset: TokenDataset) -> int | None:
+def _model_of(module: nn.Module) -> nn.Module:
+    """The model inside a `LossModule`, however that is wrapped."""
+    while not isinstance(module, LossModule):
+        module = getattr(module, "_orig_mod", None) or module.module  # type: ignore[assignment]
+    return module.model
+
+
+def num_val_batches(limit: int | float | None, dataset: Dataset) -> int | None:
     """How many batches of `dataset.validation_batches` to take for `limit_val_batches`; None for all of them."""
-    total = math.ceil(dataset.num_windows / dataset.batch_size)
+    total = dataset.num_val_batches
     if limit is None or limit == 0:
         return None
     wanted = max(1, round(limit * total)) if isinstance(limit, float) else limit
@@ -98,7 +123,7 @@ def num_val_batches(limit: int | float | None, dataset: TokenDataset) -> int | N
 
 def evaluate(
     run: str | os.PathLike[str],
-    shards: str | os.PathLike[str] | Shards,
+    data: str | os.PathLike[str] | Shards,
     *,
     split: str = "val",
     which: str = "best",
@@ -109,33 +134,39 @@ def evaluate(
 ) -> Evaluation:
     """The loss of a checkpoint of a run on a split of shards that its tokenizer made.
 
-    `which` is "best", "latest" or the name of a checkpoint. All windows are taken unless `limit_batches` says less.
+    `which` is "best", "latest" or the name of a checkpoint. All of the split is taken unless `limit_batches` says less.
+    For a VAE it is the bound (weight 1 on KL), and the data may be Parquet files, read as in training.
     """
-    opened = shards if isinstance(shards, Shards) else Shards(shards, split=split)
-    _check_tokenizer(Path(run), which, opened)
-    target = _find_device(device)
+    folder, target = Path(run), _find_device(device)
     model, config = load_model(run, which=which, device=target)
-    dataset = TokenDataset(
-        opened,
-        context_length=config.context_length,
-        batch_size=batch_size or (config.batch_size if isinstance(config.batch_size, int) else 1),
-        seed=config.seed,
-        document_mask=config.document_mask,
-        device=target,
-    )
+    opened = open_training_data(data, _for_evaluation(config, folder, batch_size), split=split)
+    _check_tokenizer(folder, which, opened)
+    dataset = opened.open_dataset(_for_evaluation(config, folder, batch_size), target, split)
+    if dataset is None:
+        raise OptionError(f"{data}: there is no split {split!r}. Pass split='train', or encode with a val_fraction.")
     number = num_val_batches(limit_batches, dataset)
     begin = time.perf_counter()
+    torch.manual_seed(config.seed)  # a VAE draws its latents
     with _autocast(config.precision if precision == "auto" else precision, target):
         found = mean_loss(LossModule(model), dataset.validation_batches(number))
-    assert found is not None  # a dataset has at least one window
-    loss, num_tokens = found
+    assert found is not None  # a dataset has at least one batch
     return Evaluation(
-        loss=loss,
-        bits_per_byte=bits_per_byte(loss, opened),
-        num_tokens=num_tokens,
+        loss=found.loss,
+        reconstruction=found.reconstruction,
+        kl=found.kl,
+        bits_per_byte=opened.bits_per_byte(found.loss, split),
+        num_tokens=found.num_tokens,
         full=number is None,
         seconds=time.perf_counter() - begin,
     )
+
+
+def _for_evaluation(config: TrainConfig, run: Path, batch_size: int | None) -> TrainConfig:
+    """The config of the run, for other batches perhaps, and with the tokenizer that lies in its folder."""
+    size = batch_size or (config.batch_size if isinstance(config.batch_size, int) else 1)
+    path = run / "tokenizer.json"
+    own = {"tokenizer": str(path)} if config.model == "vae" and path.exists() else {}
+    return TrainConfig.of({**config.to_json(), "batch_size": size, **own})
 
 
 def _find_device(device: str) -> torch.device:
@@ -146,13 +177,12 @@ def _find_device(device: str) -> torch.device:
     return torch.device(kind)
 
 
-def _check_tokenizer(run: Path, which: str, shards: Shards) -> None:
+def _check_tokenizer(run: Path, which: str, data: TrainingData) -> None:
     folder = find_checkpoint(run, which)
-    then = read_state(folder)["shards"]
-    now = shards_identity(shards)
+    then, now = read_state(folder)["shards"], data.identity
     if found := identity_differences({**now, "tokenizer_fingerprint": then["tokenizer_fingerprint"]}, now):
         raise CheckpointError(
-            f"{folder}: it does not fit the shards: {found[0]}. Encode the text with {run / 'tokenizer.json'}."
+            f"{folder}: it does not fit the {data.noun}: {found[0]}. Encode the text with {run / 'tokenizer.json'}."
         )
 
 

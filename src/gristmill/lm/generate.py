@@ -12,7 +12,6 @@ Shapes: V tokens of the vocabulary; B sequences (here 1) of T tokens.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +22,8 @@ from torch import Tensor
 
 from gristmill.arguments import check_whole_number
 from gristmill.errors import CheckpointError, GristmillError, OptionError
-from gristmill.lm.models.gpt import GPT
+from gristmill.lm.models.gpt import GPT, activation_dtype
+from gristmill.lm.sampling import check_sampling, chosen, new_dice, token_probabilities
 
 if TYPE_CHECKING:
     from gristmill.stream_decoder import StreamDecoder
@@ -137,14 +137,10 @@ def generate(
     if check_whole_number("max_tokens", max_tokens) < 0:
         raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
     check_sampling(temperature, top_k, top_p)
-    dice = _new_dice(seed)
+    dice = new_dice(seed)
 
     def choose(logits_V: Tensor) -> int:
-        if temperature == 0:
-            return int(logits_V.argmax())
-        # On the CPU: a generator of one kind gives the same numbers wherever the model is.
-        probabilities_V = token_probabilities(logits_V, temperature=temperature, top_k=top_k, top_p=top_p)
-        return int(torch.multinomial(probabilities_V, 1, generator=dice))
+        return int(chosen(logits_V, dice, temperature=temperature, top_k=top_k, top_p=top_p))
 
     return _generate(model, ids, choose, max_tokens, stop_id, use_cache)
 
@@ -172,7 +168,7 @@ class _Reader:
     def __init__(self, model: GPT, use_cache: bool) -> None:
         self._model = model
         self._device = model.embedding.weight.device
-        self._cache = model.new_cache(1, self._device, _activation_dtype(model)) if use_cache else None
+        self._cache = model.new_cache(1, self._device, activation_dtype(model.embedding.weight)) if use_cache else None
         self._window: list[int] = []  # the ids that the next token sees
 
     @torch.no_grad()
@@ -187,65 +183,6 @@ class _Reader:
         tokens_BT = torch.tensor([self._window if self._cache is None else ids], device=self._device)
         logits_BTV = self._model(tokens_BT, cache=self._cache)
         return cast(Tensor, logits_BTV[0, -1].float().cpu())
-
-
-def _activation_dtype(model: GPT) -> torch.dtype:
-    kind = model.embedding.weight.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.embedding.weight.dtype
-
-
-def token_probabilities(
-    logits_V: Tensor, *, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
-) -> Tensor:
-    """The probability of each token to be chosen: softmax(logits / temperature), cut by `top_k`, then by `top_p`.
-
-    top_k keeps the k likeliest, of equal ones those with smaller ids; top_p keeps of what is left the fewest, likeliest
-    first, that have probability p together. What is kept is scaled to 1.
-
-    >>> logits_V = torch.tensor([0.5, 0.3, 0.2]).log()
-    >>> token_probabilities(logits_V, top_p=0.6).round(decimals=4).tolist()
-    [0.625, 0.375, 0.0]
-    """
-    check_sampling(temperature, top_k, top_p)
-    if temperature == 0:
-        return torch.nn.functional.one_hot(logits_V.argmax(), len(logits_V)).to(torch.float32)
-    probabilities_V = _scaled(logits_V, temperature).softmax(-1)
-    if top_k is None and top_p is None:
-        return probabilities_V.float()
-    likeliest_V, ids_V = probabilities_V.sort(descending=True, stable=True)
-    if top_k is not None:
-        likeliest_V[top_k:] = 0
-    if top_p is not None:
-        before_V = likeliest_V.cumsum(-1) - likeliest_V  # the probability of all that are likelier
-        likeliest_V[before_V >= top_p * likeliest_V.sum()] = 0
-    kept_V = torch.zeros_like(probabilities_V).scatter(0, ids_V, likeliest_V)
-    return (kept_V / kept_V.sum()).float()
-
-
-def _scaled(logits_V: Tensor, temperature: float) -> Tensor:
-    """(logits - their maximum) / temperature; in float64 and in this order, a tiny temperature gives no NaN."""
-    logits = logits_V.double()
-    return (logits - logits.max()) / temperature
-
-
-def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Raise `OptionError` for a choice of tokens that makes no sense."""
-    if not 0 <= temperature < math.inf:
-        raise OptionError(f"temperature={temperature} is out of range. Pass 0 for the likeliest token, or more.")
-    if top_k is not None and check_whole_number("top_k", top_k) < 1:
-        raise OptionError(f"top_k={top_k} leaves no token to choose. Pass top_k >= 1, or None for all.")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise OptionError(f"top_p={top_p} is out of range. Pass 0 < top_p <= 1, or None for all.")
-
-
-def _new_dice(seed: int | None) -> torch.Generator:
-    dice = torch.Generator()
-    if seed is None:
-        dice.seed()
-        return dice
-    if not 0 <= check_whole_number("seed", seed) < 2**63:
-        raise OptionError(f"seed={seed} is out of range. Pass 0 <= seed < 2**63, or None for another text each time.")
-    return dice.manual_seed(seed)
 
 
 def _check_prompt(prompt_ids: Sequence[int], vocab_size: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Meters: tokens a second, share of the device's peak (MFU), time spent waiting for data, memory; and what would help.
+"""Meters: tokens a second, share of the device's peak (MFU), padding, time spent waiting for data, memory.
 
 MFU is reckoned twice: against the peak on the data sheet (`device_peak`), and against a large matrix product measured
 on this very device at the start of the run (`measured_matmul_flops`), which is what a perfect program could reach here.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,9 +52,6 @@ DEVICE_PEAKS = {
     "MI250X": 383e12,
 }
 FP32_SHARE = 0.5  # TF32 runs at half the rate of bf16 on all of these
-
-DATA_WAIT_LIMIT = 0.05
-IDLE_LIMIT = 0.10
 
 
 def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
@@ -112,10 +109,12 @@ class Reading:
 
     loss: float  # mean over the steps
     last_loss: float
+    stats: dict[str, float]  # what else the model tells of a step, likewise
     grad_norm: float
     first_bad_step: int | None  # the first whose loss is not a number
-    tokens_per_second: float
-    mfu: float | None
+    tokens_per_second: float  # without padding
+    padding: float  # share of what was computed on that is no token
+    mfu: float | None  # padding is work for nothing: it counts as none
     mfu_matmul: float | None
     data_wait: float
     seconds: float  # since the run began, those before a resume among them
@@ -129,17 +128,18 @@ class Meter:
         device: torch.device,
         *,
         capacity: int,
-        tokens_per_step: int,
         flops_per_token: float,
+        stats: Sequence[str] = (),
         num_devices: int = 1,
         peak: float | None = None,
         matmul_flops: float | None = None,
         seconds_before: float = 0.0,
         reduce: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self._values = torch.zeros(2, capacity, device=device)  # losses, gradient norms
+        self._names = ("losses", *stats, "grad_norms")
+        self._values = torch.zeros(len(self._names), capacity, device=device)
         self._steps: list[int] = []
-        self._tokens_per_step, self._flops_per_token = tokens_per_step, flops_per_token
+        self._flops_per_token = flops_per_token
         self._reduce = reduce  # the mean over ranks
         self._peaks = [None if peak is None else peak * num_devices for peak in (peak, matmul_flops)]
         self._began = time.perf_counter() - seconds_before
@@ -147,7 +147,8 @@ class Meter:
 
     def restart(self) -> None:
         """Begin to take time here: what lies before (a validation, a checkpoint) is no part of a step."""
-        self._restarted, self._counted, self._waited = time.perf_counter(), 0, 0.0
+        self._restarted, self._waited = time.perf_counter(), 0.0
+        self._num_tokens, self._num_slots = 0, 0
 
     @contextlib.contextmanager
     def waiting_for_data(self) -> Iterator[None]:
@@ -156,13 +157,17 @@ class Meter:
         yield
         self._waited += time.perf_counter() - begin
 
-    def add(self, step: int, loss: Tensor, grad_norm: Tensor) -> None:
-        """Note a step. The values stay on the device: nobody waits for them."""
+    def add(self, step: int, losses: Tensor, grad_norm: Tensor, num_tokens: int, num_slots: int) -> None:
+        """Note a step: loss and stats, and its tokens without and with padding.
+
+        The values stay on the device: nobody waits for them.
+        """
         index = len(self._steps)
-        self._values[0, index].copy_(loss, non_blocking=True)
-        self._values[1, index].copy_(grad_norm, non_blocking=True)
+        self._values[:-1, index].copy_(losses, non_blocking=True)
+        self._values[-1, index].copy_(grad_norm, non_blocking=True)
         self._steps.append(step)
-        self._counted += 1
+        self._num_tokens += num_tokens
+        self._num_slots += num_slots
 
     @property
     def seconds(self) -> float:
@@ -176,8 +181,7 @@ class Meter:
 
     def pending(self) -> dict[str, list[float]]:
         """The losses and gradient norms that were not read yet: what a checkpoint between two readings must keep."""
-        losses, norms = self._host_values()
-        return {"steps": list(self._steps), "losses": losses, "grad_norms": norms}
+        return {"steps": list(self._steps), **dict(zip(self._names, self._host_values(), strict=True))}
 
     def _host_values(self) -> list[list[float]]:
         values = self._values[:, : len(self._steps)].clone()
@@ -189,24 +193,26 @@ class Meter:
         self._steps = [int(step) for step in pending["steps"]]
         # The interval of readings may be another one now, and these steps then come on top of a whole one.
         self._values = torch.cat(
-            [self._values, torch.zeros_like(self._values[:, :1]).expand(2, len(self._steps))], dim=1
+            [self._values, torch.zeros_like(self._values[:, :1]).expand(-1, len(self._steps))], dim=1
         )
-        for row, name in enumerate(("losses", "grad_norms")):
+        for row, name in enumerate(self._names):
             self._values[row, : len(self._steps)] = torch.tensor(pending[name], dtype=self._values.dtype)
 
     def read(self) -> Reading:
         """Wait for the device, and say how the steps since the last reading went."""
-        losses, norms = self._host_values()
+        losses, *stats, norms = self._host_values()
         elapsed = max(time.perf_counter() - self._restarted, 1e-9)
-        rate = self._counted * self._tokens_per_step / elapsed
+        rate = self._num_tokens / elapsed
         bad = [step for step, loss in zip(self._steps, losses, strict=True) if not math.isfinite(loss)]
         mfu, mfu_matmul = (None if peak is None else rate * self._flops_per_token / peak for peak in self._peaks)
         reading = Reading(
             loss=math.fsum(losses) / len(losses) if not bad else math.nan,
             last_loss=losses[-1],
+            stats={name: math.fsum(row) / len(row) for name, row in zip(self._names[1:-1], stats, strict=True)},
             grad_norm=norms[-1],
             first_bad_step=bad[0] if bad else None,
             tokens_per_second=rate,
+            padding=1 - self._num_tokens / self._num_slots if self._num_slots else 0.0,
             mfu=mfu,
             mfu_matmul=mfu_matmul,
             data_wait=self._waited / elapsed,
@@ -215,41 +221,3 @@ class Meter:
         self._steps = []
         self.restart()
         return reading
-
-
-# What would help
-
-
-def advice(reading: Reading, device: torch.device) -> str | None:
-    """What is wrong with the speed of the run, and which flag helps; None if nothing is."""
-    if reading.data_wait > DATA_WAIT_LIMIT:
-        return (
-            f"{reading.data_wait:.0%} of the time is spent waiting for data. Put the shards on a local disk, or pass a "
-            f"larger --batch_size or --gradient_accumulation_steps; --document_mask costs time too."
-        )
-    if device.type == "cuda" and reading.mfu_matmul is not None and reading.mfu_matmul < IDLE_LIMIT:
-        return (
-            f"the device is busy for only {reading.mfu_matmul:.0%} of what a plain matrix product reaches on it. Pass "
-            f"--compile_model, a larger --batch_size (or auto), or --precision bf16-mixed."
-        )
-    return None
-
-
-OUT_OF_MEMORY = (
-    "the device ran out of memory at batch_size={batch_size}, context_length={context_length}. In the order that "
-    "helps: --batch_size auto (finds what fits and keeps the global batch), a smaller --batch_size with a larger "
-    "--gradient_accumulation_steps, --precision bf16-mixed, --strategy fsdp on several devices."
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device, or the machine, has no memory left."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and ("out of memory" in str(error) or "can't allocate memory" in str(error))
-
-
-NOT_FINITE = (
-    "the loss of step {step} is not a number. The run is stopped; {kept} What helps, in this order: a lower "
-    "--learning_rate, more --warmup_steps, --clip_norm 1, {precision}another --seed."
-)

@@ -20,16 +20,26 @@ from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError, NotFiniteError
 from gristmill.lm import checkpoint as checkpoints
+from gristmill.lm.advice import NOT_FINITE, advice
 from gristmill.lm.batch import Batch
 from gristmill.lm.config import ROUNDING, TrainConfig, differences
-from gristmill.lm.evaluate import bits_per_byte, mean_loss, num_val_batches
-from gristmill.lm.meters import NOT_FINITE, Reading, advice, measured_matmul_flops, memory_bytes
+from gristmill.lm.evaluate import mean_loss, num_val_batches
+from gristmill.lm.meters import Reading, measured_matmul_flops, memory_bytes
 from gristmill.lm.records import Display, MetricsFile, Record, Writer, open_writer, read_records
 from gristmill.lm.run_folder import describe_machine, write_description
-from gristmill.lm.run_parts import DTYPES, new_meter, new_module, new_optimizers, open_data, settled
-from gristmill.lm.schedule import learning_rate
+from gristmill.lm.run_parts import (
+    DTYPES,
+    new_meter,
+    new_module,
+    new_optimizers,
+    new_watch,
+    open_datasets,
+    sample_text,
+    settled,
+)
+from gristmill.lm.schedule import kl_weight, learning_rate
 from gristmill.lm.stopping import StopSignals
-from gristmill.shards import Shards
+from gristmill.lm.training_data import TrainingData
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -48,8 +58,11 @@ class TrainResult:
     num_parameters: int
     loss: float | None  # of the last steps; None where a finished run had nothing left to do
     val_loss: float | None  # on the whole validation split
+    val_kl: float | None  # of a VAE: nats a sequence, likewise
     bits_per_byte: float | None
-    tokens_per_second: float | None
+    tokens_per_second: float | None  # without padding
+    padding: float | None  # share of what was computed on that is no token
+    data_wait: float | None  # share of the time
     mfu: float | None  # of the peak on the data sheet
     mfu_matmul: float | None  # of a matrix product measured here
     memory_bytes: int | None
@@ -59,26 +72,26 @@ class TrainResult:
 class Run:
     """A run in its folder, at a step."""
 
-    def __init__(self, fabric: Fabric, config: TrainConfig, shards: Shards, folder: Path) -> None:
+    def __init__(self, fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path) -> None:
         """Set everything up, and take up the latest checkpoint in the folder, if there is one."""
-        self.fabric, self.shards, self.folder = fabric, shards, folder
+        self.fabric, self.data, self.folder = fabric, data, folder
         self.display, self.signals = Display(), StopSignals()
-        self.step, self.best_val_loss = 0, math.inf
+        self.step, self.num_tokens, self.best_val_loss = 0, 0, math.inf
         self._messages: list[str] = []  # for when the display is there
         self._readings: list[Reading] = []
-        self._learning_rate, self._advised = 0.0, False
+        self._learning_rate, self._kl_weight = 0.0, 1.0
+        self._advised: set[str] = set()  # the troubles that were told
         self._validated: tuple[int, float | None] = (-1, None)  # the last validation on the subset: its step and loss
 
         latest, state = self._find_checkpoint()
-        self.config = config = settled(fabric, config, shards, state, self._messages.append)
+        self.config = config = settled(fabric, config, data, state, self._messages.append)
         # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
-        self.dataset, self.val_shards, self.val_dataset = open_data(
-            config, shards, fabric.device, self._messages.append
-        )
+        self.dataset, self.val_dataset = open_datasets(config, data, fabric.device, self._messages.append)
         self.model = checkpoints.build_model(config)
         self.module = new_module(fabric, config, self.model)
         self.optimizers = new_optimizers(config, self.model)
-        self._identity = checkpoints.shards_identity(shards)
+        self.schedule: dict[str, Tensor] = {}
+        self.watch = new_watch(fabric, config, self.model, folder)
         self._matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
         self.meter = new_meter(
             fabric,
@@ -98,12 +111,6 @@ class Run:
         assert self.config.max_steps is not None  # it is resolved
         return self.config.max_steps
 
-    @property
-    def num_tokens(self) -> int:
-        """The tokens that were trained on so far."""
-        assert self.config.global_batch_size is not None  # it is resolved
-        return self.step * self.config.global_batch_size * self.config.context_length
-
     # A step
 
     def begin_step(self) -> None:
@@ -120,6 +127,20 @@ class Run:
         )
         self.optimizers.set_learning_rate(scale)
         self._learning_rate = scale * self.config.learning_rate
+        if self.config.model == "vae":
+            self._kl_weight = self._find_kl_weight()
+            # A tensor: a number would be part of the compiled code, which each new one would have made anew.
+            self.schedule = {"kl_weight": torch.full((), self._kl_weight, device=self.fabric.device)}
+
+    def _find_kl_weight(self) -> float:
+        return kl_weight(
+            self.step,
+            peak=self.config.kl_weight,
+            shape=self.config.kl_schedule,
+            warmup_steps=int(self.config.kl_warmup_steps),
+            total_steps=self.max_steps,
+            num_cycles=self.config.kl_cycles,
+        )
 
     def next_batch(self, micro_step: int) -> Batch:
         """The micro-batch of this step on this device."""
@@ -147,6 +168,16 @@ class Run:
             scaler.update()
         self.optimizers.zero_grad()
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
+        """Count the step and note what is known of it: its losses, and of its last micro-batch the rest of `stats`."""
+        world = {"world_size": self.fabric.world_size, "num_micro_steps": self.config.gradient_accumulation_steps}
+        num_tokens, num_slots = self.dataset.tokens_in_step(self.step, **world)
+        self.step += 1
+        self.num_tokens += num_tokens
+        self.meter.add(self.step, losses, grad_norm, num_tokens, num_slots)
+        if self.watch is not None:
+            self.watch.look(self.step, batch, stats, self._kl_weight)
 
     def is_due(self, interval: int | float) -> bool:
         """Whether something that is done every `interval` steps is to be done now; 0 is never."""
@@ -182,6 +213,8 @@ class Run:
                 "kind": "train",
                 "step": self.step,
                 "loss": reading.loss,
+                **reading.stats,
+                **({"kl_weight": self._kl_weight, "padding": reading.padding} if self.schedule else {}),
                 "lr": self._learning_rate,
                 "grad_norm": reading.grad_norm,
                 "tokens": self.num_tokens,
@@ -193,10 +226,21 @@ class Run:
                 "seconds": reading.seconds,
             }
         )
+        self._tell_posterior()
         # The first readings hold compilation and cold caches.
-        if len(self._readings) > 2 and not self._advised and (message := advice(reading, self.fabric.device)):
-            self._advised = True
-            self.tell(message)
+        if len(self._readings) > 2:
+            for trouble, message in advice(reading, self.fabric.device, self.config).items():
+                if trouble not in self._advised:
+                    self._advised.add(trouble)
+                    self.tell(message)
+
+    def _tell_posterior(self) -> None:
+        """Record what the monitor has found, and tell its alarms."""
+        for metrics in self.watch.news() if self.watch is not None else ():
+            self._record(metrics.to_record())
+            for alarm in metrics.alarms:
+                self._record({"kind": "event", "step": metrics.step, "message": str(alarm)})
+                self.display.say(str(alarm))
 
     def _check_finite(self, bad_step: int | None) -> None:
         if bad_step is None:
@@ -228,7 +272,7 @@ class Run:
 
     def validate(self, *, full: bool = False) -> None:
         """Record the loss on the fixed subset of the validation split, or on all of it; save the best so far."""
-        if self.val_dataset is None or self.val_shards is None:
+        if self.val_dataset is None:
             return
         begin, fabric = time.perf_counter(), self.fabric
         limit = None if full else num_val_batches(self.config.limit_val_batches, self.val_dataset)
@@ -240,40 +284,32 @@ class Run:
         )
         if found is None:
             return
-        loss, num_tokens = found
+        parts = {} if found.kl is None else {"reconstruction": found.reconstruction, "kl": found.kl}
         self._record(
             {
                 "kind": "val",
                 "step": self.step,
-                "loss": loss,
-                "bits_per_byte": bits_per_byte(loss, self.val_shards),
-                "num_tokens": num_tokens,
+                "loss": found.loss,
+                **parts,
+                "bits_per_byte": self.data.bits_per_byte(found.loss, "val"),
+                "num_tokens": found.num_tokens,
                 "full": limit is None,
                 "seconds": time.perf_counter() - begin,
             }
         )
         if not full:
-            self._validated = (self.step, loss)
-            if loss < self.best_val_loss:
-                self.best_val_loss = loss
+            self._validated = (self.step, found.loss)
+            if found.loss < self.best_val_loss:
+                self.best_val_loss = found.loss
                 self.save()
         self.meter.restart()
 
     def write_sample(self) -> None:
-        """Record what the model makes of the prompt. Not with weights in parts: no device has them all."""
-        if self.fabric.is_global_zero and not self._is_sharded and hasattr(self.model, "new_cache"):
-            from gristmill.lm.generate import stream_text
-
+        """Record a text of the model. Not with weights in parts: no device has them all."""
+        if self.fabric.is_global_zero and not self._is_sharded and self.data.tokenizer is not None:
             with self.fabric.autocast():
-                texts = stream_text(
-                    self.model,  # type: ignore[arg-type]
-                    self.shards.tokenizer,
-                    self.config.sample_prompt,
-                    max_tokens=self.config.sample_tokens,
-                    seed=self.config.seed,
-                )
-                text = "".join(texts)
-            self._record({"kind": "sample", "step": self.step, "prompt": self.config.sample_prompt, "text": text})
+                prompt, text = sample_text(self.model, self.data.tokenizer, self.config)
+            self._record({"kind": "sample", "step": self.step, "prompt": prompt, "text": text})
         self.meter.restart()
 
     # Checkpoints
@@ -293,7 +329,11 @@ class Run:
             }
             if self.fabric.is_global_zero:
                 self.metrics.flush()
-                self.writer.write({**self._state(pending), "optimizer": numbers}, files)
+                state = {**self._state(pending), "optimizer": numbers}
+                if self.watch is not None:
+                    watched, state["monitor"] = self.watch.monitor.state_tensors()
+                    files[checkpoints.MONITOR_FILE] = _copies(watched)
+                self.writer.write(state, files)
         self._saved_step = self.step
         self.meter.restart()
         gc.collect()
@@ -302,8 +342,9 @@ class Run:
         validated_step, val_loss = self._validated
         return {
             "step": self.step,
+            "num_tokens": self.num_tokens,
             "config": self.config.to_json(),
-            "shards": self._identity,
+            "shards": self.data.identity,
             "val_loss": val_loss if validated_step == self.step else None,
             "best_val_loss": self.best_val_loss if math.isfinite(self.best_val_loss) else None,
             "pending": pending,
@@ -322,7 +363,7 @@ class Run:
 
     def _restore(self, folder: Path, state: dict[str, Any]) -> None:
         """Take up a checkpoint; `CheckpointError` names what does not fit."""
-        found = checkpoints.identity_differences(state["shards"], self._identity)
+        found = checkpoints.identity_differences(state["shards"], self.data.identity)
         found += differences(state["config"], self.config.to_json())
         if found:
             raise CheckpointError(
@@ -338,6 +379,12 @@ class Run:
         self.fabric.strategy.precision.load_state_dict(state["scaler"])
         self.meter.restore(state["pending"])
         self.step = state["step"]
+        # Runs of version 0.1.0 did not count: all their steps were of one length.
+        each = int(state["config"]["global_batch_size"]) * self.config.sequence_length
+        self.num_tokens = state.get("num_tokens", self.step * each)
+        if self.watch is not None and "monitor" in state:
+            watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state)
+            self.watch.monitor.load_state_tensors(watched, state["monitor"])
         self.best_val_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
         self._messages.append(f"going on from {folder.name}.")
 
@@ -361,7 +408,7 @@ class Run:
             checkpoints.clean_up(self.folder)
             machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
             machine |= {"precision": self.config.precision, "matmul_flops": self._matmul_flops}
-            write_description(self.folder, self.config, self.shards, machine)
+            write_description(self.folder, self.config, self.data.tokenizer, machine)
             self.metrics = MetricsFile(self.folder, up_to_step=self._saved_step)
             self.log_writer = open_writer(self.config.log, self.folder, self.config.to_json())
 
@@ -386,6 +433,8 @@ class Run:
         try:
             self.writer.close()
         finally:
+            if self.watch is not None:
+                self.watch.close()
             self.dataset.close()
             if self.val_dataset is not None:
                 self.val_dataset.close()
@@ -407,8 +456,11 @@ class Run:
             num_parameters=int(self.model.num_parameters),  # type: ignore[arg-type]
             loss=last.loss if last else None,
             val_loss=vals[-1]["loss"] if vals else None,
+            val_kl=vals[-1].get("kl") if vals else None,
             bits_per_byte=vals[-1]["bits_per_byte"] if vals else None,
             tokens_per_second=statistics.median(r.tokens_per_second for r in readings) if last else None,
+            padding=statistics.fmean(r.padding for r in readings) if last else None,
+            data_wait=statistics.median(r.data_wait for r in readings) if last else None,
             mfu=statistics.median(r.mfu for r in readings if r.mfu is not None) if last and last.mfu else None,
             mfu_matmul=statistics.median(r.mfu_matmul or 0.0 for r in readings) if last else None,
             memory_bytes=memory_bytes(self.fabric.device),

@@ -21,7 +21,7 @@ from gristmill.lm.records import METRICS_FILE
 from gristmill.publish import publish
 
 if TYPE_CHECKING:
-    from gristmill.shards import Shards
+    from gristmill.tokenizer import Tokenizer
 
 __all__ = ["check_folder", "write_description"]
 
@@ -57,9 +57,10 @@ def _remove_run(run: Path) -> None:
         (run / name).unlink(missing_ok=True)
 
 
-def write_description(run: Path, config: TrainConfig, shards: Shards, machine: dict[str, Any]) -> None:
-    """Write config.json, machine.json and the tokenizer."""
-    shards.tokenizer.save(run / TOKENIZER_FILE, overwrite=True)
+def write_description(run: Path, config: TrainConfig, tokenizer: Tokenizer | None, machine: dict[str, Any]) -> None:
+    """Write config.json, machine.json and the tokenizer, if there is one."""
+    if tokenizer is not None:
+        tokenizer.save(run / TOKENIZER_FILE, overwrite=True)
     for name, content in ((CONFIG_FILE, config.to_json()), (MACHINE_FILE, machine)):
         with publish(run / name) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")

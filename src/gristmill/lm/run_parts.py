@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,16 +14,27 @@ from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.auto_batch import find_batch_size
 from gristmill.lm.checkpoint import build_model
 from gristmill.lm.config import TrainConfig, asked_global_batch, resolved
-from gristmill.lm.dataset import TokenDataset
 from gristmill.lm.evaluate import LossModule
 from gristmill.lm.meters import Meter, device_name, device_peak
 from gristmill.lm.optim import Optimizers, build_optimizer
-from gristmill.shards import Shards
+from gristmill.lm.training_data import NO_VALIDATION, Dataset, TrainingData
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["DTYPES", "new_meter", "new_module", "new_optimizers", "open_data", "settled"]
+    from gristmill.lm.posterior_watch import PosteriorWatch
+    from gristmill.tokenizer import Tokenizer
+
+__all__ = [
+    "DTYPES",
+    "new_meter",
+    "new_module",
+    "new_optimizers",
+    "new_watch",
+    "open_datasets",
+    "sample_text",
+    "settled",
+]
 
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
 
@@ -31,31 +42,31 @@ Tell = Callable[[str], None]
 
 
 def settled(
-    fabric: Fabric, config: TrainConfig, shards: Shards, state: dict[str, Any] | None, tell: Tell
+    fabric: Fabric, config: TrainConfig, data: TrainingData, state: dict[str, Any] | None, tell: Tell
 ) -> TrainConfig:
     """The config with every number settled. A batch size that a run has found before, it keeps."""
     size = config.batch_size
     if size == "auto" and state is not None:
         size = state["config"]["batch_size"]
     if size == "auto":
-        size = _find_batch_size(fabric, config, shards)
+        size = _find_batch_size(fabric, config, data)
         tell(f"batch_size auto: {size} sequences at once on each device.")
     assert isinstance(size, int)
-    return resolved(config, shards, batch_size=size, world_size=fabric.world_size)
+    return resolved(config, data, batch_size=size, world_size=fabric.world_size)
 
 
-def _find_batch_size(fabric: Fabric, config: TrainConfig, shards: Shards) -> int:
+def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) -> int:
     per_device, rest = divmod(asked_global_batch(config, fabric.world_size), fabric.world_size)
     if rest:
         raise OptionError(
             f"global_batch_size={config.global_batch_size} is not a multiple of {fabric.world_size} devices."
         )
     small = dataclasses.replace(config, batch_size=1)
-    model = build_model(resolved(small, shards, batch_size=1, world_size=fabric.world_size))
+    model = build_model(resolved(small, data, batch_size=1, world_size=fabric.world_size))
     size = find_batch_size(
         model.to(fabric.device),
         per_device=per_device,
-        context_length=config.context_length,
+        sequence_length=config.sequence_length,
         device=fabric.device,
         autocast=fabric.autocast,
     )
@@ -67,10 +78,21 @@ def new_module(fabric: Fabric, config: TrainConfig, model: nn.Module) -> nn.Modu
     """The loss of the model, compiled if that was asked for, and shared among the devices."""
     module: nn.Module = LossModule(model)
     if config.compile_model:
-        mode = None if config.compile_mode == "default" else config.compile_mode
-        module = torch.compile(module, mode=mode)  # type: ignore[assignment]
+        module = _compiled(module, config)
     wrapped: nn.Module = fabric.setup_module(module)
     return wrapped.train()
+
+
+def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
+    mode = None if config.compile_mode == "default" else config.compile_mode
+    if config.model == "gpt":
+        return torch.compile(module, mode=mode)  # type: ignore[return-value]
+    # One graph a bucket, in training and in validation each. Left to itself, torch would take the second length it
+    # sees for a sign that all are to come, make one graph for any length, and later give up.
+    graphs = 2 * (config.num_buckets if config.use_dynamic_padding else 1)
+    dynamo: Any = torch._dynamo.config
+    dynamo.recompile_limit = max(dynamo.recompile_limit, graphs + 2)
+    return torch.compile(module, mode=mode, dynamic=False)  # type: ignore[return-value]
 
 
 def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
@@ -87,44 +109,63 @@ def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
     )
 
 
-def open_data(
-    config: TrainConfig, shards: Shards, device: torch.device, tell: Tell
-) -> tuple[TokenDataset, Shards | None, TokenDataset | None]:
-    """The training data, and the validation split with its data; None where there is none to speak of."""
-    assert isinstance(config.batch_size, int)  # it is resolved
-    open_dataset = partial(
-        TokenDataset,
-        context_length=config.context_length,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        document_mask=config.document_mask,
-        device=device,
-    )
-    dataset = open_dataset(shards)
-    if "val" not in shards.manifest.splits:
-        tell("the shards have no validation split. Encode with --val-fraction to have one.")
-        return dataset, None, None
-    val_shards = Shards(shards.paths[0].parent, split="val")
+def open_datasets(
+    config: TrainConfig, data: TrainingData, device: torch.device, tell: Tell
+) -> tuple[Dataset, Dataset | None]:
+    """The training data, and that of the validation split; None where there is none to speak of."""
+    dataset = data.open_dataset(config, device, "train")
+    assert dataset is not None  # the data was opened for it
+    for message in (*data.messages, *getattr(dataset, "messages", ())):
+        tell(message)
     try:
-        return dataset, val_shards, open_dataset(val_shards)
+        val_dataset = data.open_dataset(config, device, "val")
     except TrainingError as error:  # too short
         tell(f"there is no validation: in the validation split {error}")
-        return dataset, None, None
+        return dataset, None
+    if val_dataset is None:
+        tell(NO_VALIDATION)
+    return dataset, val_dataset
 
 
 def new_meter(
     fabric: Fabric, config: TrainConfig, model: nn.Module, *, matmul_flops: float, seconds_before: float
 ) -> Meter:
     """The meter of the run, which has lasted for `seconds_before` already."""
-    assert config.global_batch_size is not None  # it is resolved
     return Meter(
         fabric.device,
         capacity=config.log_interval,
-        tokens_per_step=config.global_batch_size * config.context_length,
-        flops_per_token=float(model.flops_per_token(config.context_length)),  # type: ignore[operator]
+        flops_per_token=float(model.flops_per_token(config.sequence_length)),  # type: ignore[operator]
+        stats=stat_names(model),
         num_devices=fabric.world_size,
         peak=device_peak(device_name(fabric.device), config.precision),
         matmul_flops=matmul_flops,
         seconds_before=seconds_before,
         reduce=fabric.all_reduce if fabric.world_size > 1 else None,
     )
+
+
+def stat_names(model: nn.Module) -> tuple[str, ...]:
+    """What the model tells of a step besides its loss."""
+    names: tuple[str, ...] = getattr(model, "STATS", ())
+    return names
+
+
+def new_watch(fabric: Fabric, config: TrainConfig, model: nn.Module, folder: Path) -> PosteriorWatch | None:
+    """What watches the posterior of a VAE; None where there is none, or it is not wanted. The first process has it."""
+    if config.model != "vae" or config.disable_metrics_monitoring or not fabric.is_global_zero:
+        return None
+    from gristmill.lm.posterior_watch import PosteriorWatch
+
+    return PosteriorWatch(fabric, config, model, folder)
+
+
+def sample_text(model: Any, tokenizer: Tokenizer, config: TrainConfig) -> tuple[str, str]:
+    """(prompt, text): how a GPT goes on with `sample_prompt`, or what a VAE makes of a latent from the prior."""
+    if config.model == "vae":
+        from gristmill.lm.latent import texts_from_prior
+
+        return "", texts_from_prior(model, tokenizer, num=1, max_tokens=config.sample_tokens, seed=config.seed)[0]
+    from gristmill.lm.generate import stream_text
+
+    options = {"max_tokens": config.sample_tokens, "seed": config.seed}
+    return config.sample_prompt, "".join(stream_text(model, tokenizer, config.sample_prompt, **options))

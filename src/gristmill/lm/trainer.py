@@ -24,18 +24,21 @@ from lightning_fabric.strategies import ModelParallelStrategy
 from torch import nn
 
 from gristmill.errors import OptionError, TrainingError
-from gristmill.lm.config import TrainConfig, without_length
-from gristmill.lm.meters import OUT_OF_MEMORY, is_out_of_memory
+from gristmill.lm.advice import is_out_of_memory, out_of_memory
+from gristmill.lm.config import TrainConfig
+from gristmill.lm.presets import without_length
 from gristmill.lm.records import open_display
 from gristmill.lm.run import Run, TrainResult
 from gristmill.lm.run_folder import check_folder
+from gristmill.lm.run_parts import stat_names
+from gristmill.lm.training_data import TrainingData, open_training_data
 from gristmill.shards import Shards
 
 __all__ = ["TrainResult", "train"]
 
 
 def train(
-    shards: str | os.PathLike[str] | Shards,
+    data: str | os.PathLike[str] | Shards,
     *,
     out: str | os.PathLike[str],
     config: TrainConfig | None = None,
@@ -45,10 +48,11 @@ def train(
     progress: Any = "auto",
     **options: Any,
 ) -> TrainResult:
-    """Train a model on the shards and leave everything about it in the folder `out`.
+    """Train a model on the data and leave everything about it in the folder `out`.
 
         gm.lm.train("shards/", out="run/", preset="quickstart", max_steps=200)
 
+    data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob.
     options: the fields of `TrainConfig`; they go on top of `preset`, or of `config`.
     resume: "auto" goes on with the run that is in `out`, from its latest checkpoint, if there is one.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
@@ -57,7 +61,7 @@ def train(
     """
     base = without_length(config.to_json(), options) if config else {}
     asked = TrainConfig.of({**base, **options}, preset=preset)
-    opened = shards if isinstance(shards, Shards) else Shards(shards)
+    opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
     if is_first_process():
         check_folder(Path(out), resume=resume, overwrite=overwrite)
     fabric, settled = launch(asked)
@@ -73,9 +77,9 @@ def train(
 
 
 def _train(
-    fabric: Fabric, config: TrainConfig, shards: Shards, folder: Path, messages: list[str], progress: Any
+    fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path, messages: list[str], progress: Any
 ) -> TrainResult:
-    with contextlib.closing(Run(fabric, config, shards, folder)) as run:
+    with contextlib.closing(Run(fabric, config, data, folder)) as run:
         shown = progress if fabric.is_global_zero else None
         with open_display(shown, total=run.max_steps, initial=run.step) as run.display:
             run.tell_beginning(messages)
@@ -100,19 +104,19 @@ def train_to_the_end(run: Run) -> TrainResult:
 def train_steps(run: Run) -> None:
     """The loop."""
     config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
+    names = ("loss", *stat_names(run.model))
     run.meter.restart()
     while run.step < run.max_steps and not run.should_stop():
         run.begin_step()
-        loss = torch.zeros((), device=fabric.device)
+        losses = torch.zeros(len(names), device=fabric.device)
         for micro_step in range(num_micro_steps):
             batch = run.next_batch(micro_step)
             with fabric.no_backward_sync(run.module, enabled=micro_step + 1 < num_micro_steps):
-                micro_loss, stats = run.module(dict(vars(batch)), {})
+                micro_loss, stats = run.module(dict(vars(batch)), run.schedule)
                 fabric.backward(micro_loss / num_micro_steps)
-            loss += stats["loss"] / num_micro_steps
+            losses += torch.stack([stats[name] for name in names]) / num_micro_steps
         grad_norm = run.update_weights()
-        run.step += 1
-        run.meter.add(run.step, loss, grad_norm)
+        run.end_step(losses, grad_norm, batch, stats)
         if run.is_due(config.log_interval):
             run.log()
         if run.is_due(config.val_check_interval):
@@ -152,8 +156,7 @@ def _memory_advice(config: TrainConfig) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        sizes = {"batch_size": config.batch_size, "context_length": config.context_length}
-        raise TrainingError(OUT_OF_MEMORY.format(**sizes)) from error
+        raise TrainingError(out_of_memory(config)) from error
 
 
 # Devices
@@ -224,8 +227,9 @@ def _shard(module: nn.Module, mesh: Any) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     devices = mesh["data_parallel"]
-    for block in getattr(module.model, "blocks", ()):
-        fully_shard(block, mesh=devices)
+    for name in ("blocks", "encoder_blocks", "decoder_blocks"):
+        for block in getattr(module.model, name, ()):
+            fully_shard(block, mesh=devices)
     fully_shard(module, mesh=devices)
     return module
 

@@ -15,9 +15,11 @@ from typing import Any
 from torch import nn
 
 from gristmill.lm.models.gpt import GPT, GPTConfig
+from gristmill.lm.models.vae import SequenceVAE, VAEConfig
 
-__all__ = ["GPT", "MODELS", "GPTConfig"]
+__all__ = ["GPT", "MODELS", "GPTConfig", "SequenceVAE", "VAEConfig"]
 
 MODELS: dict[str, tuple[type[Any], type[nn.Module]]] = {
     "gpt": (GPTConfig, GPT),
+    "vae": (VAEConfig, SequenceVAE),
 }

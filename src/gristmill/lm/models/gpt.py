@@ -195,6 +195,17 @@ class View:
     is_causal: bool
 
 
+def causal_view(cos_TK: Tensor, sin_TK: Tensor, begin: int, num_tokens: int) -> View:
+    """The view of `num_tokens` tokens after `begin` others in a cache: each sees those before it, and itself."""
+    rows = slice(begin, begin + num_tokens)
+    cos_T11K, sin_T11K = cos_TK[rows, None, None], sin_TK[rows, None, None]
+    if begin == 0:
+        return View(cos_T11K, sin_T11K, None, is_causal=True)
+    # One token sees all: no mask. For several, torch's is_causal would align the first with the first in the cache.
+    mask_TS = torch.ones(num_tokens, begin + num_tokens, dtype=torch.bool, device=cos_TK.device).tril(begin)
+    return View(cos_T11K, sin_T11K, None if num_tokens == 1 else mask_TS, is_causal=False)
+
+
 @dataclass
 class Cache:
     """The keys and values of the tokens so far, with room for a whole context: a step writes its own, copies none."""
@@ -227,6 +238,43 @@ class LayerCache:
         self.keys_BHSK[:, :, self.length : end] = k_BHTK
         self.values_BHSK[:, :, self.length : end] = v_BHTK
         return self.keys_BHSK[:, :, :end], self.values_BHSK[:, :, :end]
+
+
+def to_stream(x_BTD: Tensor, config: GPTConfig) -> Tensor:
+    """`x` in the type of the residual stream. Not float16, whose range it may leave."""
+    if config.float32_residual or not torch.is_autocast_enabled(x_BTD.device.type):
+        return x_BTD
+    return x_BTD.bfloat16() if torch.get_autocast_dtype(x_BTD.device.type) == torch.bfloat16 else x_BTD
+
+
+def activation_dtype(weight: Tensor) -> torch.dtype:
+    """The type of what comes out of a product with `weight`, under autocast or not: that of a cache."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
+def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTConfig) -> Tensor:
+    """The mean cross-entropy in nats of the targets that are not -100, under logits `x @ weight.T`."""
+    kind = x_ND.device.type
+    is_float16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
+    # In parts, gradients are made before anybody can scale them, and float16 would lose the small ones.
+    if config.loss_parts > 0 and not is_float16:
+        return linear_cross_entropy(
+            x_ND, weight_VD, targets_N, vocab_size=config.vocab_size, num_parts=config.loss_parts
+        )
+    logits_NV = F.linear(x_ND, weight_VD)[:, : config.vocab_size]
+    return F.cross_entropy(logits_NV.float(), targets_N, ignore_index=IGNORED)
+
+
+def stacked_in_blocks(model: nn.Module) -> dict[str, int]:
+    """The weights in its blocks that are several matrices on top of each other, by name, and how many they are."""
+    numbers = {"attention.qkv.weight": 3, "feed_forward.gate_up.weight": 2}
+    return {
+        name: number
+        for name, _ in model.named_parameters()
+        for ending, number in numbers.items()
+        if name.endswith(ending)
+    }
 
 
 class GPT(nn.Module):
@@ -294,7 +342,7 @@ class GPT(nn.Module):
     def stream(self, tokens_BT: Tensor, *, document_ids_BT: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """What the head makes logits of: B x T x D. Arguments as in `forward`."""
         view = self._view(tokens_BT, document_ids_BT, cache)
-        x_BTD = self.dropout(self._to_stream(self.embedding(tokens_BT)))
+        x_BTD = self.dropout(to_stream(self.embedding(tokens_BT), self.config))
         for index, block in enumerate(self.blocks):
             x_BTD = block(x_BTD, view, None if cache is None else cache.layer(index))
         if cache is not None:
@@ -308,30 +356,12 @@ class GPT(nn.Module):
         """
         x_ND = self.stream(batch.inputs_BT, document_ids_BT=batch.document_ids_BT).flatten(0, 1)
         targets_N = batch.targets_BT.flatten()
-        if self._loss_in_parts(x_ND):
-            loss = linear_cross_entropy(
-                x_ND, self.head_weight, targets_N, vocab_size=self.config.vocab_size, num_parts=self.config.loss_parts
-            )
-        else:
-            logits_NV = F.linear(x_ND, self.head_weight)[:, : self.config.vocab_size]
-            loss = F.cross_entropy(logits_NV.float(), targets_N, ignore_index=IGNORED)
+        loss = head_loss(x_ND, self.head_weight, targets_N, self.config)
         return loss, {"loss": loss.detach()}
-
-    def _loss_in_parts(self, x_ND: Tensor) -> bool:
-        # Its gradients are made before anybody can scale them, and float16 would lose the small ones.
-        kind = x_ND.device.type
-        is_float16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
-        return self.config.loss_parts > 0 and not is_float16
 
     def stacked_weights(self) -> dict[str, int]:
         """The weights that are several matrices on top of each other, and how many: what Muon takes apart."""
-        numbers = {"attention.qkv.weight": 3, "feed_forward.gate_up.weight": 2}
-        return {
-            name: number
-            for name, _ in self.named_parameters()
-            for ending, number in numbers.items()
-            if name.endswith(ending)
-        }
+        return stacked_in_blocks(self)
 
     def new_cache(self, batch_size: int, device: torch.device | str, dtype: torch.dtype) -> Cache:
         """An empty cache for `batch_size` sequences; `dtype` is that of the activations, bfloat16 under autocast."""
@@ -357,28 +387,17 @@ class GPT(nn.Module):
         num_multiplied = self.num_parameters - table * (1 if self.head is None else 2) + c.vocab_size * c.d_model
         return 6 * num_multiplied + 12 * c.num_layers * c.d_model * length
 
-    def _to_stream(self, x_BTD: Tensor) -> Tensor:
-        """`x` in the type of the residual stream. Not float16, whose range it may leave."""
-        if self.config.float32_residual or not torch.is_autocast_enabled(x_BTD.device.type):
-            return x_BTD
-        return x_BTD.bfloat16() if torch.get_autocast_dtype(x_BTD.device.type) == torch.bfloat16 else x_BTD
-
     def _view(self, tokens_BT: Tensor, document_ids_BT: Tensor | None, cache: Cache | None) -> View:
         begin = 0 if cache is None else cache.length
         num_tokens = tokens_BT.shape[1]
         self._check_length(begin, num_tokens)
-        rows = slice(begin, begin + num_tokens)
-        cos_T11K, sin_T11K = self.cos_TK[rows, None, None], self.sin_TK[rows, None, None]
-        if document_ids_BT is not None:
-            if cache is not None:
-                raise OptionError("document_ids_BT and a cache exclude each other. Pass one document and its cache.")
-            same_BTT = document_ids_BT[:, :, None] == document_ids_BT[:, None, :]
-            return View(cos_T11K, sin_T11K, same_BTT.tril()[:, None], is_causal=False)
-        if begin == 0:
-            return View(cos_T11K, sin_T11K, None, is_causal=True)
-        # One token sees all: no mask. For several, torch's is_causal would align the first with the first in the cache.
-        mask_TS = torch.ones(num_tokens, begin + num_tokens, dtype=torch.bool, device=tokens_BT.device).tril(begin)
-        return View(cos_T11K, sin_T11K, None if num_tokens == 1 else mask_TS, is_causal=False)
+        view = causal_view(self.cos_TK, self.sin_TK, begin, num_tokens)
+        if document_ids_BT is None:
+            return view
+        if cache is not None:
+            raise OptionError("document_ids_BT and a cache exclude each other. Pass one document and its cache.")
+        same_BTT = document_ids_BT[:, :, None] == document_ids_BT[:, None, :]
+        return View(view.cos_T11K, view.sin_T11K, same_BTT.tril()[:, None], is_causal=False)
 
     def _check_length(self, begin: int, num_tokens: int) -> None:
         if begin + num_tokens > self.config.context_length:

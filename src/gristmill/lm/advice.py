@@ -1,0 +1,118 @@
+"""Advice: what is wrong with a run, and which flags help, in the order that helps most.
+
+Each function looks at one trouble; `advice` asks them all. A new one is a function here and its line in `TROUBLES`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+import torch
+
+from gristmill.lm.config import TrainConfig
+from gristmill.lm.meters import Reading
+
+__all__ = ["NOT_FINITE", "advice", "is_out_of_memory", "out_of_memory"]
+
+DATA_WAIT_LIMIT = 0.05
+IDLE_LIMIT = 0.10
+PADDING_LIMIT = 0.20
+
+
+def advice(reading: Reading, device: torch.device, config: TrainConfig) -> dict[str, str]:
+    """What is wrong with the speed of the run and which flags help, by the name of the trouble; empty if nothing is."""
+    found = {name: look(reading, device, config) for name, look in TROUBLES.items()}
+    return {name: message for name, message in found.items() if message is not None}
+
+
+def slow_data(reading: Reading, device: torch.device, config: TrainConfig) -> str | None:
+    """The model waits for batches."""
+    if reading.data_wait <= DATA_WAIT_LIMIT:
+        return None
+    said = f"{reading.data_wait:.0%} of the time is spent waiting for data."
+    if config.model == "gpt":
+        return (
+            f"{said} Put the shards on a local disk, or pass a larger --batch_size or --gradient_accumulation_steps; "
+            f"--document_mask costs time too."
+        )
+    num_cores = os.cpu_count() or 1
+    more_workers = f"--num_workers {num_cores}" if config.num_workers < num_cores else None
+    pinned = "--pin_memory" if device.type == "cuda" and not config.pin_memory else None
+    further_ahead = f"--prefetch_factor {2 * config.prefetch_factor}"
+    encoded = "token shards on a local disk instead of Parquet files"
+    return f"{said} {_in_order([more_workers, pinned, further_ahead, encoded])}"
+
+
+def idle_device(reading: Reading, device: torch.device, config: TrainConfig) -> str | None:
+    """A GPU that gets its data in time, and still has little to do."""
+    if device.type != "cuda" or reading.data_wait > DATA_WAIT_LIMIT:
+        return None
+    if reading.mfu_matmul is None or reading.mfu_matmul >= IDLE_LIMIT:
+        return None
+    flags = [
+        "a larger --batch_size (or auto), with fewer --gradient_accumulation_steps",
+        None if config.compile_model else "--compile_model",
+        None if config.precision != "32" else "--precision bf16-mixed",
+        _dynamic_padding(reading, config),
+    ]
+    return (
+        f"the device is busy for only {reading.mfu_matmul:.0%} of what a plain matrix product reaches on it. "
+        f"{_in_order(flags)}"
+    )
+
+
+def much_padding(reading: Reading, device: torch.device, config: TrainConfig) -> str | None:
+    """Much is computed on nothing."""
+    if reading.padding <= PADDING_LIMIT or (flag := _dynamic_padding(reading, config)) is None:
+        return None
+    return f"{reading.padding:.0%} of what is computed on is padding. {_in_order([flag])}"
+
+
+TROUBLES: Mapping[str, Callable[[Reading, torch.device, TrainConfig], str | None]] = {
+    "slow data": slow_data,
+    "idle device": idle_device,
+    "much padding": much_padding,
+}
+
+
+def _dynamic_padding(reading: Reading, config: TrainConfig) -> str | None:
+    if config.model == "gpt" or reading.padding <= PADDING_LIMIT:
+        return None
+    return f"--num_buckets {2 * config.num_buckets}" if config.use_dynamic_padding else "--use_dynamic_padding"
+
+
+def _in_order(flags: list[str | None]) -> str:
+    """The flags as a sentence, the most helpful first."""
+    there = [flag for flag in flags if flag is not None]
+    return f"What helps{', in this order' if len(there) > 1 else ''}: {', '.join(there)}."
+
+
+def out_of_memory(config: TrainConfig) -> str:
+    """What to say when the device has no memory left."""
+    length = "context_length" if config.model == "gpt" else "max_sequence_length"
+    flags = [
+        None if config.batch_size == "auto" else "--batch_size auto (finds what fits and keeps the global batch)",
+        "a smaller --batch_size with a larger --gradient_accumulation_steps",
+        "--precision bf16-mixed" if config.precision == "32" else None,
+        f"a shorter --{length}",
+        "--preset vae-low-memory" if config.model == "vae" else None,
+        "--strategy fsdp on several devices",
+    ]
+    return (
+        f"the device ran out of memory at batch_size={config.batch_size}, {length}={config.sequence_length}. "
+        f"{_in_order(flags)}"
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device, or the machine, has no memory left."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and ("out of memory" in str(error) or "can't allocate memory" in str(error))
+
+
+NOT_FINITE = (
+    "the loss of step {step} is not a number. The run is stopped; {kept} What helps, in this order: a lower "
+    "--learning_rate, more --warmup_steps, --clip_norm 1, {precision}another --seed."
+)

@@ -1,0 +1,81 @@
+"""PosteriorWatch: the posterior monitor in a run: what it is shown of a step, and what it has to tell.
+
+It looks at the last micro-batch of a step, after the weights have moved, and never touches weights or torch's
+generators: a run with it is equal to the bit to one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from gristmill.lm.batch import Batch
+from gristmill.lm.config import TrainConfig
+from gristmill.posterior import PosteriorMetrics, PosteriorMetricsMonitor
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["PosteriorWatch"]
+
+PLOT_FOLDER = "plots"
+FAST_DETECTION = {"update_frequency": 200, "plot_frequency": 2000, "window_size": 50}
+
+
+class PosteriorWatch:
+    """The monitor of a run."""
+
+    def __init__(self, fabric: Fabric, config: TrainConfig, model: nn.Module, folder: Path) -> None:
+        """Nothing is allocated before the first step that it looks at."""
+        self._fabric = fabric
+        self._model: Any = model
+        # Weights in parts are whole only while all devices compute together, and the others do not look.
+        self._can_decode = config.strategy != "fsdp"
+        self.monitor = PosteriorMetricsMonitor(
+            **_frequencies(config), plot_folder=folder / PLOT_FOLDER, seed=config.seed
+        )
+
+    def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], kl_weight: float) -> None:
+        """Look at the last micro-batch of `step`, if it is one that the monitor wants; nothing waits for the device."""
+        if not self.monitor.wants(step):
+            return
+        counted_BT = batch.targets_BT >= 0
+        num_sequences = counted_BT.any(1).sum()
+        self.monitor.update(
+            stats["mu"],
+            stats["logvar"],
+            stats["z"],
+            step=step,
+            reconstruction=stats["reconstruction"] * counted_BT.sum() / num_sequences,
+            kl_weight=kl_weight,
+            reconstruct=(lambda z_BZ: self._reconstruct(batch, z_BZ)) if self._can_decode else None,
+        )
+
+    @torch.no_grad()
+    def _reconstruct(self, batch: Batch, z_BZ: Tensor) -> Tensor:
+        was_training = self._model.training
+        self._model.eval()
+        try:
+            with self._fabric.autocast():
+                nats_B: Tensor = self._model.reconstruction_nats(batch, z_BZ)
+        finally:
+            self._model.train(was_training)
+        return nats_B
+
+    def news(self) -> list[PosteriorMetrics]:
+        """What was found since the last time; it waits for the device."""
+        return self.monitor.flush()
+
+    def close(self) -> None:
+        """End the drawing of plots."""
+        self.monitor.close()
+
+
+def _frequencies(config: TrainConfig) -> dict[str, int]:
+    if config.fast_detection:
+        return dict(FAST_DETECTION)
+    return {name: getattr(config, name) for name in FAST_DETECTION}

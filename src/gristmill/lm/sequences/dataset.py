@@ -1,0 +1,235 @@
+"""SequenceDataset: the batches of a run over whole sequences, as a pure function of step and rank.
+
+Shapes: N sequences in all, B in a micro-batch of one rank, U in one of all ranks, padded to T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from types import TracebackType
+
+import torch
+
+from gristmill.arguments import check_whole_number, usable_cores
+from gristmill.errors import OptionError, TrainingError
+from gristmill.lm.batch import Batch
+from gristmill.lm.dataset import check_positive, check_within
+from gristmill.lm.read_ahead import ReadAhead
+from gristmill.lm.sequences.buckets import choose_bounds
+from gristmill.lm.sequences.loader import padded_batch
+from gristmill.lm.sequences.order import Order
+from gristmill.lm.sequences.source import SequenceSource
+
+__all__ = ["SequenceDataset"]
+
+
+class SequenceDataset:
+    """Batches of whole sequences, one a document.
+
+    With `use_dynamic_padding` sequences of about the same length go together, and are padded to one of `num_buckets`
+    widths: `choose_bounds` finds those with the least padding. Without it, all are padded to max_sequence_length.
+
+    An epoch has every sequence at most once, and all but fewer than one micro-batch of all ranks: order.py shows how.
+    Epochs follow each other without a gap. A batch depends on the arguments of `batch` alone, not on the workers that
+    read it or on what was asked for before. In a micro-step all ranks have batches of one shape.
+
+        data = open_sequences("stories.parquet", tokenizer="tokenizer.json")
+        dataset = SequenceDataset(data.train, max_sequence_length=1000, batch_size=32, seed=0, use_dynamic_padding=True)
+        batch = dataset.batch(step=100)
+    """
+
+    def __init__(
+        self,
+        source: SequenceSource,
+        *,
+        max_sequence_length: int,
+        batch_size: int,
+        seed: int,
+        use_dynamic_padding: bool = False,
+        num_buckets: int = 8,
+        bounds: Sequence[int] | None = None,
+        device: torch.device | str = "cpu",
+        num_workers: int = 0,
+        pin_memory: bool = True,
+        prefetch_factor: int = 2,
+    ) -> None:
+        """Looks at the lengths; no sequence is read yet.
+
+        bounds: widths to use instead of the best ones, such as `.bounds` of the training data for validation, so that
+            a compiled model meets no further shapes. One is added where a sequence is longer than all of them.
+        num_workers: processes that read and pad batches ahead; 0: a thread does it.
+        pin_memory: batches for a GPU lie in page-locked memory first, from which it copies without waiting.
+        prefetch_factor: batches that each worker is ahead.
+        """
+        self.messages: list[str] = []
+        self._source = source
+        self._batch_size = check_positive("batch_size", batch_size)
+        self._device = torch.device(device)
+        self._num_workers = self._check_workers(num_workers)
+        self._prefetch_factor = check_positive("prefetch_factor", prefetch_factor)
+        self._pin_memory = bool(pin_memory) and self._device.type == "cuda"
+        self._bounds = _find_bounds(
+            source,
+            check_positive("max_sequence_length", max_sequence_length),
+            check_positive("num_buckets", num_buckets) if use_dynamic_padding else None,
+            bounds if use_dynamic_padding else None,
+        )
+        self._order = Order(source.lengths_N, self._bounds, seed=_check_seed(seed))
+        self._ahead: tuple[tuple[int, int], ReadAhead[Batch]] | None = None
+
+    # What it holds
+
+    @property
+    def num_sequences(self) -> int:
+        """N."""
+        return self._order.num_sequences
+
+    @property
+    def batch_size(self) -> int:
+        """The sequences in a micro-batch of one rank."""
+        return self._batch_size
+
+    @property
+    def bounds(self) -> list[int]:
+        """The widths that batches may have."""
+        return list(self._bounds)
+
+    @property
+    def num_workers(self) -> int:
+        """The processes that read: no more than there are cores."""
+        return self._num_workers
+
+    def steps_per_epoch(self, *, world_size: int = 1, num_micro_steps: int = 1) -> float:
+        """The steps in which every sequence comes once, but for those left out."""
+        return self._order.num_units(world_size * self._batch_size) / num_micro_steps
+
+    def tokens_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> tuple[int, int]:
+        """(tokens without padding, slots with padding) of all ranks and micro-batches. Nothing is read for it."""
+        unit_size = world_size * self._batch_size
+        units = [self._order.unit(step * num_micro_steps + i, unit_size) for i in range(num_micro_steps)]
+        return sum(unit.num_tokens for unit in units), sum(unit.width * unit_size for unit in units)
+
+    def padding_waste(self, world_size: int = 1) -> float:
+        """The share of the slots of an epoch that are padding."""
+        num_tokens, num_slots = self._order.epoch_slots(0, world_size * self._batch_size)
+        return 1 - num_tokens / num_slots
+
+    # Batches
+
+    def batch(
+        self, step: int, *, rank: int = 0, world_size: int = 1, micro_step: int = 0, num_micro_steps: int = 1
+    ) -> Batch:
+        """The micro-batch number `micro_step` of `step` on this rank, on the device.
+
+        Rows of all ranks together are the same for the same world_size * batch_size.
+        """
+        check_within("rank", rank, world_size, "world_size")
+        check_within("micro_step", micro_step, num_micro_steps, "num_micro_steps")
+        if step < 0:
+            raise OptionError(f"step={step} is negative. Steps are counted from 0.")
+        self._order.num_units(world_size * self._batch_size)  # an error here, not in a thread
+        place = step * num_micro_steps + micro_step
+        return self._moved(self._read_ahead(rank, world_size).take(place, 1))
+
+    @property
+    def num_val_batches(self) -> int:
+        """The batches of `validation_batches()` on one rank."""
+        return -(-self.num_sequences // self._batch_size)
+
+    def validation_batches(
+        self, num_batches: int | None = None, *, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Batch]:
+        """A fixed subset of num_batches * batch_size sequences, each once, whatever the seed; None: all sequences.
+
+        They lie evenly over all sequences and are the same for every world size: each rank takes its share. All ranks
+        get the same number of batches, of the same shapes: rows that are left over have only targets of -100. A mean
+        over the sequences therefore weighs each batch by what counts in it, which can be nothing on some rank.
+        """
+        check_within("rank", rank, world_size, "world_size")
+        wanted = self.num_sequences
+        if num_batches is not None:
+            wanted = min(wanted, check_positive("num_batches", num_batches) * self._batch_size)
+        share = slice(rank * self._batch_size, (rank + 1) * self._batch_size)
+        for sequences_U, width in self._order.validation_units(wanted, world_size * self._batch_size):
+            yield self._moved(self._pinned(padded_batch(self._source, sequences_U[share], width)))
+
+    def _made(self, rank: int, world_size: int, place: int) -> Batch:
+        unit = self._order.unit(place, world_size * self._batch_size)
+        return self._pinned(padded_batch(self._source, unit.of_rank(rank, self._batch_size), unit.width))
+
+    def _pinned(self, batch: Batch) -> Batch:
+        return batch.pin_memory() if self._pin_memory else batch
+
+    def _moved(self, batch: Batch) -> Batch:
+        return batch.to(self._device, non_blocking=self._device.type == "cuda")
+
+    # Who reads ahead
+
+    def _read_ahead(self, rank: int, world_size: int) -> ReadAhead[Batch]:
+        """What makes the batches of this rank, before they are asked for."""
+        if self._ahead is not None and self._ahead[0] == (rank, world_size):
+            return self._ahead[1]
+        self.close()
+        initializer = None
+        if self._device.type == "cuda":
+            # A new thread is on device 0 and would take memory there, whichever device this rank has.
+            index = torch.cuda.current_device() if self._device.index is None else self._device.index
+            initializer = partial(torch.cuda.set_device, index)
+        ahead = ReadAhead(partial(self._made, rank, world_size), initializer=initializer)
+        self._ahead = (rank, world_size), ahead
+        return ahead
+
+    def close(self) -> None:
+        """End whoever reads ahead; asking for another batch starts it again."""
+        if self._ahead is not None:
+            self._ahead[1].close()
+
+    def __enter__(self) -> SequenceDataset:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<SequenceDataset: {self.num_sequences:,} sequences, {self._batch_size:,} in a batch, "
+            f"padded to {', '.join(map(str, self._bounds))}>"
+        )
+
+    def _check_workers(self, num_workers: int) -> int:
+        number = check_whole_number("num_workers", num_workers)
+        if number < 0:
+            raise OptionError(f"num_workers={number} is negative. Pass 0 for a thread, or the number of processes.")
+        cores = usable_cores()
+        if number > cores:
+            self.messages.append(f"num_workers={number} is more than the {cores} cores here: {cores} workers read.")
+        return min(number, cores)
+
+
+def _find_bounds(
+    source: SequenceSource, max_sequence_length: int, num_buckets: int | None, bounds: Sequence[int] | None
+) -> list[int]:
+    if not source.num_sequences:
+        raise TrainingError("there is no sequence: every document is empty. Pass documents with text.")
+    longest = int(source.lengths_N.max())
+    if longest > max_sequence_length:
+        raise OptionError(
+            f"max_sequence_length={max_sequence_length}, but a sequence has {longest:,} tokens. "
+            f"Pass the max_sequence_length with which the sequences were opened."
+        )
+    if num_buckets is None:
+        return [max_sequence_length]
+    if bounds is None:
+        return choose_bounds(source.lengths_N, num_buckets=num_buckets, longest=max_sequence_length)
+    given = sorted({check_positive("bounds", bound) for bound in bounds})
+    return given if given and longest <= given[-1] else [*given, max_sequence_length]
+
+
+def _check_seed(seed: int) -> int:
+    number = check_whole_number("seed", seed)
+    if not 0 <= number < 2**64:
+        raise OptionError(f"seed={number} is out of range. Pass 0 <= seed < 2**64.")
+    return number

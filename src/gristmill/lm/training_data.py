@@ -1,0 +1,223 @@
+"""TrainingData: what a run needs to know of its data, whichever model it trains.
+
+A decoder reads windows over all tokens of shards (`WindowData`), a VAE one sequence a document, of shards or of Parquet
+files (`DocumentData`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from gristmill.errors import OptionError
+from gristmill.lm.batch import Batch
+from gristmill.lm.dataset import TokenDataset
+from gristmill.shards import Shards
+from gristmill.shards.manifest import MANIFEST_FILE
+
+if TYPE_CHECKING:
+    from gristmill.lm.config import TrainConfig
+    from gristmill.lm.sequences import SequenceData, SequenceDataset
+    from gristmill.tokenizer import Tokenizer
+
+__all__ = ["Dataset", "DocumentData", "TrainingData", "WindowData", "open_training_data"]
+
+NO_VALIDATION = "the data has no validation split. Encode with --val-fraction to have one."
+
+
+class Dataset(Protocol):
+    """Batches as a pure function of step and rank: `TokenDataset`, `SequenceDataset`."""
+
+    @property
+    def num_val_batches(self) -> int:
+        """The batches of `validation_batches` on one rank."""
+
+    def batch(
+        self, step: int, *, rank: int = 0, world_size: int = 1, micro_step: int = 0, num_micro_steps: int = 1
+    ) -> Batch:
+        """A micro-batch of a step on a rank, on the device."""
+
+    def tokens_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> tuple[int, int]:
+        """(tokens, the same with padding) of all micro-batches of all ranks in a step."""
+
+    def validation_batches(
+        self, num_batches: int | None = None, *, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Batch]:
+        """A fixed subset in a fixed order; None: everything."""
+
+    def close(self) -> None:
+        """End what reads ahead."""
+
+
+class TrainingData(Protocol):
+    """The data of a run, before it is known how it is cut into batches."""
+
+    noun: str  # what it is called in messages
+    num_tokens: int
+    vocab_size: int | None  # None: it has vectors
+    embedding_dim: int | None
+    identity: dict[str, Any]  # what tells data apart
+    messages: list[str]  # what a person should know about it
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What the tokens were made with, if that is known."""
+
+    def tokens_per_sequence(self, config: TrainConfig) -> float:
+        """The tokens of one sequence of a batch, padding left out, on the average."""
+
+    def open_dataset(self, config: TrainConfig, device: torch.device, split: str) -> Dataset | None:
+        """The batches of a split for a resolved config; None where there is no such split."""
+
+    def bits_per_byte(self, loss: float, split: str) -> float | None:
+        """What a loss in nats a token comes to in bits a byte of the texts; None where they are not known."""
+
+
+def open_training_data(
+    data: str | os.PathLike[str] | Shards, config: TrainConfig, *, split: str = "train", progress: Any = None
+) -> TrainingData:
+    """The data that the model of `config` is trained on."""
+    if config.model == "vae":
+        return DocumentData(open_documents(data, config, progress=progress))
+    if isinstance(data, Shards):
+        return WindowData(data)
+    if not (Path(data) / MANIFEST_FILE).exists() and (_has_parquet(Path(data)) or str(data).endswith(".parquet")):
+        raise OptionError(
+            f"{data}: model={config.model!r} is trained on token shards. Make them with `gristmill encode {data} -t "
+            f"TOKENIZER -o SHARDS`, or pass model='vae', which takes Parquet files too."
+        )
+    return WindowData(Shards(data, split=split))
+
+
+def _has_parquet(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.glob("*.parquet"))
+
+
+def open_documents(data: Any, config: TrainConfig, *, tokenizer: Any = None, progress: Any = None) -> SequenceData:
+    """The documents as sequences, read as `config` says."""
+    from gristmill.lm.sequences import open_sequences
+
+    return open_sequences(
+        data,
+        max_sequence_length=config.max_sequence_length,
+        tokenizer=config.tokenizer if tokenizer is None else tokenizer,
+        text_column=config.text_column,
+        tokens_column=config.tokens_column,
+        embedding_columns=config.embedding_columns,
+        val_fraction=config.val_fraction,
+        seed=config.seed,
+        cache_dir=config.cache_dir,
+        progress=progress,
+    )
+
+
+class WindowData:
+    """Shards, read in windows of `context_length` tokens across all documents."""
+
+    noun = "shards"
+    embedding_dim: int | None = None
+
+    def __init__(self, shards: Shards) -> None:
+        """Of the split that `shards` were opened for, and of the split "val" beside it."""
+        from gristmill.lm.checkpoint import shards_identity
+
+        self._shards = shards
+        self.num_tokens = shards.num_tokens
+        self.vocab_size: int | None = shards.manifest.vocab_size
+        self.identity = shards_identity(shards)
+        self.messages: list[str] = []
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the shards."""
+        return self._shards.tokenizer
+
+    def tokens_per_sequence(self, config: TrainConfig) -> float:
+        """All windows are of one length."""
+        return config.context_length
+
+    def open_dataset(self, config: TrainConfig, device: torch.device, split: str) -> TokenDataset | None:
+        """The windows of a split."""
+        assert isinstance(config.batch_size, int)  # it is resolved
+        shards = self._split(split)
+        if shards is None:
+            return None
+        return TokenDataset(
+            shards,
+            context_length=config.context_length,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            document_mask=config.document_mask,
+            device=device,
+        )
+
+    def bits_per_byte(self, loss: float, split: str) -> float:
+        """By the tokens and the bytes of the split."""
+        shards = self._split(split)
+        assert shards is not None  # there is a loss on it
+        return bits_per_byte(loss, shards)
+
+    def _split(self, split: str) -> Shards | None:
+        if split == self._shards.split:
+            return self._shards
+        if split not in self._shards.manifest.splits:
+            return None
+        return Shards(self._shards.paths[0].parent, split=split)
+
+
+class DocumentData:
+    """Documents of shards or of Parquet files, one sequence each."""
+
+    noun = "data"
+
+    def __init__(self, data: SequenceData) -> None:
+        """What `open_sequences` found."""
+        self._data = data
+        self.num_tokens = data.train.num_tokens
+        self.vocab_size = data.vocab_size
+        self.embedding_dim = data.embedding_dim
+        self.tokenizer = data.tokenizer
+        self.identity = data.identity
+        self.messages = list(data.messages)
+
+    def tokens_per_sequence(self, config: TrainConfig) -> float:
+        """The mean of the documents."""
+        return self._data.train.num_tokens / max(self._data.train.num_sequences, 1)
+
+    def open_dataset(self, config: TrainConfig, device: torch.device, split: str) -> SequenceDataset | None:
+        """The sequences of a split. Those of Parquet files are prepared by processes, those of shards by a thread."""
+        from gristmill.lm.sequences import SequenceDataset
+
+        assert isinstance(config.batch_size, int)  # it is resolved
+        source = self._data.train if split == "train" else self._data.val
+        if source is None:
+            return None
+        return SequenceDataset(
+            source,
+            max_sequence_length=config.max_sequence_length,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            use_dynamic_padding=config.use_dynamic_padding,
+            num_buckets=config.num_buckets,
+            device=device,
+            num_workers=config.num_workers if self._data.from_parquet and split == "train" else 0,
+            pin_memory=config.pin_memory,
+            prefetch_factor=config.prefetch_factor,
+        )
+
+    def bits_per_byte(self, loss: float, split: str) -> float | None:
+        """By the tokens and the bytes of the split; long documents that were cut short count with all their bytes."""
+        source = self._data.train if split == "train" else self._data.val
+        if source is None or not source.source_bytes:
+            return None
+        return loss / math.log(2) * source.num_tokens / source.source_bytes
+
+
+def bits_per_byte(loss: float, shards: Shards) -> float:
+    """The bits that a byte of the texts costs: nats a token, over the bytes that a token of this split stands for."""
+    return loss / math.log(2) * shards.num_tokens / max(shards.source_bytes, 1)

@@ -1,0 +1,52 @@
+"""posterior: watch the latent variables of a variational autoencoder while it trains, and tell in time when they die.
+
+    monitor = PosteriorMetricsMonitor(plot_folder="run")
+    for step in ...:
+        ...  # a step of any training loop
+        monitor.update(mu, logvar, z)
+    monitor.close()
+
+In reading order:
+
+    estimates.py                    KL, active units and mutual information of many posteriors, as plain functions
+    metrics.py                      those figures at one step, and alarms
+    window.py                       the posteriors of the last steps, on the device
+    alarms.py                       which figures are bad, when that is told, and what helps
+    monitor.py                      `PosteriorMetricsMonitor`
+    drawing.py, draw.py             its picture, made by a process of its own
+    lightning.py                    the monitor as a callback of PyTorch Lightning
+
+It needs torch and nothing else of Gristmill's training; a picture needs matplotlib. Importing this package imports
+neither.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gristmill.posterior.lightning import PosteriorMetricsCallback
+    from gristmill.posterior.metrics import Alarm, AlarmChange, PosteriorMetrics
+    from gristmill.posterior.monitor import PosteriorMetricsMonitor
+
+__all__ = ["Alarm", "AlarmChange", "PosteriorMetrics", "PosteriorMetricsCallback", "PosteriorMetricsMonitor"]
+
+_MODULE_OF = {
+    "Alarm": "metrics",
+    "AlarmChange": "metrics",
+    "PosteriorMetrics": "metrics",
+    "PosteriorMetricsCallback": "lightning",
+    "PosteriorMetricsMonitor": "monitor",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What is in `__all__`, loaded when it is first used."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,226 @@
+"""Alarms: which figures are bad, when that is told, and what helps.
+
+A single bad window says little: an alarm is raised when its condition holds in two looks running, and cleared when the
+opposite, with some distance, holds in two running. A look at which a figure is unknown counts neither way.
+
+To add one: a function that judges, a function that tells, and a line in `KINDS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from gristmill.posterior.metrics import Alarm, AlarmChange, PosteriorMetrics
+
+__all__ = ["KINDS", "Alarms"]
+
+NUM_LOOKS = 2  # in a row, before anything is told
+MIN_SAMPLES = 16  # fewer posteriors say nothing about all of them
+
+COLLAPSED_INFORMATION, LIVE_INFORMATION = 0.1, 0.3  # nats
+COLLAPSED_UNITS, LIVE_UNITS = 0.05, 0.1  # share of the dimensions
+FEW_UNITS, ENOUGH_UNITS = 0.1, 0.15
+IGNORED_GAP, USED_GAP = 0.05, 0.1  # share of the KL
+IGNORED_KL = 0.5  # nats; with less there is nothing to ignore
+FAR_KL, NEAR_KL = 0.15, 0.1  # nats a dimension: 0.15 is a variance of 2 where the prior has 1
+FAR_KL_LEAST, NEAR_KL_LEAST = 3.0, 2.0  # nats
+
+Verdict = Literal["bad", "good", "between"] | None
+
+
+@dataclass(slots=True)
+class _Switch:
+    """An alarm on or off, and how many looks in a row spoke for the other."""
+
+    active: bool = False
+    num_looks: int = 0
+
+    def look(self, verdict: Verdict) -> bool:
+        """Whether the switch turns at this look."""
+        if verdict is None:
+            return False
+        self.num_looks = self.num_looks + 1 if verdict == ("good" if self.active else "bad") else 0
+        if self.num_looks < NUM_LOOKS:
+            return False
+        self.active, self.num_looks = not self.active, 0
+        return True
+
+
+class Alarms:
+    """All alarms of a run, on or off."""
+
+    def __init__(self) -> None:
+        self._switches = {kind: _Switch() for kind in KINDS}
+        self._active: dict[str, Alarm] = {}
+        self._kl_weight: float | None = None  # at the last look
+
+    @property
+    def active(self) -> tuple[Alarm, ...]:
+        """Those that are on, in the order in which they were raised."""
+        return tuple(self._active.values())
+
+    def look(self, metrics: PosteriorMetrics) -> tuple[AlarmChange, ...]:
+        """What is raised and what is cleared by these figures."""
+        view = _View(
+            metrics,
+            collapsed=self._switches["collapse"].active,
+            is_steady=self._kl_weight in (None, metrics.kl_weight),
+        )
+        self._kl_weight = metrics.kl_weight
+        verdicts = {kind: _judged(judge, view) for kind, (judge, _, _) in KINDS.items()}
+        return tuple(
+            self._changed(kind, metrics) for kind, verdict in verdicts.items() if self._switches[kind].look(verdict)
+        )
+
+    def _changed(self, kind: str, metrics: PosteriorMetrics) -> AlarmChange:
+        _, tell, tell_cleared = KINDS[kind]
+        if self._switches[kind].active:
+            self._active[kind] = alarm = Alarm(kind, metrics.step, tell(metrics))
+            return AlarmChange(kind, "raised", metrics.step, alarm.message)
+        del self._active[kind]
+        return AlarmChange(kind, "cleared", metrics.step, tell_cleared(metrics))
+
+    # State
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "switches": {kind: [switch.active, switch.num_looks] for kind, switch in self._switches.items()},
+            "active": [[alarm.kind, alarm.step, alarm.message] for alarm in self.active],
+            "kl_weight": self._kl_weight,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` gave. Kinds of alarms that were not known then are off."""
+        for kind, switch in self._switches.items():
+            active, num_looks = state["switches"].get(kind, (False, 0))
+            switch.active, switch.num_looks = bool(active), int(num_looks)
+        self._active = {kind: Alarm(kind, step, message) for kind, step, message in state["active"] if kind in KINDS}
+        self._kl_weight = state["kl_weight"]
+
+
+# What is judged
+
+
+class _View(NamedTuple):
+    metrics: PosteriorMetrics
+    collapsed: bool
+    # While the weight of the KL rises the posterior is still on its way, and its distance from the prior says nothing.
+    is_steady: bool
+
+
+def _judged(judge: Callable[[_View], Verdict], view: _View) -> Verdict:
+    return judge(view) if view.metrics.num_samples >= MIN_SAMPLES else None
+
+
+def _verdict(*, bad: bool, good: bool) -> Verdict:
+    return "bad" if bad else "good" if good else "between"
+
+
+def _judge_collapse(view: _View) -> Verdict:
+    information, units, latent_dim = (
+        view.metrics.mutual_information,
+        view.metrics.active_units,
+        view.metrics.latent_dim,
+    )
+    if information is None or units is None:
+        return None
+    return _verdict(
+        bad=information < COLLAPSED_INFORMATION and units < max(1, COLLAPSED_UNITS * latent_dim),
+        good=information > LIVE_INFORMATION and units >= max(1, LIVE_UNITS * latent_dim),
+    )
+
+
+def _judge_few_units(view: _View) -> Verdict:
+    units, latent_dim = view.metrics.active_units, view.metrics.latent_dim
+    if units is None:
+        return None
+    dead = view.collapsed or _judge_collapse(view) == "bad"  # which is told for itself
+    return _verdict(bad=units < FEW_UNITS * latent_dim and not dead, good=units >= ENOUGH_UNITS * latent_dim)
+
+
+def _judge_ignored(view: _View) -> Verdict:
+    gap, kl = view.metrics.gap_shuffled, view.metrics.kl
+    if gap is None or kl is None:
+        return None
+    if not view.is_steady:
+        return "between"
+    return _verdict(bad=kl > IGNORED_KL and gap < IGNORED_GAP * kl, good=gap > USED_GAP * kl or kl < IGNORED_KL / 2)
+
+
+def _judge_prior(view: _View) -> Verdict:
+    distance, latent_dim = view.metrics.aggregated_kl_floor, view.metrics.latent_dim
+    if distance is None:
+        return None
+    if not view.is_steady:
+        return "between"
+    return _verdict(
+        bad=distance > max(FAR_KL_LEAST, FAR_KL * latent_dim),
+        good=distance < max(NEAR_KL_LEAST, NEAR_KL * latent_dim),
+    )
+
+
+# What is told
+
+
+def _tell_collapse(metrics: PosteriorMetrics) -> str:
+    return (
+        f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder writes without "
+        f"them. What helps, best first: --kl_schedule cyclical (or linear), --free_bits 4 (or 0.1 with "
+        f"--free_bits_mode dimension), --word_dropout 0.3, --batch_norm_mu 0.5, --bag_of_words_weight 0.1, a smaller "
+        f"--kl_weight"
+    )
+
+
+def _tell_few_units(metrics: PosteriorMetrics) -> str:
+    fitting = max(2, 2 ** math.ceil(math.log2(2 * (metrics.active_units or 0) + 1)))
+    return (
+        f"few active units: only {_units(metrics)}, the others hold nothing. What helps, best first: --free_bits 0.1 "
+        f"--free_bits_mode dimension, --batch_norm_mu 0.5, --kl_schedule cyclical, --word_dropout 0.3; or a smaller "
+        f"model of the same: --latent_dim {min(fitting, metrics.latent_dim)}"
+    )
+
+
+def _tell_ignored(metrics: PosteriorMetrics) -> str:
+    return (
+        f"the decoder ignores the latents: with those of another sequence it needs only {metrics.gap_shuffled or 0:.2f} "
+        f"nats more, although they cost {metrics.kl or 0:.2f} nats of KL. What helps, best first: --word_dropout 0.3, "
+        f"--bag_of_words_weight 0.1, --free_bits 0.1 --free_bits_mode dimension instead of a total, fewer decoder layers"
+    )
+
+
+def _tell_prior(metrics: PosteriorMetrics) -> str:
+    return (
+        f"the posteriors lie far from the prior: all together at least {metrics.aggregated_kl_floor or 0:.1f} nats (in "
+        f"{metrics.latent_dim} dimensions), so that texts from the prior will be poor. What helps, best first: a greater "
+        f"--kl_weight (1 is the evidence bound), --kl_schedule linear up to it, a smaller --free_bits, a smaller "
+        f"--latent_dim"
+    )
+
+
+def _cleared(words: str) -> Callable[[PosteriorMetrics], str]:
+    def tell(metrics: PosteriorMetrics) -> str:
+        return f"{words}: the latents say {_information(metrics)}, and {_units(metrics)}"
+
+    return tell
+
+
+def _information(metrics: PosteriorMetrics) -> str:
+    information, limit = metrics.mutual_information or 0.0, metrics.mutual_information_limit
+    return f"{information:.2f} nats about a sequence (mutual information, at most {limit:.1f} can be seen)"
+
+
+def _units(metrics: PosteriorMetrics) -> str:
+    return f"{metrics.active_units or 0} of {metrics.latent_dim} units are active"
+
+
+Tell = Callable[[PosteriorMetrics], str]
+KINDS: dict[str, tuple[Callable[[_View], Verdict], Tell, Tell]] = {
+    "collapse": (_judge_collapse, _tell_collapse, _cleared("the posterior has recovered from its collapse")),
+    "few_units": (_judge_few_units, _tell_few_units, _cleared("enough units are active again")),
+    "ignored": (_judge_ignored, _tell_ignored, _cleared("the decoder uses the latents again")),
+    "prior": (_judge_prior, _tell_prior, _cleared("the posteriors are near the prior again")),
+}

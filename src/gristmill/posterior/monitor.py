@@ -1,0 +1,336 @@
+"""Monitor: the posteriors of a model that trains, watched without holding it up.
+
+Shapes: B sequences of a step, N posteriors in the window, Z latent dimensions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gristmill.errors import OptionError
+from gristmill.posterior.alarms import Alarms
+from gristmill.posterior.drawing import Drawing
+from gristmill.posterior.estimates import (
+    active_units,
+    aggregated_kl_floor,
+    exact,
+    kl_per_dimension,
+    mutual_information,
+)
+from gristmill.posterior.metrics import Alarm, PosteriorMetrics, known
+from gristmill.posterior.window import Rows, Window
+
+__all__ = ["PosteriorMetricsMonitor"]
+
+ACTIVE, ACTIVE_STRICT = 0.01, 0.2  # Var(mu) of an active unit; the second one is not reached by drift alone
+
+Reconstruct = Callable[[Tensor], Tensor]
+
+
+def _tell_on_stderr(message: str) -> None:
+    print(f"gristmill: {message}", file=sys.stderr, flush=True)
+
+
+class PosteriorMetricsMonitor:
+    """Watches the posteriors q(z|x) of a variational autoencoder; tells when they collapse, and what helps.
+
+        monitor = PosteriorMetricsMonitor()
+        monitor.update(mu, logvar, z)  # once a step of any training loop, on any device
+        monitor.history[-1].mutual_information, monitor.alarms
+
+    Every `update_frequency` steps it looks at the posteriors of the last `window_size` steps (at most `max_samples`, the
+    latest): KL, active units, mutual information; every `gap_interval`-th time also how much worse the decoder is with
+    wrong latents, where `update` is told how to decode. Mutual information is capped near ln(number of posteriors).
+
+    Nothing waits for the device: figures are reckoned there, and read when they have arrived, a step or two later. No
+    weight, gradient or random number of the training is touched.
+
+    Every `plot_frequency` steps (0: never) `plot_folder` gets a picture, posterior.png, and beside it the figures as
+    JSON lines. What a person should know (alarms; with `verbose` a line for every look) goes to `tell`.
+    """
+
+    def __init__(
+        self,
+        update_frequency: int = 100,
+        plot_frequency: int = 1000,
+        window_size: int = 50,
+        verbose: bool = False,
+        *,
+        max_samples: int = 1024,
+        plot_folder: str | os.PathLike[str] | None = None,
+        gap_interval: int = 5,
+        seed: int = 0,
+        tell: Callable[[str], object] = _tell_on_stderr,
+    ) -> None:
+        """Nothing is allocated before the first step that is looked at."""
+        least = {"update_frequency": 1, "plot_frequency": 0, "window_size": 1, "max_samples": 2, "gap_interval": 0}
+        for name, value in least.items():
+            if (given := locals()[name]) < value:
+                raise OptionError(f"{name}={given} is out of range. Pass {name} >= {value}.")
+        self.update_frequency, self.window_size = update_frequency, window_size
+        self.history: list[PosteriorMetrics] = []
+        self._gap_interval, self._seed = gap_interval, seed
+        self._verbose, self._tell = verbose, tell
+        self._step = 0
+        self._window = Window(num_steps=window_size, capacity=max_samples)
+        self._alarms = Alarms()
+        self._pending: deque[_Arrival] = deque()
+        self._spare: list[Tensor] = []  # page-locked memory that is free again
+        self._finished: list[PosteriorMetrics] = []  # since the last call of `poll`
+        self._drawing = Drawing(plot_folder, plot_frequency, tell) if plot_folder is not None else None
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """The alarms that are on now."""
+        return self._alarms.active
+
+    def wants(self, step: int) -> bool:
+        """Whether `update` at this step would look at anything: if not, it need not be called."""
+        return -step % self.update_frequency < self.window_size
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def update(
+        self,
+        mu: Tensor,
+        logvar: Tensor,
+        z: Tensor | None = None,
+        *,
+        step: int | None = None,
+        reconstruction: Tensor | float | None = None,
+        kl_weight: Tensor | float = 1.0,
+        num_tokens: Tensor | int | None = None,
+        reconstruct: Reconstruct | None = None,
+    ) -> None:
+        """Take the posteriors of a step, once its weights have moved: means and log-variances, B x Z each.
+
+        `z` are the samples that the step was taken with; without them the monitor draws some. `step` counts from 1;
+        without it every call is a step. `reconstruction` and `kl_weight` are those of the loss: nats a sequence, or
+        nats a token where `num_tokens` of the batch are given. `reconstruct` decodes this batch from other latents,
+        B x Z, and returns the nats of each sequence; it is called only when that is due.
+        """
+        self._step = step = self._checked_step(step)
+        self._collect(wait=False)
+        if not self.wants(step) or not len(mu):
+            return
+        mu_BZ, logvar_BZ, z_BZ = self._checked(mu, logvar, z)
+        nats = _nats_a_sequence(reconstruction, num_tokens, len(mu_BZ))
+        self._window.add(step, mu_BZ, logvar_BZ, z_BZ, nats)
+        if step % self.update_frequency == 0:
+            self._measure(z_BZ, kl_weight, reconstruct)
+
+    def _checked_step(self, step: int | None) -> int:
+        if step is None:
+            return self._step + 1
+        if step <= self._step:
+            raise OptionError(f"step={step} is not after {self._step}, the last one. Steps count from 1 and only rise.")
+        return step
+
+    def _checked(self, mu: Tensor, logvar: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        if mu.ndim != 2 or not mu.is_floating_point():
+            raise OptionError(
+                f"mu is {mu.dtype} of shape {tuple(mu.shape)}. Pass a mean for every sequence and dimension: floats, "
+                f"B x Z."
+            )
+        for name, other in (("logvar", logvar), ("z", z)):
+            if other is not None and other.shape != mu.shape:
+                raise OptionError(
+                    f"{name} has shape {tuple(other.shape)}, mu {tuple(mu.shape)}. Pass the same of both."
+                )
+        mu, logvar = mu.detach(), logvar.detach()
+        if z is not None:
+            return mu, logvar, z.detach()
+        return mu, logvar, mu + torch.exp(0.5 * logvar) * self._noise_like(mu, "z")
+
+    # What is reckoned, on the device
+
+    def _measure(self, z_BZ: Tensor, kl_weight: Tensor | float, reconstruct: Reconstruct | None) -> None:
+        """Reckon the figures of the window, and have them copied to the host."""
+        rows = self._window.rows()
+        kl_Z = kl_per_dimension(rows.mu_NZ, rows.logvar_NZ)
+        kl = kl_Z.sum()
+        weight = _beside(kl, kl_weight)
+        scalars = [
+            kl,
+            mutual_information(rows.mu_NZ, rows.logvar_NZ, rows.z_NZ),
+            aggregated_kl_floor(rows.mu_NZ, rows.logvar_NZ),
+            active_units(rows.mu_NZ, ACTIVE),
+            active_units(rows.mu_NZ, ACTIVE_STRICT),
+            weight * kl / (weight * kl + exact(rows.nats_N).nanmean()),
+            weight,
+            *self._gaps(z_BZ, rows, reconstruct),
+        ]
+        packed = torch.cat([torch.stack(scalars), kl_Z])
+        self._pending.append(_Arrival.sent(packed, self._step, self._window.num_rows, self._spare))
+
+    def _gaps(self, z_BZ: Tensor, rows: Rows, reconstruct: Reconstruct | None) -> list[Tensor]:
+        """How many nats a sequence more this batch costs from shuffled latents and from the prior's; NaN if not known."""
+        unknown = exact(torch.full((), math.nan, device=z_BZ.device))
+        number = self._step // self.update_frequency
+        if reconstruct is None or not self._gap_interval or number % self._gap_interval:
+            return [unknown, unknown]
+        true_B = exact(reconstruct(z_BZ))
+        others = [self._shuffled(z_BZ, rows), self._noise_like(z_BZ, "prior")]
+        return [unknown if other_BZ is None else (exact(reconstruct(other_BZ)) - true_B).mean() for other_BZ in others]
+
+    def _shuffled(self, z_BZ: Tensor, rows: Rows) -> Tensor | None:
+        """The latents, none with its own sequence: all moved on by a random number of rows.
+
+        A batch of one sequence gets those of the one before it.
+        """
+        if len(z_BZ) > 1:
+            return z_BZ.roll(random.Random(f"{self._seed} {self._step}").randrange(1, len(z_BZ)), 0)
+        return rows.z_NZ[-2:-1].to(z_BZ.dtype) if len(rows.z_NZ) > 1 else None
+
+    def _noise_like(self, x: Tensor, purpose: str) -> Tensor:
+        """Noise that depends on the seed and the step alone."""
+        digest = hashlib.blake2b(f"{self._seed} {self._step} {purpose}".encode(), digest_size=7).digest()
+        generator = torch.Generator(x.device).manual_seed(int.from_bytes(digest, "little"))
+        return torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
+
+    # What has arrived, on the host
+
+    def poll(self) -> list[PosteriorMetrics]:
+        """What was finished since the last call; never waits for the device."""
+        return self._taken(wait=False)
+
+    def flush(self) -> list[PosteriorMetrics]:
+        """What was finished since the last call of this or `poll`, all of it; waits for the device."""
+        return self._taken(wait=True)
+
+    def _taken(self, *, wait: bool) -> list[PosteriorMetrics]:
+        self._collect(wait=wait)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _collect(self, *, wait: bool) -> None:
+        while self._pending and (wait or self._pending[0].is_there):
+            arrival = self._pending.popleft()
+            self._finish(arrival.metrics())
+            self._spare.append(arrival.host)
+        if self._drawing is not None:
+            self._drawing.go_on()
+
+    def _finish(self, metrics: PosteriorMetrics) -> None:
+        metrics = replace(metrics, alarms=self._alarms.look(metrics))
+        self.history.append(metrics)
+        self._finished.append(metrics)
+        if self._drawing is not None:
+            self._drawing.add(metrics)
+        if self._verbose:
+            self._tell(str(metrics))
+        for change in metrics.alarms:
+            self._tell(change.message)
+
+    def close(self) -> None:
+        """Finish everything: wait for the device and for the picture."""
+        self._collect(wait=True)
+        if self._drawing is not None:
+            self._drawing.close()
+
+    # State
+
+    def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that the figures to come depend on: tensors, and a few values for JSON. Waits for the device.
+
+        The tensors may be those in use: the next update changes them. What `poll` would return is no part of it.
+        """
+        self._collect(wait=True)
+        tensors, numbers = self._window.state()
+        return tensors, {"step": self._step, "window": numbers, "alarms": self._alarms.state()}
+
+    def load_state_tensors(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Take over what `state_tensors` gave, wherever its tensors lie; `CheckpointError` if it does not fit."""
+        self._window.load(tensors, numbers["window"])
+        self._alarms.load(numbers["alarms"])
+        self._step = int(numbers["step"])
+        self._pending.clear()
+        self._finished, self.history = [], []
+        if self._drawing is not None:
+            self._drawing.go_on_after(self._step)
+
+
+def _nats_a_sequence(
+    reconstruction: Tensor | float | None, num_tokens: Tensor | int | None, num: int
+) -> Tensor | float:
+    if reconstruction is None:
+        return math.nan
+    nats = reconstruction.detach() if isinstance(reconstruction, Tensor) else reconstruction
+    return nats if num_tokens is None else nats * num_tokens / num
+
+
+def _beside(x: Tensor, number: Tensor | float) -> Tensor:
+    """The number as a tensor like `x`."""
+    if isinstance(number, Tensor):
+        return number.detach().to(x.device, x.dtype, non_blocking=True)
+    return x.new_full((), number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """Figures on their way from the device to the host."""
+
+    step: int
+    num_samples: int
+    host: Tensor
+    event: Any  # of the device, after the copy; None where there is nothing to wait for
+
+    @classmethod
+    def sent(cls, packed: Tensor, step: int, num_samples: int, spare: list[Tensor]) -> _Arrival:
+        """Have them copied; `spare` is memory to copy them to."""
+        if packed.device.type != "cuda":
+            host = packed.to("cpu", non_blocking=packed.device.type == "mps")
+            return cls(step, num_samples, host, _mps_event() if packed.device.type == "mps" else None)
+        fitting = [host for host in spare if host.shape == packed.shape]
+        # Page-locked memory is slow to get, and is used again.
+        host = fitting[0] if fitting else torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+        spare.clear()
+        spare.extend(fitting[1:])
+        host.copy_(packed, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(packed.device))
+        return cls(step, num_samples, host, event)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether reading them would not wait."""
+        return self.event is None or bool(self.event.query())
+
+    def metrics(self) -> PosteriorMetrics:
+        """The figures, without alarms."""
+        if self.event is not None:
+            self.event.synchronize()
+        kl, information, floor, units, strict, share, weight, shuffled, prior, *kl_Z = map(known, self.host.tolist())
+        return PosteriorMetrics(
+            step=self.step,
+            num_samples=self.num_samples,
+            kl=kl,
+            kl_per_dimension=tuple(kl_Z),
+            active_units=None if units is None else int(units),
+            active_units_strict=None if strict is None else int(strict),
+            mutual_information=information,
+            mutual_information_limit=math.log(self.num_samples),
+            aggregated_kl=None if kl is None or information is None else kl - information,
+            aggregated_kl_floor=floor,
+            kl_share=share,
+            kl_weight=weight,
+            gap_shuffled=shuffled,
+            gap_prior=prior,
+        )
+
+
+def _mps_event() -> Any:
+    event = torch.mps.event.Event()
+    event.record()
+    return event

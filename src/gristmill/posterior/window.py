@@ -1,0 +1,143 @@
+"""Window: the posteriors of the last steps, in a ring buffer on the device.
+
+Shapes: B posteriors of a step, N in the window, Z latent dimensions. A row of the buffer, C = 3 Z + 1 numbers, holds mu,
+logvar, z and the nats of reconstruction of one sequence (NaN where nobody gave them).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gristmill.errors import CheckpointError, OptionError
+
+__all__ = ["Rows", "Window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The posteriors of a window."""
+
+    mu_NZ: Tensor
+    logvar_NZ: Tensor
+    z_NZ: Tensor
+    nats_N: Tensor  # of reconstruction
+
+
+class Window:
+    """The rows of the last `num_steps` steps, at most `capacity` of them, the latest."""
+
+    def __init__(self, *, num_steps: int, capacity: int) -> None:
+        self._num_steps, self._capacity = num_steps, capacity
+        self._buffer_MC: Tensor | None = None  # M = capacity; nothing is held before the first row
+        self._end = 0  # where the next row goes
+        self._counts: deque[tuple[int, int]] = deque()  # (step, rows), the latest last: all that the host must know
+
+    @property
+    def num_rows(self) -> int:
+        """How many posteriors there are."""
+        return min(self._capacity, sum(number for _, number in self._counts))
+
+    def add(self, step: int, mu_BZ: Tensor, logvar_BZ: Tensor, z_BZ: Tensor, nats: Tensor | float) -> None:
+        """Put the posteriors of `step` in, and let go of those that are out of the window with it."""
+        number = min(len(mu_BZ), self._capacity)
+        latent_dim = mu_BZ.shape[1]
+        buffer_MC = self._buffer_for(mu_BZ)
+        first = 0
+        while first < number:  # twice where the ring closes
+            length = min(number - first, self._capacity - self._end)
+            target_LC = buffer_MC[self._end : self._end + length]
+            chosen = slice(len(mu_BZ) - number + first, len(mu_BZ) - number + first + length)
+            for place, x_BZ in enumerate((mu_BZ, logvar_BZ, z_BZ)):
+                target_LC[:, place * latent_dim : (place + 1) * latent_dim].copy_(x_BZ[chosen])
+            if isinstance(nats, Tensor):
+                target_LC[:, -1].copy_(nats)
+            else:
+                target_LC[:, -1].fill_(nats)
+            self._end = (self._end + length) % self._capacity
+            first += length
+        self._counts.append((step, number))
+        self._forget(step)
+
+    def _forget(self, step: int) -> None:
+        """Drop the steps that lie before the window of `step`, or whose rows have all been overwritten."""
+        while self._counts and self._counts[0][0] <= step - self._num_steps:
+            self._counts.popleft()
+        while sum(number for _, number in self._counts) - self._counts[0][1] >= self._capacity:
+            self._counts.popleft()
+
+    def rows(self) -> Rows:
+        """All posteriors of the window, the latest last."""
+        rows_NC = self._rows()
+        latent_dim = rows_NC.shape[1] // 3
+        mu_NZ, logvar_NZ, z_NZ, nats_N1 = rows_NC.split([latent_dim, latent_dim, latent_dim, 1], dim=1)
+        return Rows(mu_NZ, logvar_NZ, z_NZ, nats_N1[:, 0])
+
+    def _rows(self) -> Tensor:
+        assert self._buffer_MC is not None  # there are rows
+        first = self._end - self.num_rows
+        if first >= 0:
+            return self._buffer_MC[first : self._end]
+        return torch.cat([self._buffer_MC[first:], self._buffer_MC[: self._end]])
+
+    def _buffer_for(self, mu_BZ: Tensor) -> Tensor:
+        """The buffer, on the device of `mu_BZ`."""
+        num_columns = 3 * mu_BZ.shape[1] + 1
+        if self._buffer_MC is None:
+            self._buffer_MC = torch.zeros(self._capacity, num_columns, device=mu_BZ.device, dtype=torch.float32)
+        elif self._buffer_MC.shape[1] != num_columns:
+            raise OptionError(
+                f"mu has {mu_BZ.shape[1]} latent dimensions, and those before had {self._buffer_MC.shape[1] // 3}. "
+                f"Use one monitor a model."
+            )
+        elif self._buffer_MC.device != mu_BZ.device:  # rows of a checkpoint, or a model that has moved
+            self._buffer_MC = self._buffer_MC.to(mu_BZ.device)
+        return self._buffer_MC
+
+    # State
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The rows, and for JSON, of which steps they are."""
+        if not self._counts:
+            return {}, {"counts": []}
+        return {"rows": self._rows()}, {"counts": [list(count) for count in self._counts]}
+
+    def load(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Take over what `state` gave."""
+        counts = [(int(step), int(number)) for step, number in numbers["counts"]]
+        rows_NC = tensors.get("rows")
+        expected = sum(number for _, number in counts)
+        if (rows_NC is None) != (not counts):
+            raise CheckpointError("the state of the posterior monitor is incomplete: it lacks rows or their steps.")
+        self._buffer_MC, self._end, self._counts = None, 0, deque()
+        if rows_NC is None:
+            return
+        if rows_NC.ndim != 2 or rows_NC.shape[1] % 3 != 1 or not 0 < len(rows_NC) <= expected:
+            raise CheckpointError(
+                f"the state of the posterior monitor does not fit: rows of shape {tuple(rows_NC.shape)} for "
+                f"{expected:,} posteriors."
+            )
+        kept_NC = rows_NC[-self._capacity :]
+        self._buffer_MC = torch.zeros(self._capacity, rows_NC.shape[1], device=rows_NC.device, dtype=torch.float32)
+        self._buffer_MC[: len(kept_NC)].copy_(kept_NC)
+        self._end = len(kept_NC) % self._capacity
+        self._counts = deque(_latest(counts, len(kept_NC)))
+
+
+def _latest(counts: list[tuple[int, int]], num_rows: int) -> list[tuple[int, int]]:
+    """The steps of the last `num_rows` rows.
+
+    >>> _latest([(1, 4), (2, 4), (3, 4)], 6)
+    [(2, 2), (3, 4)]
+    """
+    kept: list[tuple[int, int]] = []
+    for step, number in reversed(counts):
+        if num_rows > 0:
+            kept.insert(0, (step, min(number, num_rows)))
+            num_rows -= number
+    return kept
