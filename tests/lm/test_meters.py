@@ -10,7 +10,7 @@ import torch
 
 from gristmill import OptionError
 from gristmill.lm import meters
-from gristmill.lm.advice import advice, is_out_of_memory, out_of_memory
+from gristmill.lm.advice import Situation, advice, is_out_of_memory, out_of_memory
 from gristmill.lm.config import TrainConfig
 from gristmill.lm.meters import Meter, Reading, device_peak, measured_matmul_flops
 from gristmill.lm.records import MetricsFile, open_display, open_writer, read_records
@@ -116,36 +116,38 @@ CUDA = torch.device("cuda")
 
 
 def test_advice_names_the_flag_that_helps():
-    assert advice(reading(data_wait=0.04), CPU, GPT) == {}
-    assert "20% of the time is spent waiting for data" in advice(reading(data_wait=0.2), CPU, GPT)["slow data"]
-    assert "--compile_model" in advice(reading(mfu_matmul=0.05), CUDA, GPT)["idle device"]
-    assert advice(reading(mfu_matmul=0.05), CPU, GPT) == {}
+    assert advice(Situation(reading(data_wait=0.04), CPU, GPT)) == {}
+    assert (
+        "20% of the time is spent waiting for data" in advice(Situation(reading(data_wait=0.2), CPU, GPT))["slow data"]
+    )
+    assert "--compile_model" in advice(Situation(reading(mfu_matmul=0.05), CUDA, GPT))["idle device"]
+    assert advice(Situation(reading(mfu_matmul=0.05), CPU, GPT)) == {}
 
 
 def test_a_device_that_waits_for_data_is_not_called_idle_too():
-    assert list(advice(reading(data_wait=0.5, mfu_matmul=0.01), CUDA, VAE)) == ["slow data"]
+    assert list(advice(Situation(reading(data_wait=0.5, mfu_matmul=0.01), CUDA, VAE))) == ["slow data"]
 
 
 def test_advice_leaves_out_what_is_already_done(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 16)
     few = dataclasses.replace(VAE, num_workers=2, pin_memory=False)
-    message = advice(reading(data_wait=0.2), CUDA, few)["slow data"]
+    message = advice(Situation(reading(data_wait=0.2), CUDA, few, 2))["slow data"]
     assert message.index("--num_workers 16") < message.index("--pin_memory") < message.index("--prefetch_factor 4")
-    message = advice(reading(data_wait=0.2), CUDA, dataclasses.replace(VAE, num_workers=16))["slow data"]
+    message = advice(Situation(reading(data_wait=0.2), CUDA, VAE, 16))["slow data"]
     assert "--num_workers" not in message
     assert "--pin_memory" not in message
     compiled = dataclasses.replace(VAE, compile_model=True, precision="bf16-mixed")
-    message = advice(reading(mfu_matmul=0.05), CUDA, compiled)["idle device"]
+    message = advice(Situation(reading(mfu_matmul=0.05), CUDA, compiled))["idle device"]
     assert "--batch_size" in message
     assert "--compile_model" not in message
     assert "--precision" not in message
 
 
 def test_much_padding_is_told_with_the_flag_that_makes_it_less():
-    assert "--use_dynamic_padding" in advice(reading(padding=0.6), CPU, VAE)["much padding"]
+    assert "--use_dynamic_padding" in advice(Situation(reading(padding=0.6), CPU, VAE))["much padding"]
     bucketed = dataclasses.replace(VAE, use_dynamic_padding=True)
-    assert "--num_buckets 16" in advice(reading(padding=0.3), CPU, bucketed)["much padding"]
-    assert advice(reading(padding=0.05), CPU, VAE) == {}
+    assert "--num_buckets 16" in advice(Situation(reading(padding=0.3), CPU, bucketed))["much padding"]
+    assert advice(Situation(reading(padding=0.05), CPU, VAE)) == {}
 
 
 def test_what_helps_against_too_little_memory_depends_on_the_model():

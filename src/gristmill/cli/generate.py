@@ -25,6 +25,10 @@ class Command:
 
     The text goes to stdout as it comes, after the prompt; it ends where the model ends
     a document, or after --max-tokens. Speed and number of tokens go to stderr.
+
+    A VAE makes texts of latents, with a line --- between them: of latents drawn from
+    the prior, of the latent of a text (--reconstruct), or of those on the way from one
+    text to another (--between).
     """
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -33,11 +37,21 @@ class Command:
     prompt: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
     """How the text begins; - reads it from stdin; without one, a document of its own."""
 
-    max_tokens: Annotated[int, tyro.conf.arg(metavar="N")] = 200
-    """The most tokens to write."""
+    num: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    """VAE: how many texts; 4 from the prior, 5 between two texts unless given."""
 
-    temperature: Annotated[float, tyro.conf.arg(metavar="X")] = 0.8
-    """Below 1 the text is more likely, above 1 more varied; 0 takes the likeliest token."""
+    reconstruct: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
+    """VAE: give back this text from its latent; - reads it from stdin."""
+
+    between: Annotated[tuple[str, str] | None, tyro.conf.arg(metavar="TEXT TEXT", help_behavior_hint="")] = None
+    """VAE: the texts on the way from one to the other."""
+
+    max_tokens: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 200)")] = None
+    """The most tokens to write; a VAE: in each text, as many as it was trained on unless given."""
+
+    temperature: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: 0.8)")] = None
+    """Below 1 the text is more likely, above 1 more varied; 0 takes the likeliest token, as
+    --reconstruct and --between do unless it is given."""
 
     top_k: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
     """Choose among this many of the likeliest tokens only."""
@@ -60,9 +74,19 @@ class Command:
     def run(self) -> int:
         _check_packages()
         _check_device(self.device)
+        if _holds_a_vae(self.run_folder):
+            self._write_texts_of_latents()
+        else:
+            self._continue_prompt()
+        return 0
+
+    def _continue_prompt(self) -> None:
+        for name in ("num", "reconstruct", "between"):
+            if getattr(self, name) is not None:
+                raise UsageError(f"--{name} is for a VAE, and {self.run_folder} has none. Pass --prompt TEXT.")
         from gristmill.lm.generate import end_of_text_id, generate, load_for_generation
 
-        prompt = self._read_prompt()
+        prompt = _read(self.prompt)
         model, tokenizer = load_for_generation(self.run_folder, which=self.checkpoint, device=self.device)
         stop_id = end_of_text_id(tokenizer)
         # Whoever types a prompt may well mean <|endoftext|> when typing it. Without a prompt, a document begins.
@@ -70,8 +94,8 @@ class Command:
         ids = generate(
             model,
             prompt_ids,
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
+            max_tokens=200 if self.max_tokens is None else self.max_tokens,
+            temperature=0.8 if self.temperature is None else self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
             seed=self.seed,
@@ -80,12 +104,49 @@ class Command:
         )
         _write(prompt)
         _print_stream(ids, tokenizer.stream_decoder())
-        return 0
 
-    def _read_prompt(self) -> str:
-        if self.prompt != "-":
-            return self.prompt
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    def _write_texts_of_latents(self) -> None:
+        self._check_options_of_a_vae()
+        from gristmill.lm.latent import Choice, between, load_vae, reconstructed, texts_from_prior
+
+        choice: Choice = {"top_k": self.top_k, "top_p": self.top_p, "seed": self.seed, "max_tokens": self.max_tokens}
+        if self.temperature is not None:
+            choice["temperature"] = self.temperature
+        model, tokenizer = load_vae(self.run_folder, which=self.checkpoint, device=self.device)
+        began = time.perf_counter()
+        if self.reconstruct is not None:
+            texts = reconstructed(model, tokenizer, [_read(self.reconstruct)], **choice)
+        elif self.between is not None:
+            texts = between(model, tokenizer, *self.between, num=5 if self.num is None else self.num, **choice)
+        else:
+            texts = texts_from_prior(model, tokenizer, num=4 if self.num is None else self.num, **choice)
+        _write("\n---\n".join(texts) + "\n")
+        print(f"{plural(len(texts), 'text')} in {time.perf_counter() - began:.2f} s", file=sys.stderr)
+
+    def _check_options_of_a_vae(self) -> None:
+        if self.prompt:
+            raise UsageError(
+                f"--prompt: {self.run_folder} has a VAE, which makes whole texts of latents. Leave it out for samples, "
+                f"or pass --reconstruct TEXT, or --between TEXT TEXT."
+            )
+        if self.no_cache:
+            raise UsageError("--no-cache is for a GPT. Leave it out.")
+        if self.reconstruct is not None and (self.between is not None or self.num is not None):
+            other = "--num" if self.between is None else "--between"
+            raise UsageError(f"--reconstruct and {other} exclude each other. Pass one of them.")
+
+
+def _holds_a_vae(folder: Path) -> bool:
+    from gristmill.lm.config import load_config
+
+    try:
+        return folder.is_dir() and load_config(folder).model == "vae"
+    except GristmillError:
+        return False  # whatever is wrong there is said when the model is loaded
+
+
+def _read(text: str) -> str:
+    return sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
 
 
 def _check_packages() -> None:

@@ -7,45 +7,57 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
 from gristmill.lm.config import TrainConfig
 from gristmill.lm.meters import Reading
 
-__all__ = ["NOT_FINITE", "advice", "is_out_of_memory", "out_of_memory"]
+__all__ = ["NOT_FINITE", "Situation", "advice", "is_out_of_memory", "out_of_memory"]
 
 DATA_WAIT_LIMIT = 0.05
 IDLE_LIMIT = 0.10
 PADDING_LIMIT = 0.20
 
 
-def advice(reading: Reading, device: torch.device, config: TrainConfig) -> dict[str, str]:
+@dataclass(frozen=True)
+class Situation:
+    """What advice depends on."""
+
+    reading: Reading
+    device: torch.device
+    config: TrainConfig
+    num_workers: int | None = None  # processes that prepare batches; None: a thread does
+
+
+def advice(situation: Situation) -> dict[str, str]:
     """What is wrong with the speed of the run and which flags help, by the name of the trouble; empty if nothing is."""
-    found = {name: look(reading, device, config) for name, look in TROUBLES.items()}
+    found = {name: look(situation) for name, look in TROUBLES.items()}
     return {name: message for name, message in found.items() if message is not None}
 
 
-def slow_data(reading: Reading, device: torch.device, config: TrainConfig) -> str | None:
+def slow_data(situation: Situation) -> str | None:
     """The model waits for batches."""
+    reading, config, num_workers = situation.reading, situation.config, situation.num_workers
     if reading.data_wait <= DATA_WAIT_LIMIT:
         return None
     said = f"{reading.data_wait:.0%} of the time is spent waiting for data."
-    if config.model == "gpt":
-        return (
-            f"{said} Put the shards on a local disk, or pass a larger --batch_size or --gradient_accumulation_steps; "
-            f"--document_mask costs time too."
-        )
+    pinned = "--pin_memory" if situation.device.type == "cuda" and not config.pin_memory else None
+    if num_workers is None:
+        fewer = "no --document_mask" if config.document_mask else None
+        shards = "the shards on a local disk"
+        return f"{said} {_in_order([shards, pinned, 'a larger --batch_size', fewer])}"
     num_cores = os.cpu_count() or 1
-    more_workers = f"--num_workers {num_cores}" if config.num_workers < num_cores else None
-    pinned = "--pin_memory" if device.type == "cuda" and not config.pin_memory else None
+    more_workers = f"--num_workers {num_cores}" if num_workers < num_cores else None
     further_ahead = f"--prefetch_factor {2 * config.prefetch_factor}"
-    encoded = "token shards on a local disk instead of Parquet files"
+    encoded = "token shards (`gristmill encode`) instead of Parquet files"
     return f"{said} {_in_order([more_workers, pinned, further_ahead, encoded])}"
 
 
-def idle_device(reading: Reading, device: torch.device, config: TrainConfig) -> str | None:
+def idle_device(situation: Situation) -> str | None:
     """A GPU that gets its data in time, and still has little to do."""
+    reading, device, config = situation.reading, situation.device, situation.config
     if device.type != "cuda" or reading.data_wait > DATA_WAIT_LIMIT:
         return None
     if reading.mfu_matmul is None or reading.mfu_matmul >= IDLE_LIMIT:
@@ -62,14 +74,15 @@ def idle_device(reading: Reading, device: torch.device, config: TrainConfig) -> 
     )
 
 
-def much_padding(reading: Reading, device: torch.device, config: TrainConfig) -> str | None:
+def much_padding(situation: Situation) -> str | None:
     """Much is computed on nothing."""
+    reading, config = situation.reading, situation.config
     if reading.padding <= PADDING_LIMIT or (flag := _dynamic_padding(reading, config)) is None:
         return None
     return f"{reading.padding:.0%} of what is computed on is padding. {_in_order([flag])}"
 
 
-TROUBLES: Mapping[str, Callable[[Reading, torch.device, TrainConfig], str | None]] = {
+TROUBLES: Mapping[str, Callable[[Situation], str | None]] = {
     "slow data": slow_data,
     "idle device": idle_device,
     "much padding": much_padding,

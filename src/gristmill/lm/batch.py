@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,4 +54,5 @@ class Batch:
         return self._changed(lambda tensor: tensor.pin_memory())
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return Batch(**{name: None if value is None else change(value) for name, value in vars(self).items()})
+        fields: dict[str, Any] = vars(self)
+        return Batch(**{name: None if value is None else change(value) for name, value in fields.items()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,7 @@ def mean_loss(
     *,
     reduce_sum: Callable[[Tensor], Tensor] | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> MeanLoss | None:
     """The mean loss over the batches of all ranks; None if it was stopped on the way.
 
@@ -81,7 +82,8 @@ def mean_loss(
         for batch in batches:
             if stopped():
                 return None
-            part = _sums(module, batch)
+            with autocast():
+                part = _sums(module, batch)
             total = part if total is None else total + part
     finally:
         module.train(was_training)

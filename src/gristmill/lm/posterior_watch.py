@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from gristmill.lm.batch import Batch
@@ -36,34 +35,30 @@ class PosteriorWatch:
         # Weights in parts are whole only while all devices compute together, and the others do not look.
         self._can_decode = config.strategy != "fsdp"
         self.monitor = PosteriorMetricsMonitor(
-            **_frequencies(config), plot_folder=folder / PLOT_FOLDER, seed=config.seed
+            **_frequencies(config),
+            plot_folder=folder / PLOT_FOLDER,
+            seed=config.seed,
+            tell=lambda message: None,  # the run tells what is in `news`
         )
 
     def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], kl_weight: float) -> None:
         """Look at the last micro-batch of `step`, if it is one that the monitor wants; nothing waits for the device."""
         if not self.monitor.wants(step):
             return
-        counted_BT = batch.targets_BT >= 0
-        num_sequences = counted_BT.any(1).sum()
         self.monitor.update(
             stats["mu"],
             stats["logvar"],
             stats["z"],
             step=step,
-            reconstruction=stats["reconstruction"] * counted_BT.sum() / num_sequences,
+            reconstruction=stats["reconstruction"],
             kl_weight=kl_weight,
+            num_tokens=batch.num_targets,
             reconstruct=(lambda z_BZ: self._reconstruct(batch, z_BZ)) if self._can_decode else None,
         )
 
-    @torch.no_grad()
     def _reconstruct(self, batch: Batch, z_BZ: Tensor) -> Tensor:
-        was_training = self._model.training
-        self._model.eval()
-        try:
-            with self._fabric.autocast():
-                nats_B: Tensor = self._model.reconstruction_nats(batch, z_BZ)
-        finally:
-            self._model.train(was_training)
+        with self._fabric.autocast():
+            nats_B: Tensor = self._model.reconstruction_nats(batch, z_BZ)
         return nats_B
 
     def news(self) -> list[PosteriorMetrics]:
@@ -75,7 +70,7 @@ class PosteriorWatch:
         self.monitor.close()
 
 
-def _frequencies(config: TrainConfig) -> dict[str, int]:
+def _frequencies(config: TrainConfig) -> dict[str, Any]:
     if config.fast_detection:
         return dict(FAST_DETECTION)
     return {name: getattr(config, name) for name in FAST_DETECTION}

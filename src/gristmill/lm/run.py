@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError, NotFiniteError
 from gristmill.lm import checkpoint as checkpoints
-from gristmill.lm.advice import NOT_FINITE, advice
+from gristmill.lm.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.batch import Batch
 from gristmill.lm.config import ROUNDING, TrainConfig, differences
-from gristmill.lm.evaluate import mean_loss, num_val_batches
+from gristmill.lm.evaluate import LossModule, mean_loss, num_val_batches
 from gristmill.lm.meters import Reading, measured_matmul_flops, memory_bytes
 from gristmill.lm.records import Display, MetricsFile, Record, Writer, open_writer, read_records
 from gristmill.lm.run_folder import describe_machine, write_description
@@ -89,6 +89,9 @@ class Run:
         self.dataset, self.val_dataset = open_datasets(config, data, fabric.device, self._messages.append)
         self.model = checkpoints.build_model(config)
         self.module = new_module(fabric, config, self.model)
+        # Lengths differ, and each would be compiled once more for evaluation: more than validations are worth.
+        is_eager = config.compile_model and config.model == "vae" and not self._is_sharded
+        self._val_module = LossModule(self.model) if is_eager else self.module
         self.optimizers = new_optimizers(config, self.model)
         self.schedule: dict[str, Tensor] = {}
         self.watch = new_watch(fabric, config, self.model, folder)
@@ -229,7 +232,9 @@ class Run:
         self._tell_posterior()
         # The first readings hold compilation and cold caches.
         if len(self._readings) > 2:
-            for trouble, message in advice(reading, self.fabric.device, self.config).items():
+            workers = self.config.num_workers if self.data.uses_workers else None
+            situation = Situation(reading, self.fabric.device, self.config, workers)
+            for trouble, message in advice(situation).items():
                 if trouble not in self._advised:
                     self._advised.add(trouble)
                     self.tell(message)
@@ -239,8 +244,8 @@ class Run:
         for metrics in self.watch.news() if self.watch is not None else ():
             self._record(metrics.to_record())
             for alarm in metrics.alarms:
-                self._record({"kind": "event", "step": metrics.step, "message": str(alarm)})
-                self.display.say(str(alarm))
+                self._record({"kind": "event", "step": metrics.step, "message": alarm.message})
+                self.display.say(alarm.message)
 
     def _check_finite(self, bad_step: int | None) -> None:
         if bad_step is None:
@@ -277,10 +282,11 @@ class Run:
         begin, fabric = time.perf_counter(), self.fabric
         limit = None if full else num_val_batches(self.config.limit_val_batches, self.val_dataset)
         found = mean_loss(
-            self.module,
+            self._val_module,
             self.val_dataset.validation_batches(limit, rank=fabric.global_rank, world_size=fabric.world_size),
             reduce_sum=partial(fabric.all_reduce, reduce_op="sum"),
             stopped=lambda: self.stopped and fabric.world_size == 1,
+            autocast=fabric.autocast,
         )
         if found is None:
             return

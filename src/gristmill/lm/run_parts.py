@@ -87,11 +87,10 @@ def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
     mode = None if config.compile_mode == "default" else config.compile_mode
     if config.model == "gpt":
         return torch.compile(module, mode=mode)  # type: ignore[return-value]
-    # One graph a bucket, in training and in validation each. Left to itself, torch would take the second length it
-    # sees for a sign that all are to come, make one graph for any length, and later give up.
-    graphs = 2 * (config.num_buckets if config.use_dynamic_padding else 1)
+    # One graph a bucket. Left to itself, torch would take the second length it sees for a sign that all are to come,
+    # make one graph for any length, and with more lengths than its limit give up.
     dynamo: Any = torch._dynamo.config
-    dynamo.recompile_limit = max(dynamo.recompile_limit, graphs + 2)
+    dynamo.recompile_limit = max(dynamo.recompile_limit, config.num_buckets + 2)
     return torch.compile(module, mode=mode, dynamic=False)  # type: ignore[return-value]
 
 

@@ -62,6 +62,7 @@ class TrainingData(Protocol):
     vocab_size: int | None  # None: it has vectors
     embedding_dim: int | None
     identity: dict[str, Any]  # what tells data apart
+    uses_workers: bool  # whether batches are prepared by processes
     messages: list[str]  # what a person should know about it
 
     @property
@@ -121,6 +122,7 @@ class WindowData:
 
     noun = "shards"
     embedding_dim: int | None = None
+    uses_workers = False
 
     def __init__(self, shards: Shards) -> None:
         """Of the split that `shards` were opened for, and of the split "val" beside it."""
@@ -183,6 +185,7 @@ class DocumentData:
         self.embedding_dim = data.embedding_dim
         self.tokenizer = data.tokenizer
         self.identity = data.identity
+        self.uses_workers = data.from_parquet
         self.messages = list(data.messages)
 
     def tokens_per_sequence(self, config: TrainConfig) -> float:
@@ -205,7 +208,7 @@ class DocumentData:
             use_dynamic_padding=config.use_dynamic_padding,
             num_buckets=config.num_buckets,
             device=device,
-            num_workers=config.num_workers if self._data.from_parquet and split == "train" else 0,
+            num_workers=config.num_workers if self.uses_workers and split == "train" else 0,
             pin_memory=config.pin_memory,
             prefetch_factor=config.prefetch_factor,
         )

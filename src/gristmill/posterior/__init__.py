@@ -12,6 +12,7 @@ In reading order:
     metrics.py                      those figures at one step, and alarms
     window.py                       the posteriors of the last steps, on the device
     alarms.py                       which figures are bad, when that is told, and what helps
+    arrival.py                      figures on their way from the device to the host
     monitor.py                      `PosteriorMetricsMonitor`
     drawing.py, draw.py             its picture, made by a process of its own
     lightning.py                    the monitor as a callback of PyTorch Lightning

@@ -25,8 +25,8 @@ COLLAPSED_UNITS, LIVE_UNITS = 0.05, 0.1  # share of the dimensions
 FEW_UNITS, ENOUGH_UNITS = 0.1, 0.15
 IGNORED_GAP, USED_GAP = 0.05, 0.1  # share of the KL
 IGNORED_KL = 0.5  # nats; with less there is nothing to ignore
-FAR_KL, NEAR_KL = 0.15, 0.1  # nats a dimension: 0.15 is a variance of 2 where the prior has 1
-FAR_KL_LEAST, NEAR_KL_LEAST = 3.0, 2.0  # nats
+FAR_KL, NEAR_KL = 0.3, 0.2  # nats a dimension: 0.3 is a variance of 2.6 where the prior has 1
+FAR_KL_LEAST, NEAR_KL_LEAST = 5.0, 3.0  # nats
 
 Verdict = Literal["bad", "good", "between"] | None
 
@@ -168,10 +168,10 @@ def _judge_prior(view: _View) -> Verdict:
 
 def _tell_collapse(metrics: PosteriorMetrics) -> str:
     return (
-        f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder writes without "
+        f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder does without "
         f"them. What helps, best first: --kl_schedule cyclical (or linear), --free_bits 4 (or 0.1 with "
         f"--free_bits_mode dimension), --word_dropout 0.3, --batch_norm_mu 0.5, --bag_of_words_weight 0.1, a smaller "
-        f"--kl_weight"
+        f"--kl_weight."
     )
 
 
@@ -179,31 +179,32 @@ def _tell_few_units(metrics: PosteriorMetrics) -> str:
     fitting = max(2, 2 ** math.ceil(math.log2(2 * (metrics.active_units or 0) + 1)))
     return (
         f"few active units: only {_units(metrics)}, the others hold nothing. What helps, best first: --free_bits 0.1 "
-        f"--free_bits_mode dimension, --batch_norm_mu 0.5, --kl_schedule cyclical, --word_dropout 0.3; or a smaller "
-        f"model of the same: --latent_dim {min(fitting, metrics.latent_dim)}"
+        f"--free_bits_mode dimension, --batch_norm_mu 0.5, --kl_schedule cyclical, --word_dropout 0.3; or do without "
+        f"the others: --latent_dim {min(fitting, metrics.latent_dim)}."
     )
 
 
 def _tell_ignored(metrics: PosteriorMetrics) -> str:
     return (
-        f"the decoder ignores the latents: with those of another sequence it needs only {metrics.gap_shuffled or 0:.2f} "
-        f"nats more, although they cost {metrics.kl or 0:.2f} nats of KL. What helps, best first: --word_dropout 0.3, "
-        f"--bag_of_words_weight 0.1, --free_bits 0.1 --free_bits_mode dimension instead of a total, fewer decoder layers"
+        f"the decoder ignores the latents: those of another sequence cost it only {metrics.gap_shuffled or 0:.2f} nats "
+        f"more, although they hold {metrics.kl or 0:.2f} nats of KL. What helps, best first: --word_dropout 0.3, "
+        f"--bag_of_words_weight 0.1, --free_bits 0.1 --free_bits_mode dimension instead of a total, a smaller "
+        f"--kl_weight."
     )
 
 
 def _tell_prior(metrics: PosteriorMetrics) -> str:
     return (
-        f"the posteriors lie far from the prior: all together at least {metrics.aggregated_kl_floor or 0:.1f} nats (in "
-        f"{metrics.latent_dim} dimensions), so that texts from the prior will be poor. What helps, best first: a greater "
-        f"--kl_weight (1 is the evidence bound), --kl_schedule linear up to it, a smaller --free_bits, a smaller "
-        f"--latent_dim"
+        f"the posteriors lie far from the prior: all together by {metrics.aggregated_kl_floor or 0:.1f} nats or more, "
+        f"in {metrics.latent_dim} dimensions, so that samples from the prior will be poor. What helps, best first: a "
+        f"greater --kl_weight (1 is the evidence bound), --kl_schedule linear up to it, a smaller --free_bits, a "
+        f"smaller --latent_dim."
     )
 
 
 def _cleared(words: str) -> Callable[[PosteriorMetrics], str]:
     def tell(metrics: PosteriorMetrics) -> str:
-        return f"{words}: the latents say {_information(metrics)}, and {_units(metrics)}"
+        return f"{words}: the latents say {_information(metrics)}, and {_units(metrics)}."
 
     return tell
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from gristmill.posterior.metrics import PosteriorMetrics
 from gristmill.publish import publish
@@ -124,7 +124,7 @@ class Drawing:
         self._tell(message)
 
 
-def read_figures(path: Path) -> Iterator[dict[str, object]]:
+def read_figures(path: Path) -> Iterator[dict[str, Any]]:
     """The figures of a file, without a line that is not whole."""
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with contextlib.suppress(ValueError):
@@ -133,5 +133,5 @@ def read_figures(path: Path) -> Iterator[dict[str, object]]:
                 yield record
 
 
-def _line(record: dict[str, object]) -> bytes:
+def _line(record: dict[str, Any]) -> bytes:
     return json.dumps(record, allow_nan=False).encode() + b"\n"

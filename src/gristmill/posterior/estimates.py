@@ -43,9 +43,9 @@ def active_units(mu_NZ: Tensor, threshold: float) -> Tensor:
 def mutual_information(mu_NZ: Tensor, logvar_NZ: Tensor, z_NZ: Tensor) -> Tensor:
     """Return an estimate of I(x; z): mean_i [ log q(z_i|x_i) - log( 1/N sum_j q(z_i|x_j) ) ].
 
-    Both terms are taken at the same sample z_i. The first one has a closed form, the negative entropy, and it is tempting to
-    use that: but then the noise of the samples, about sqrt(Z / 2N) nats, is in one term and not in the other, and where
-    the posterior has collapsed it is all that is left. This way collapse gives 0, to rounding.
+    Both terms are taken at the same sample z_i. The first one has a closed form, the negative entropy, and it is
+    tempting to use that: but then the noise of the samples, about sqrt(Z / 2N) nats, is in one term and not in the
+    other, and where the posterior has collapsed it is all that is left. This way collapse gives 0, to rounding.
 
     The estimate is capped: among N posteriors it cannot tell more than ln N nats, because x_i itself is one of the x_j.
     Read a figure near ln N as "at least this much".
@@ -67,7 +67,7 @@ def mutual_information(mu_NZ: Tensor, logvar_NZ: Tensor, z_NZ: Tensor) -> Tensor
 
 
 def _information(mu_NZ: Tensor, logvar_NZ: Tensor, z_RZ: Tensor, first: int) -> Tensor:
-    """log q(z_i|x_i) - log sum_j q(z_i|x_j) of the R samples from number `first` on."""
+    """The log q(z_i|x_i) - log sum_j q(z_i|x_j) of the R samples from number `first` on."""
     # (z - mu)^2 / var = z^2 / var - 2 z mu / var + mu^2 / var: matrix products, never an N x N x Z table. What all
     # entries share, Z / 2 ln 2 pi, is in both terms and left out.
     precision_NZ = torch.exp(-logvar_NZ)
@@ -92,5 +92,5 @@ def aggregated_kl_floor(mu_NZ: Tensor, logvar_NZ: Tensor) -> Tensor:
 
 
 def exact(x: Tensor) -> Tensor:
-    """In float64, which neither autocast nor TF32 touches, and in which no cancellation matters; an Apple GPU has none."""
+    """The same in float64, which neither autocast nor TF32 touches; in float32 on Apple's GPUs, which have no other."""
     return x.float() if x.device.type == "mps" else x.double()

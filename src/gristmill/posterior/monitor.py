@@ -12,7 +12,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gristmill.errors import OptionError
 from gristmill.posterior.alarms import Alarms
+from gristmill.posterior.arrival import Arrival
 from gristmill.posterior.drawing import Drawing
 from gristmill.posterior.estimates import (
     active_units,
@@ -28,7 +29,7 @@ from gristmill.posterior.estimates import (
     kl_per_dimension,
     mutual_information,
 )
-from gristmill.posterior.metrics import Alarm, PosteriorMetrics, known
+from gristmill.posterior.metrics import Alarm, PosteriorMetrics
 from gristmill.posterior.window import Rows, Window
 
 __all__ = ["PosteriorMetricsMonitor"]
@@ -49,9 +50,10 @@ class PosteriorMetricsMonitor:
         monitor.update(mu, logvar, z)  # once a step of any training loop, on any device
         monitor.history[-1].mutual_information, monitor.alarms
 
-    Every `update_frequency` steps it looks at the posteriors of the last `window_size` steps (at most `max_samples`, the
-    latest): KL, active units, mutual information; every `gap_interval`-th time also how much worse the decoder is with
-    wrong latents, where `update` is told how to decode. Mutual information is capped near ln(number of posteriors).
+    Every `update_frequency` steps it looks at the posteriors of the last `window_size` steps (at most `max_samples`,
+    the latest): KL, active units, mutual information; every `gap_interval`-th time also how much worse the decoder is
+    with wrong latents, where `update` is told how to decode. Mutual information is capped near ln(number of
+    posteriors).
 
     Nothing waits for the device: figures are reckoned there, and read when they have arrived, a step or two later. No
     weight, gradient or random number of the training is touched.
@@ -74,10 +76,9 @@ class PosteriorMetricsMonitor:
         tell: Callable[[str], object] = _tell_on_stderr,
     ) -> None:
         """Nothing is allocated before the first step that is looked at."""
-        least = {"update_frequency": 1, "plot_frequency": 0, "window_size": 1, "max_samples": 2, "gap_interval": 0}
-        for name, value in least.items():
-            if (given := locals()[name]) < value:
-                raise OptionError(f"{name}={given} is out of range. Pass {name} >= {value}.")
+        _check_at_least(1, update_frequency=update_frequency, window_size=window_size)
+        _check_at_least(2, max_samples=max_samples)
+        _check_at_least(0, plot_frequency=plot_frequency, gap_interval=gap_interval)
         self.update_frequency, self.window_size = update_frequency, window_size
         self.history: list[PosteriorMetrics] = []
         self._gap_interval, self._seed = gap_interval, seed
@@ -85,7 +86,7 @@ class PosteriorMetricsMonitor:
         self._step = 0
         self._window = Window(num_steps=window_size, capacity=max_samples)
         self._alarms = Alarms()
-        self._pending: deque[_Arrival] = deque()
+        self._pending: deque[Arrival] = deque()
         self._spare: list[Tensor] = []  # page-locked memory that is free again
         self._finished: list[PosteriorMetrics] = []  # since the last call of `poll`
         self._drawing = Drawing(plot_folder, plot_frequency, tell) if plot_folder is not None else None
@@ -172,10 +173,10 @@ class PosteriorMetricsMonitor:
             *self._gaps(z_BZ, rows, reconstruct),
         ]
         packed = torch.cat([torch.stack(scalars), kl_Z])
-        self._pending.append(_Arrival.sent(packed, self._step, self._window.num_rows, self._spare))
+        self._pending.append(Arrival.sent(packed, self._step, self._window.num_rows, self._spare))
 
     def _gaps(self, z_BZ: Tensor, rows: Rows, reconstruct: Reconstruct | None) -> list[Tensor]:
-        """How many nats a sequence more this batch costs from shuffled latents and from the prior's; NaN if not known."""
+        """The extra nats a sequence of this batch from shuffled latents, and from the prior's; NaN where not known."""
         unknown = exact(torch.full((), math.nan, device=z_BZ.device))
         number = self._step // self.update_frequency
         if reconstruct is None or not self._gap_interval or number % self._gap_interval:
@@ -218,7 +219,8 @@ class PosteriorMetricsMonitor:
         while self._pending and (wait or self._pending[0].is_there):
             arrival = self._pending.popleft()
             self._finish(arrival.metrics())
-            self._spare.append(arrival.host)
+            if arrival.is_page_locked:
+                self._spare.append(arrival.host)
         if self._drawing is not None:
             self._drawing.go_on()
 
@@ -261,6 +263,12 @@ class PosteriorMetricsMonitor:
             self._drawing.go_on_after(self._step)
 
 
+def _check_at_least(least: int, **given: int) -> None:
+    for name, value in given.items():
+        if value < least:
+            raise OptionError(f"{name}={value} is out of range. Pass {name} >= {least}.")
+
+
 def _nats_a_sequence(
     reconstruction: Tensor | float | None, num_tokens: Tensor | int | None, num: int
 ) -> Tensor | float:
@@ -275,62 +283,3 @@ def _beside(x: Tensor, number: Tensor | float) -> Tensor:
     if isinstance(number, Tensor):
         return number.detach().to(x.device, x.dtype, non_blocking=True)
     return x.new_full((), number)
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrival:
-    """Figures on their way from the device to the host."""
-
-    step: int
-    num_samples: int
-    host: Tensor
-    event: Any  # of the device, after the copy; None where there is nothing to wait for
-
-    @classmethod
-    def sent(cls, packed: Tensor, step: int, num_samples: int, spare: list[Tensor]) -> _Arrival:
-        """Have them copied; `spare` is memory to copy them to."""
-        if packed.device.type != "cuda":
-            host = packed.to("cpu", non_blocking=packed.device.type == "mps")
-            return cls(step, num_samples, host, _mps_event() if packed.device.type == "mps" else None)
-        fitting = [host for host in spare if host.shape == packed.shape]
-        # Page-locked memory is slow to get, and is used again.
-        host = fitting[0] if fitting else torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
-        spare.clear()
-        spare.extend(fitting[1:])
-        host.copy_(packed, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(packed.device))
-        return cls(step, num_samples, host, event)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether reading them would not wait."""
-        return self.event is None or bool(self.event.query())
-
-    def metrics(self) -> PosteriorMetrics:
-        """The figures, without alarms."""
-        if self.event is not None:
-            self.event.synchronize()
-        kl, information, floor, units, strict, share, weight, shuffled, prior, *kl_Z = map(known, self.host.tolist())
-        return PosteriorMetrics(
-            step=self.step,
-            num_samples=self.num_samples,
-            kl=kl,
-            kl_per_dimension=tuple(kl_Z),
-            active_units=None if units is None else int(units),
-            active_units_strict=None if strict is None else int(strict),
-            mutual_information=information,
-            mutual_information_limit=math.log(self.num_samples),
-            aggregated_kl=None if kl is None or information is None else kl - information,
-            aggregated_kl_floor=floor,
-            kl_share=share,
-            kl_weight=weight,
-            gap_shuffled=shuffled,
-            gap_prior=prior,
-        )
-
-
-def _mps_event() -> Any:
-    event = torch.mps.event.Event()
-    event.record()
-    return event

@@ -1,7 +1,7 @@
 """Window: the posteriors of the last steps, in a ring buffer on the device.
 
-Shapes: B posteriors of a step, N in the window, Z latent dimensions. A row of the buffer, C = 3 Z + 1 numbers, holds mu,
-logvar, z and the nats of reconstruction of one sequence (NaN where nobody gave them).
+Shapes: B posteriors of a step, N in the window, Z latent dimensions. A row of the buffer, C = 3 Z + 1 numbers, holds
+mu, logvar, z and the nats of reconstruction of one sequence (NaN where nobody gave them).
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Window:
         """All posteriors of the window, the latest last."""
         rows_NC = self._rows()
         latent_dim = rows_NC.shape[1] // 3
-        mu_NZ, logvar_NZ, z_NZ, nats_N1 = rows_NC.split([latent_dim, latent_dim, latent_dim, 1], dim=1)
-        return Rows(mu_NZ, logvar_NZ, z_NZ, nats_N1[:, 0])
+        mu_NZ, logvar_NZ, z_NZ = rows_NC[:, :-1].view(-1, 3, latent_dim).unbind(1)
+        return Rows(mu_NZ, logvar_NZ, z_NZ, rows_NC[:, -1])
 
     def _rows(self) -> Tensor:
         assert self._buffer_MC is not None  # there are rows

@@ -6,7 +6,9 @@
 | `curves` | long records made short enough to draw, without losing a spike |
 | `figures` | numbers as people read them: 1.2M tokens, 1 min 52 s |
 | `summary` | what there is to say about the run, in words and figures |
+| `drawing` | the hand in which pictures are drawn |
 | `plots` | one picture a measure |
+| `posterior` | those of a variational autoencoder; the monitor draws the same ones while it trains |
 | `page` | the summary and the pictures as HTML (page.html) and as Markdown |
 | `writing` | `write_report` |
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gristmill.report.plots import NARROW, WIDE, Plot, render
+from gristmill.report.drawing import NARROW, WIDE, Plot, render
 from gristmill.report.records import Sample
 from gristmill.report.summary import Summary
 

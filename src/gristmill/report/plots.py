@@ -1,71 +1,33 @@
-"""Plots: one picture a measure, as SVG for the page and PNG for everything else.
-
-A line is named at its end, in its own colour. The pictures depend on the records alone: no date, no random ids.
-"""
+"""Plots: one picture a measure."""
 
 from __future__ import annotations
 
-import io
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from gristmill.report import figures
-from gristmill.report.curves import smoothed, thinned
-from gristmill.report.records import Column, Records, Table
+from gristmill.report.curves import thinned
+from gristmill.report.drawing import (
+    BLUE,
+    RUST,
+    TEAL,
+    Plot,
+    above,
+    finite,
+    name_lines,
+    noisy_line,
+    points,
+    scale_y,
+    stroke,
+    threshold,
+)
+from gristmill.report.posterior import posterior_plots
+from gristmill.report.records import Records, Table
 from gristmill.report.summary import first_bad_step, last_step
 
-INK, GREY, RULE = "#292524", "#78716c", "#e7e5e4"
-BLUE, RUST, TEAL = "#1d4ed8", "#c2410c", "#0f766e"
-
-WIDE = (9.6, 3.9)  # inches; the page shows 100 pixels an inch
-NARROW = (4.6, 2.9)
-PNG_DOTS_PER_INCH = 160
-LABEL_POINTS = 11  # the height of a label at the end of a line
 WAIT_LIMIT = 0.05  # the share of a step from which waiting for data is worth doing something about
-
-STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "text.color": INK,
-    "axes.labelcolor": GREY,
-    "axes.edgecolor": RULE,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "grid.color": RULE,
-    "grid.linewidth": 0.8,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "lines.solid_capstyle": "round",
-    "svg.fonttype": "none",  # text stays text: sharp, small, in the font of the page
-    "svg.hashsalt": "gristmill",
-}
-PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A picture that can be drawn in any size."""
-
-    name: str  # of its file
-    title: str
-    note: str  # what it says, for those who cannot see it, and below it for the others
-    draw: Callable[[Any], None]  # on axes
-    wide: bool = False
-    last_step: int = 0  # where the axis below it ends
 
 
 def all_plots(records: Records) -> list[Plot]:
@@ -73,6 +35,9 @@ def all_plots(records: Records) -> list[Plot]:
     found = (
         _loss(records),
         _bits_per_byte(records),
+        _reconstruction(records),
+        _kl(records),
+        *posterior_plots(records.posterior),
         _learning_rate(records),
         _gradient_norm(records),
         _throughput(records),
@@ -83,27 +48,6 @@ def all_plots(records: Records) -> list[Plot]:
     return [replace(plot, last_step=last_step(records)) for plot in found if plot is not None]
 
 
-def render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]) -> bytes:
-    """The picture as a file."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": plot.name}):
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.add_subplot()
-        axes.set_xlabel("step")
-        if format == "png":  # the page has the title in its text
-            axes.set_title(plot.title, pad=12)
-        _steps_below(axes, plot.last_step, size)
-        plot.draw(axes)
-        buffer = io.BytesIO()
-        if format == "png":
-            figure.savefig(buffer, format="png", dpi=PNG_DOTS_PER_INCH, metadata={"Software": None})
-            return buffer.getvalue()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-        return buffer.getvalue().replace(b"'DejaVu Sans'", PAGE_FONT.replace("'", "&apos;").encode())
-
-
 def _loss(records: Records) -> Plot | None:
     train, val = records.train, comparable(records.val)
     if not train.has("loss") and not val.has("loss"):
@@ -112,15 +56,15 @@ def _loss(records: Records) -> Plot | None:
     def draw(axes: Any) -> None:
         ends = []
         if train.has("loss"):
-            x, y = _noisy_line(axes, train.steps, train["loss"], BLUE)
+            x, y = noisy_line(axes, train.steps, train["loss"], BLUE)
             ends.append((x, y, f"training {figures.loss(y)}", BLUE))
         if val.has("loss"):
-            x, y = _points(axes, val.steps, val["loss"], RUST)
+            x, y = points(axes, val.steps, val["loss"], RUST)
             ends.append((x, y, f"validation {figures.loss(y)}", RUST))
         _mark_trouble(axes, records)
-        _scale_y(axes, _finite(train["loss"]), _finite(val["loss"]), enough=3)
+        scale_y(axes, finite(train["loss"]), finite(val["loss"]), enough=3)
         axes.set_ylabel("loss (nats per token)")
-        _name_lines(axes, ends)
+        name_lines(axes, ends)
 
     note = "Strong line: running mean; pale line: every record." if len(train) > 2 else ""
     return Plot("loss", "Loss", note, draw, wide=True)
@@ -132,12 +76,41 @@ def _bits_per_byte(records: Records) -> Plot | None:
         return None
 
     def draw(axes: Any) -> None:
-        x, y = _points(axes, val.steps, val["bits_per_byte"], RUST)
-        _scale_y(axes, _finite(val["bits_per_byte"]), enough=3)
+        x, y = points(axes, val.steps, val["bits_per_byte"], RUST)
+        scale_y(axes, finite(val["bits_per_byte"]), enough=3)
         axes.set_ylabel("bits per byte")
-        _name_lines(axes, [(x, y, figures.loss(y), RUST)])
+        name_lines(axes, [(x, y, figures.loss(y), RUST)])
 
     return Plot("bits_per_byte", "Bits per byte", "On validation text; comparable between tokenizers.", draw)
+
+
+def _reconstruction(records: Records) -> Plot | None:
+    note = "Of a variational autoencoder: the loss without the KL."
+    return _part_of_loss(records, "reconstruction", "Reconstruction", "nats per token", note)
+
+
+def _kl(records: Records) -> Plot | None:
+    return _part_of_loss(records, "kl", "KL to the prior", "nats per sequence", "What the latents may hold, at most.")
+
+
+def _part_of_loss(records: Records, name: str, title: str, unit: str, note: str) -> Plot | None:
+    train, val = records.train, comparable(records.val)
+    if not train.has(name) and not val.has(name):
+        return None
+
+    def draw(axes: Any) -> None:
+        ends = []
+        if train.has(name):
+            x, y = noisy_line(axes, train.steps, train[name], BLUE)
+            ends.append((x, y, f"training\n{figures.loss(y)}", BLUE))
+        if val.has(name):
+            x, y = points(axes, val.steps, val[name], RUST)
+            ends.append((x, y, f"validation\n{figures.loss(y)}", RUST))
+        scale_y(axes, finite(train[name]), finite(val[name]), enough=10)
+        axes.set_ylabel(unit)
+        name_lines(axes, ends, lines=2)
+
+    return Plot(name, title, note, draw)
 
 
 def _learning_rate(records: Records) -> Plot | None:
@@ -147,11 +120,11 @@ def _learning_rate(records: Records) -> Plot | None:
 
     def draw(axes: Any) -> None:
         x, y = thinned(train.steps, train["lr"])
-        axes.plot(x, y, **_stroke(BLUE, len(x)))
-        axes.set_ylim(0, _above(y))
+        axes.plot(x, y, **stroke(BLUE, len(x)))
+        axes.set_ylim(0, above(y))
         axes.set_ylabel("learning rate")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.7f}".rstrip("0").rstrip("."))
-        _name_lines(axes, [(x[-1], y[-1], f"{y[-1]:.2g}", BLUE)])
+        name_lines(axes, [(x[-1], y[-1], f"{y[-1]:.2g}", BLUE)])
 
     return Plot("learning_rate", "Learning rate", f"Peak {float(np.nanmax(train['lr'])):.3g}.", draw)
 
@@ -163,12 +136,12 @@ def _gradient_norm(records: Records) -> Plot | None:
     limit = records.config.get("clip_norm")
 
     def draw(axes: Any) -> None:
-        x, y = _noisy_line(axes, train.steps, train["grad_norm"], TEAL)
-        _scale_y(axes, _finite(train["grad_norm"]), enough=10)
+        x, y = noisy_line(axes, train.steps, train["grad_norm"], TEAL)
+        scale_y(axes, finite(train["grad_norm"]), enough=10)
         axes.set_ylabel("gradient norm")
         if isinstance(limit, (int, float)) and axes.get_ylim()[0] < limit < axes.get_ylim()[1]:
-            _threshold(axes, limit, f"clipped at {limit:g}")
-        _name_lines(axes, [(x, y, figures.loss(y), TEAL)])
+            threshold(axes, limit, f"clipped at {limit:g}")
+        name_lines(axes, [(x, y, figures.loss(y), TEAL)])
 
     return Plot("gradient_norm", "Gradient norm", "Of all parameters together, before clipping.", draw)
 
@@ -182,8 +155,8 @@ def _throughput(records: Records) -> Plot | None:
     median = float(np.nanmedian(speeds))
 
     def draw(axes: Any) -> None:
-        _noisy_line(axes, train.steps, speeds / scale, BLUE)
-        axes.set_ylim(0, _above(speeds / scale))
+        noisy_line(axes, train.steps, speeds / scale, BLUE)
+        axes.set_ylim(0, above(speeds / scale))
         axes.set_ylabel(f"{unit}tokens per second")
 
     return Plot("throughput", "Throughput", f"Median {figures.short(median)} tokens per second.", draw)
@@ -199,12 +172,12 @@ def _utilisation(records: Records) -> Plot | None:
     def draw(axes: Any) -> None:
         ends, top = [], 0.0
         for name, words, colour in present:
-            x, y = _noisy_line(axes, train.steps, 100 * train[name], colour)
+            x, y = noisy_line(axes, train.steps, 100 * train[name], colour)
             ends.append((x, y, f"{words}\n{100 * np.nanmedian(train[name]):.3g} %", colour))
-            top = max(top, _above(100 * train[name]))
+            top = max(top, above(100 * train[name]))
         axes.set_ylim(0, top)
         axes.set_ylabel("% of FLOP/s")
-        _name_lines(axes, ends, lines=2)
+        name_lines(axes, ends, lines=2)
 
     medians = " and ".join(f"{figures.percent(float(np.nanmedian(train[name])))} {words}" for name, words, _ in present)
     return Plot("utilisation", "Model FLOPs utilisation", f"Median {medians}.", draw)
@@ -219,8 +192,8 @@ def _memory(records: Records) -> Plot | None:
 
     def draw(axes: Any) -> None:
         x, y = thinned(train.steps, train["memory_bytes"] / scale)
-        axes.plot(x, y, **_stroke(BLUE, len(x)))
-        axes.set_ylim(0, _above(y))
+        axes.plot(x, y, **stroke(BLUE, len(x)))
+        axes.set_ylim(0, above(y))
         axes.set_ylabel(f"memory ({unit})")
 
     return Plot("memory", "Memory", f"At most {figures.size(peak)}.", draw)
@@ -233,57 +206,18 @@ def _data_wait(records: Records) -> Plot | None:
     mean = float(np.nanmean(train["data_wait"]))
 
     def draw(axes: Any) -> None:
-        _noisy_line(axes, train.steps, 100 * train["data_wait"], TEAL)
-        axes.set_ylim(0, max(_above(100 * train["data_wait"]), 120 * WAIT_LIMIT))
+        noisy_line(axes, train.steps, 100 * train["data_wait"], TEAL)
+        axes.set_ylim(0, max(above(100 * train["data_wait"]), 120 * WAIT_LIMIT))
         axes.set_ylabel("% of a step")
-        _threshold(axes, 100 * WAIT_LIMIT, f"above {100 * WAIT_LIMIT:g} %: too slow")
+        threshold(axes, 100 * WAIT_LIMIT, f"above {100 * WAIT_LIMIT:g} %: too slow")
 
     return Plot("data_wait", "Waiting for data", f"Mean {figures.percent(mean)} of a step.", draw)
-
-
-End = tuple[float, float, str, str]  # x, y, words, colour
-
-
-def _noisy_line(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
-    """Every record pale, their running mean strong; returns where it ends."""
-    thin_x, thin_y = thinned(x, y)
-    if len(thin_x) > 2:
-        axes.plot(thin_x, thin_y, color=colour, alpha=0.25, linewidth=0.8)
-        thin_x, thin_y = thinned(x, smoothed(y))
-    axes.plot(thin_x, thin_y, **_stroke(colour, len(thin_x)))
-    return float(thin_x[-1]), float(thin_y[-1])
 
 
 def comparable(val: Table) -> Table:
     """The validations on the fixed part of the split, which make a curve; on all of it where there are no others."""
     on_part = val["full"] != 1
     return val.where(on_part) if on_part.any() else val
-
-
-def _points(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
-    """A dot a record where there are few, and a line through them; returns where it ends."""
-    x, y = thinned(x, y)
-    axes.plot(x, y, color=colour, linewidth=1.4, marker="o" if len(x) <= 60 else "", markersize=3.5, zorder=3)
-    return float(x[-1]), float(y[-1])
-
-
-def _stroke(colour: str, num_points: int) -> dict[str, Any]:
-    """A line, or a dot where there is only one point."""
-    return {"color": colour, "linewidth": 1.6, "marker": "o" if num_points == 1 else "", "markersize": 4}
-
-
-def _threshold(axes: Any, y: float, words: str) -> None:
-    axes.axhline(y, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.annotate(
-        words,
-        (1, y),
-        (-2, 3),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        ha="right",
-        color=GREY,
-        fontsize=8,
-    )
 
 
 def _mark_trouble(axes: Any, records: Records) -> None:
@@ -301,87 +235,6 @@ def _mark_trouble(axes: Any, records: Records) -> None:
             color=RUST,
             fontsize=8,
         )
-
-
-def _name_lines(axes: Any, ends: list[End], *, lines: int = 1) -> None:
-    """Write what each line is behind its end, and push names apart that would lie on each other."""
-    right = max(x for x, *_ in ends)
-    places = wanted = [0.0]
-    if len(ends) > 1:
-        axes.figure.draw_without_rendering()  # the layout, and with it where the ends are
-        heights = [axes.transData.transform((right, y))[1] for y in (axes.get_ylim()[1], *(y for _, y, *_ in ends))]
-        top, *places = (72 / axes.figure.dpi * height for height in heights)  # in points
-        wanted = _pushed_apart(places, LABEL_POINTS * lines, highest=top)
-    for (x, y, words, colour), place, target in zip(ends, places, wanted, strict=True):
-        axes.annotate(
-            words,
-            (right if x > 0.85 * right else x, y),
-            (7, target - place),
-            textcoords="offset points",
-            va="center",
-            color=colour,
-            fontsize=8.5,
-            linespacing=1.15,
-            annotation_clip=False,
-        )
-
-
-def _pushed_apart(places: list[float], distance: float, *, highest: float = math.inf) -> list[float]:
-    """The places, moved as little as needed to be `distance` apart, none above `highest`.
-
-    >>> _pushed_apart([50.0, 52.0], 10)
-    [46.0, 56.0]
-    """
-    order = sorted(range(len(places)), key=places.__getitem__)
-    moved = list(places)
-    for below, above in pairwise(order):
-        overlap = distance - (moved[above] - moved[below])
-        if overlap > 0:
-            moved[below] -= overlap / 2
-            moved[above] += overlap / 2
-    excess = max(0.0, max(moved) - highest)
-    return [place - excess for place in moved]
-
-
-def _scale_y(axes: Any, *columns: Column, enough: float) -> None:
-    """A logarithmic axis with plain numbers where the values span a factor of `enough`, so that the end of a run does
-    not lie flat below its beginning.
-    """
-    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
-
-    values = np.concatenate(columns)
-    low, high = float(values.min()), float(values.max())
-    if low <= 0 or high < enough * low:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        if low == high:
-            axes.set_ylim(low - 0.1 * abs(low) - 0.01, high + 0.1 * abs(high) + 0.01)
-        return
-    axes.set_yscale("log")
-    axes.set_ylim(low / 1.08, high * 1.08)
-    dense = high < 30 * low
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if dense else (1.0, 3.0)))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _steps_below(axes: Any, last_step: int, size: tuple[float, float]) -> None:
-    """The same steps below every picture, so that they can be compared."""
-    from matplotlib.ticker import MaxNLocator
-
-    num_ticks = 9 if size == WIDE else 5
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks, steps=[1, 2, 2.5, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_xlim(0, max(1, last_step) * 1.01)
-
-
-def _above(y: Column) -> float:
-    """Where an axis that begins at 0 ends."""
-    return 1.12 * float(np.nanmax(y)) or 1.0
-
-
-def _finite(y: Column) -> Column:
-    return y[np.isfinite(y)]
 
 
 def _count_unit(number: float) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,26 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Span:
+    """Steps in which an alarm was on."""
+
+    kind: str
+    first: int
+    last: int
+    message: str
+    is_over: bool  # whether it was cleared
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What the monitor of a variational autoencoder recorded. S looks, Z latent dimensions."""
+
+    table: Table
+    kl_SZ: Column  # NaN where not known
+    spans: list[Span]
+
+
+@dataclass(frozen=True)
 class Records:
     """All that is known about a run."""
 
@@ -79,6 +99,7 @@ class Records:
     machine: Mapping[str, Any]
     train: Table
     val: Table
+    posterior: Posterior
     samples: list[Sample] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
@@ -93,7 +114,7 @@ def read_records(run_folder: Path) -> Records:
             f"{run_folder} is not the folder of a run: it has no {METRICS_FILE}. Pass the folder that "
             f"`gristmill train-model` wrote to (its option -o)."
         )
-    kinds: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "sample": [], "event": []}
+    kinds: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "posterior": [], "sample": [], "event": []}
     for record in _read_lines(metrics):
         kinds.setdefault(str(record.get("kind")), []).append(record)
     return Records(
@@ -102,9 +123,33 @@ def read_records(run_folder: Path) -> Records:
         machine=_read_object(run_folder / MACHINE_FILE),
         train=_table(kinds["train"]),
         val=_table(kinds["val"]),
+        posterior=posterior_of(kinds["posterior"]),
         samples=[_sample(record) for record in kinds["sample"]],
         events=[Event(_step(record), str(record.get("message", ""))) for record in kinds["event"]],
     )
+
+
+def posterior_of(records: list[dict[str, Any]]) -> Posterior:
+    """Records of kind "posterior" as columns, and when their alarms were on."""
+    records = sorted(records, key=_step)
+    rows = [record.get("kl_per_dimension") or [] for record in records]
+    kl_SZ = np.full((len(rows), max(map(len, rows), default=0)), math.nan)
+    for s, row in enumerate(rows):
+        kl_SZ[s, : len(row)] = [_number(value) for value in row]
+    return Posterior(_table(records), kl_SZ, _spans(records))
+
+
+def _spans(records: list[dict[str, Any]]) -> list[Span]:
+    end = max(map(_step, records), default=0)
+    is_on: dict[str, Span] = {}
+    spans = []
+    for change in (change for record in records for change in record.get("alarms") or []):
+        kind, step = str(change.get("kind")), _step(change)
+        if change.get("change") == "raised":
+            is_on[kind] = Span(kind, step, end, str(change.get("message", "")), is_over=False)
+        elif kind in is_on:
+            spans.append(replace(is_on.pop(kind), last=step, is_over=True))
+    return sorted([*spans, *is_on.values()], key=lambda span: (span.first, span.kind))
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:

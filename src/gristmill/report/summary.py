@@ -83,7 +83,8 @@ def first_bad_step(records: Records) -> int | None:
 
 def last_step(records: Records) -> int:
     """How far the run has come."""
-    return int(max([0.0, *records.train.steps[-1:], *records.val.steps[-1:]]))
+    tables = (records.train, records.val, records.posterior.table)
+    return int(max([0.0, *(step for table in tables for step in table.steps[-1:])]))
 
 
 def total_steps(records: Records) -> int | None:
@@ -120,11 +121,18 @@ def _loss_words(records: Records) -> str:
 
 def _trouble(records: Records) -> str:
     step = first_bad_step(records)
-    return "" if step is None else f"The loss is not a number at step {step:,}."
+    found = [] if step is None else [f"The loss is not a number at step {step:,}."]
+    found += [
+        f"Since step {span.first:,}: {span.message.rstrip('.')}."
+        for span in records.posterior.spans
+        if not span.is_over and span.message
+    ]
+    return " ".join(found)
 
 
 def _figures(records: Records) -> Iterator[Figure]:
     yield from _loss_figures(records)
+    yield from _posterior_figures(records)
     train = records.train
     parameters = records.config.get("num_parameters") or records.machine.get("num_parameters")
     if isinstance(parameters, int):
@@ -155,6 +163,17 @@ def _loss_figures(records: Records) -> Iterator[Figure]:
     loss = final_training_loss(records)
     if loss is not None:
         yield Figure("Training loss", figures.loss(loss), "mean of the last records")
+
+
+def _posterior_figures(records: Records) -> Iterator[Figure]:
+    table, latent_dim = records.posterior.table, records.posterior.kl_SZ.shape[1]
+    information, units = table.last("mutual_information"), table.last("active_units")
+    if information is not None:
+        limit = table.last("mutual_information_limit")
+        note = "nats a sequence" + (f"; at most {limit:.1f} can be seen" if limit else "")
+        yield Figure("Mutual information", figures.loss(information), note)
+    if units is not None:
+        yield Figure("Active units", f"{units:.0f}", f"of {latent_dim} latent dimensions")
 
 
 def _median(records: Records, name: str) -> float:

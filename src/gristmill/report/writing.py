@@ -8,8 +8,9 @@ from pathlib import Path
 
 from gristmill.errors import GristmillError
 from gristmill.publish import publish
+from gristmill.report.drawing import NARROW, WIDE, render
 from gristmill.report.page import html_page, markdown_page
-from gristmill.report.plots import NARROW, WIDE, all_plots, render
+from gristmill.report.plots import all_plots
 from gristmill.report.records import read_records
 from gristmill.report.summary import summarise
 

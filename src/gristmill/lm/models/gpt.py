@@ -35,6 +35,7 @@ __all__ = ["GPT", "Cache", "GPTConfig"]
 VOCAB_MULTIPLE = 128
 FEED_FORWARD_MULTIPLE = 64
 INIT_STD = 0.02
+STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # what a block adds to the stream comes of
 
 
 @dataclass(frozen=True)
@@ -317,8 +318,7 @@ class GPT(nn.Module):
             if parameter.dim() < 2:
                 nn.init.ones_(parameter)
                 continue
-            writes_to_stream = name.endswith(("attention.output.weight", "feed_forward.down.weight"))
-            nn.init.normal_(parameter, std=residual_std if writes_to_stream else INIT_STD)
+            nn.init.normal_(parameter, std=residual_std if name.endswith(STREAM_WEIGHTS) else INIT_STD)
         self.embedding.weight[self.config.vocab_size :] = 0
         self.head_weight[self.config.vocab_size :] = 0
 

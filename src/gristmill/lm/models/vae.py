@@ -30,25 +30,24 @@ from gristmill.errors import OptionError
 from gristmill.lm.batch import IGNORED, Batch
 from gristmill.lm.models.gpt import (
     INIT_STD,
+    STREAM_WEIGHTS,
     Block,
     Cache,
     GPTConfig,
     RMSNorm,
     View,
-    activation_dtype,
     causal_view,
     head_loss,
     rope_tables,
     stacked_in_blocks,
     to_stream,
 )
-from gristmill.lm.sampling import check_sampling, chosen, new_dice
 
 __all__ = ["SequenceVAE", "VAEConfig"]
 
 INJECTIONS = ("memory", "embedding")
 FREE_BITS_MODES = ("total", "dimension")
-# Posteriors narrower or wider than this are nowhere near a prior of width 1, and exp() of them is no number to train on.
+# A posterior narrower or wider than this is nowhere near a prior of width 1, and exp() of it would spoil everything.
 MAX_LOGVAR = 10.0
 MOMENTUM = 0.1  # of the running statistics of mu, as in torch's batch norm
 NORM_EPS = 1e-5
@@ -215,8 +214,8 @@ class BatchNormMu(nn.Module):
             batch_mean_Z = (mu_BZ * weights_B1).sum(0)
             batch_var_Z = ((mu_BZ - batch_mean_Z).square() * weights_B1).sum(0)
             is_enough = num_real > 1
-            mean_Z = torch.where(is_enough, batch_mean_Z, mean_Z.clone())
-            var_Z = torch.where(is_enough, batch_var_Z, var_Z.clone())
+            mean_Z = torch.where(is_enough, batch_mean_Z, mean_Z)
+            var_Z = torch.where(is_enough, batch_var_Z, var_Z)
             self._follow(batch_mean_Z.detach(), batch_var_Z.detach(), num_real)
         return self.scale * (mu_BZ - mean_Z) * torch.rsqrt(var_Z + NORM_EPS)
 
@@ -268,7 +267,7 @@ class BagOfWords(nn.Module):
         # Counts first: gathering each target would add up its gradients in another order every time.
         counts_BV = torch.zeros_like(log_probabilities_BV)
         counts_BV = counts_BV.scatter_add(1, targets_BT.clamp(min=0), real_BT.to(counts_BV.dtype))
-        return -(counts_BV * log_probabilities_BV).sum()
+        return cast(Tensor, -(counts_BV * log_probabilities_BV).sum())
 
 
 # The model
@@ -347,9 +346,9 @@ class SequenceVAE(nn.Module):
             else:
                 nn.init.normal_(parameter, std=INIT_STD)
         for blocks in (self.encoder_blocks, self.decoder_blocks):
-            for block in blocks:
-                for linear in (block.attention.output, block.feed_forward.down):  # those that write into the stream
-                    nn.init.normal_(linear.weight, std=INIT_STD / math.sqrt(2 * len(blocks)))
+            for name, parameter in blocks.named_parameters():
+                if name.endswith(STREAM_WEIGHTS):
+                    nn.init.normal_(parameter, std=INIT_STD / math.sqrt(2 * len(blocks)))
         mu_ZD, logvar_ZD = self.posterior.linear.weight.chunk(2)
         nn.init.normal_(mu_ZD, std=1 / math.sqrt(2 * c.d_model))
         nn.init.normal_(logvar_ZD, std=LOGVAR_SHARE / math.sqrt(2 * c.d_model))
@@ -424,7 +423,7 @@ class SequenceVAE(nn.Module):
 
     def _posterior(self, x_BTD: Tensor, real_BT: Tensor) -> tuple[Tensor, Tensor]:
         num_tokens = x_BTD.shape[1]
-        # The first position is seen in any case: in a row of nothing but padding, a softmax over nothing is not a number.
+        # The first position is always seen: a softmax over nothing, in a row that is all padding, is not a number.
         is_first_T = torch.arange(num_tokens, device=x_BTD.device) == 0
         mask_B11S = (real_BT | is_first_T)[:, None, None]
         view = View(self.cos_TK[:num_tokens, None, None], self.sin_TK[:num_tokens, None, None], mask_B11S, False)
@@ -433,7 +432,7 @@ class SequenceVAE(nn.Module):
             x_BTD = block(x_BTD, view, None)
         return cast(tuple[Tensor, Tensor], self.posterior(self.encoder_norm(x_BTD), real_BT))
 
-    def _decoded(self, x_BTD: Tensor, z_BZ: Tensor, cache: Cache | None = None) -> Tensor:
+    def decoded(self, x_BTD: Tensor, z_BZ: Tensor, cache: Cache | None = None) -> Tensor:
         """The stream after each of these inputs, the first of which is the start, given the latent: B x T x D."""
         num_inputs, begin = x_BTD.shape[1], 0 if cache is None else cache.length
         if self.config.num_memory == 0:
@@ -455,14 +454,15 @@ class SequenceVAE(nn.Module):
         if self.training and self.unknown_D is not None:
             is_dropped_BT1 = torch.rand(before_BTD.shape[:2], device=x_BTD.device)[..., None] < self.config.word_dropout
             before_BTD = torch.where(is_dropped_BT1, self.unknown_D.to(x_BTD.dtype), before_BTD)
-        return torch.cat([self._starts(len(x_BTD)).to(x_BTD.dtype), before_BTD], dim=1)
+        return torch.cat([self.starts(len(x_BTD)).to(x_BTD.dtype), before_BTD], dim=1)
 
-    def _starts(self, batch_size: int) -> Tensor:
+    def starts(self, batch_size: int) -> Tensor:
+        """What the decoder reads first in each sequence: B x 1 x D."""
         return self.start_D.expand(batch_size, 1, -1)
 
     def _reconstruction(self, x_BTD: Tensor, z_BZ: Tensor, batch: Batch) -> Tensor:
         """The mean nats of a target."""
-        decoded_BTD = self._decoded(self._shifted(x_BTD), z_BZ)
+        decoded_BTD = self.decoded(self._shifted(x_BTD), z_BZ)
         if self.config.embedding_dim is None:
             return head_loss(decoded_BTD.flatten(0, 1), self.head_weight, batch.targets_BT.flatten(), self._sizes)
         return self._vector_nats(decoded_BTD, batch).sum() / batch.num_targets.clamp(min=1)
@@ -472,7 +472,7 @@ class SequenceVAE(nn.Module):
         assert self.head is not None and batch.vectors_BTE is not None
         squares_BT = (batch.vectors_BTE - self.head(decoded_BTD).float()).square().sum(-1)
         nats_BT = (squares_BT + batch.vectors_BTE.shape[-1] * math.log(2 * math.pi)) / 2
-        return nats_BT * (batch.targets_BT != IGNORED)
+        return cast(Tensor, nats_BT * (batch.targets_BT != IGNORED))
 
     # Use
 
@@ -482,16 +482,14 @@ class SequenceVAE(nn.Module):
 
         Draws no random numbers, so that looking at a model in training changes nothing.
         """
-        with self._evaluating():
-            decoded_BTD = self._decoded(self._shifted(self._embedded(batch)), z_BZ)
+        with self.evaluating():
+            decoded_BTD = self.decoded(self._shifted(self._embedded(batch)), z_BZ)
             if self.config.embedding_dim is not None:
                 return self._vector_nats(decoded_BTD, batch).sum(1)
             x_ND, targets_N = decoded_BTD.flatten(0, 1), batch.targets_BT.flatten()
-            parts = zip(x_ND.split(TOKENS_AT_ONCE), targets_N.split(TOKENS_AT_ONCE), strict=True)
-            nats_N = torch.cat(
-                [F.cross_entropy(self._logits(x_CD), targets_C, reduction="none") for x_CD, targets_C in parts]
-            )
-            return nats_N.unflatten(0, batch.targets_BT.shape).sum(1)
+            parts = zip(torch.split(x_ND, TOKENS_AT_ONCE), torch.split(targets_N, TOKENS_AT_ONCE), strict=True)
+            nats = [F.cross_entropy(self.logits(x_CD), targets_C, reduction="none") for x_CD, targets_C in parts]
+            return torch.cat(nats).view_as(batch.targets_BT).sum(1)
 
     @torch.no_grad()
     def generate(
@@ -510,51 +508,35 @@ class SequenceVAE(nn.Module):
         Nor are there more than `max_sequence_length`, the most it has learned to write. temperature, top_k, top_p and
         seed as in `gristmill.lm.generate.generate`.
         """
-        if self.config.vocab_size is None:
-            raise OptionError("the model makes vectors, not tokens. Call decode_vectors.")
-        if check_whole_number("max_tokens", max_tokens) < 0:
-            raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
-        check_sampling(temperature, top_k, top_p)
-        dice = new_dice(seed)
-        rows: list[list[int]] = [[] for _ in range(len(z_NZ))]
-        is_open = [True] * len(rows)
-        with self._evaluating():
-            decoder = _StepByStep(self, z_NZ, min(max_tokens, self.config.max_sequence_length))
-            x_N1D = self._starts(len(rows))
-            for _ in range(decoder.num_steps):
-                logits_NV = self._logits(decoder.step(x_N1D))
-                # For all rows, open or not: what becomes of one does not depend on the length of the others.
-                ids_N = chosen(logits_NV, dice, temperature=temperature, top_k=top_k, top_p=top_p)
-                for row, id in enumerate(ids_N.tolist()):
-                    is_open[row] = is_open[row] and id != stop_id
-                    if is_open[row]:
-                        rows[row].append(id)
-                if not any(is_open):
-                    break
-                x_N1D = self.embedding(ids_N.to(z_NZ.device))[:, None]
-        return rows
+        from gristmill.lm.latent_decoding import generate_ids
+
+        with self.evaluating():
+            return generate_ids(
+                self,
+                z_NZ,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                seed=seed,
+                stop_id=stop_id,
+            )
 
     @torch.no_grad()
     def decode_vectors(self, z_NZ: Tensor, length: int) -> Tensor:
         """The `length` vectors that the decoder expects of each latent, each after those before it: N x length x E."""
-        if self.config.embedding_dim is None or self.head is None:
-            raise OptionError("the model makes tokens, not vectors. Call generate.")
-        if not 1 <= check_whole_number("length", length) <= self.config.max_sequence_length:
-            raise OptionError(f"length={length} is out of range. Pass 1 to {self.config.max_sequence_length}.")
-        vectors = []
-        with self._evaluating():
-            decoder = _StepByStep(self, z_NZ, length)
-            x_N1D = self._starts(len(z_NZ))
-            for _ in range(length):
-                vectors.append(self.head(decoder.step(x_N1D)).float())
-                x_N1D = self.embedding(vectors[-1])[:, None]
-        return torch.stack(vectors, dim=1)
+        from gristmill.lm.latent_decoding import decode_vectors
 
-    def _logits(self, x_ND: Tensor) -> Tensor:
+        with self.evaluating():
+            return decode_vectors(self, z_NZ, length)
+
+    def logits(self, x_ND: Tensor) -> Tensor:
+        """The logits of the tokens after these positions of the decoded stream, in float32."""
         return F.linear(x_ND, self.head_weight)[..., : self.config.vocab_size].float()
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode for a while, then the mode that was."""
         was_training = self.training
         self.eval()
         try:
@@ -588,23 +570,6 @@ class SequenceVAE(nn.Module):
         length = c.max_sequence_length if context_length is None else context_length
         blocks = [*self.encoder_blocks, *self.decoder_blocks]
         norms = [self.encoder_norm, self.decoder_norm]
-        num_multiplied = sum(p.numel() for module in (*blocks, *norms) for p in module.parameters())
+        num_multiplied: int = sum(p.numel() for module in (*blocks, *norms) for p in module.parameters())
         num_multiplied += c.d_model * (c.vocab_size or 2 * (c.embedding_dim or 0))
         return 6 * num_multiplied + 12 * len(blocks) * c.d_model * length
-
-
-class _StepByStep:
-    """The decoder, one input of each sequence at a time, with a cache of what was before."""
-
-    def __init__(self, model: SequenceVAE, z_NZ: Tensor, num_steps: int) -> None:
-        self._model, self.num_steps = model, num_steps
-        weight = model.start_D
-        self._z_NZ = z_NZ.to(weight.device, torch.float32)
-        c = model.config
-        shape = (c.num_layers, len(z_NZ), c.num_heads, c.num_memory + num_steps, c.d_model // c.num_heads)
-        keys, values = (torch.empty(shape, device=weight.device, dtype=activation_dtype(weight)) for _ in range(2))
-        self._cache = Cache(keys, values)
-
-    def step(self, x_N1D: Tensor) -> Tensor:
-        """The stream after this input and all before it: N x D."""
-        return self._model._decoded(x_N1D, self._z_NZ, self._cache)[:, -1]

@@ -2,7 +2,11 @@
 
 In reading order:
 
+    opening.py      open_sequences: what data may be
     source.py       where sequences lie: shards, or the flat files of the cache
+    parquet.py      lists of ids and vectors in Parquet files
+    cache.py        a folder that is made once, whatever happens
+    parquet_cache.py   what is made of Parquet files in it
     buckets.py      the few widths they are padded to
     order.py        which sequences make up each micro-batch
     loader.py       numbers of sequences -> padded batches, here or by workers
@@ -11,6 +15,15 @@ In reading order:
 
 from gristmill.lm.sequences.buckets import choose_bounds
 from gristmill.lm.sequences.dataset import SequenceDataset
+from gristmill.lm.sequences.opening import SequenceData, open_sequences
 from gristmill.lm.sequences.source import FlatSequences, SequenceSource, ShardSequences
 
-__all__ = ["FlatSequences", "SequenceDataset", "SequenceSource", "ShardSequences", "choose_bounds"]
+__all__ = [
+    "FlatSequences",
+    "SequenceData",
+    "SequenceDataset",
+    "SequenceSource",
+    "ShardSequences",
+    "choose_bounds",
+    "open_sequences",
+]

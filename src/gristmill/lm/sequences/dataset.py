@@ -5,7 +5,7 @@ Shapes: N sequences in all, B in a micro-batch of one rank, U in one of all rank
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 
@@ -17,7 +17,7 @@ from gristmill.lm.batch import Batch
 from gristmill.lm.dataset import check_positive, check_within
 from gristmill.lm.read_ahead import ReadAhead
 from gristmill.lm.sequences.buckets import choose_bounds
-from gristmill.lm.sequences.loader import padded_batch
+from gristmill.lm.sequences.loader import Task, WorkerLoader, padded_batch
 from gristmill.lm.sequences.order import Order
 from gristmill.lm.sequences.source import SequenceSource
 
@@ -75,8 +75,9 @@ class SequenceDataset:
             check_positive("num_buckets", num_buckets) if use_dynamic_padding else None,
             bounds if use_dynamic_padding else None,
         )
-        self._order = Order(source.lengths_N, self._bounds, seed=_check_seed(seed))
-        self._ahead: tuple[tuple[int, int], ReadAhead[Batch]] | None = None
+        self._order = Order(source.lengths_N, self._bounds, seed=check_seed(seed))
+        # What makes the batches of a rank among so many, before they are asked for: a thread or workers.
+        self._ahead: tuple[tuple[int, int], _ThreadLoader | WorkerLoader] | None = None
 
     # What it holds
 
@@ -130,7 +131,7 @@ class SequenceDataset:
             raise OptionError(f"step={step} is negative. Steps are counted from 0.")
         self._order.num_units(world_size * self._batch_size)  # an error here, not in a thread
         place = step * num_micro_steps + micro_step
-        return self._moved(self._read_ahead(rank, world_size).take(place, 1))
+        return self._moved(self._loader(rank, world_size).take(place))
 
     @property
     def num_val_batches(self) -> int:
@@ -152,11 +153,14 @@ class SequenceDataset:
             wanted = min(wanted, check_positive("num_batches", num_batches) * self._batch_size)
         share = slice(rank * self._batch_size, (rank + 1) * self._batch_size)
         for sequences_U, width in self._order.validation_units(wanted, world_size * self._batch_size):
-            yield self._moved(self._pinned(padded_batch(self._source, sequences_U[share], width)))
+            yield self._moved(self._pinned(padded_batch(self._source, Task(sequences_U[share], width))))
+
+    def _task(self, rank: int, world_size: int, place: int) -> Task:
+        unit = self._order.unit(place, world_size * self._batch_size)
+        return Task(unit.of_rank(rank, self._batch_size), unit.width)
 
     def _made(self, rank: int, world_size: int, place: int) -> Batch:
-        unit = self._order.unit(place, world_size * self._batch_size)
-        return self._pinned(padded_batch(self._source, unit.of_rank(rank, self._batch_size), unit.width))
+        return self._pinned(padded_batch(self._source, self._task(rank, world_size, place)))
 
     def _pinned(self, batch: Batch) -> Batch:
         return batch.pin_memory() if self._pin_memory else batch
@@ -166,19 +170,22 @@ class SequenceDataset:
 
     # Who reads ahead
 
-    def _read_ahead(self, rank: int, world_size: int) -> ReadAhead[Batch]:
-        """What makes the batches of this rank, before they are asked for."""
-        if self._ahead is not None and self._ahead[0] == (rank, world_size):
-            return self._ahead[1]
-        self.close()
-        initializer = None
-        if self._device.type == "cuda":
-            # A new thread is on device 0 and would take memory there, whichever device this rank has.
-            index = torch.cuda.current_device() if self._device.index is None else self._device.index
-            initializer = partial(torch.cuda.set_device, index)
-        ahead = ReadAhead(partial(self._made, rank, world_size), initializer=initializer)
-        self._ahead = (rank, world_size), ahead
-        return ahead
+    def _loader(self, rank: int, world_size: int) -> _ThreadLoader | WorkerLoader:
+        if self._ahead is None or self._ahead[0] != (rank, world_size):
+            self.close()
+            self._ahead = (rank, world_size), self._new_loader(rank, world_size)
+        return self._ahead[1]
+
+    def _new_loader(self, rank: int, world_size: int) -> _ThreadLoader | WorkerLoader:
+        if not self._num_workers:
+            return _ThreadLoader(partial(self._made, rank, world_size), self._device)
+        return WorkerLoader(
+            self._source,
+            partial(self._task, rank, world_size),
+            num_workers=self._num_workers,
+            prefetch_factor=self._prefetch_factor,
+            pin_memory=self._pin_memory,
+        )
 
     def close(self) -> None:
         """End whoever reads ahead; asking for another batch starts it again."""
@@ -209,6 +216,22 @@ class SequenceDataset:
         return min(number, cores)
 
 
+class _ThreadLoader:
+    """`take(i)` is make(i), made by a thread of this process."""
+
+    def __init__(self, make: Callable[[int], Batch], device: torch.device) -> None:
+        initializer = None
+        if device.type == "cuda":
+            # A new thread is on device 0 and would take memory there, whichever device this rank has.
+            index = torch.cuda.current_device() if device.index is None else device.index
+            initializer = partial(torch.cuda.set_device, index)
+        self._ahead = ReadAhead(make, initializer=initializer)
+        self.close = self._ahead.close
+
+    def take(self, number: int) -> Batch:
+        return self._ahead.take(number, 1)
+
+
 def _find_bounds(
     source: SequenceSource, max_sequence_length: int, num_buckets: int | None, bounds: Sequence[int] | None
 ) -> list[int]:
@@ -228,7 +251,8 @@ def _find_bounds(
     return given if given and longest <= given[-1] else [*given, max_sequence_length]
 
 
-def _check_seed(seed: int) -> int:
+def check_seed(seed: int) -> int:
+    """`seed`, if it is one."""
     number = check_whole_number("seed", seed)
     if not 0 <= number < 2**64:
         raise OptionError(f"seed={number} is out of range. Pass 0 <= seed < 2**64.")

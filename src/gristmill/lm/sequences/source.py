@@ -200,9 +200,7 @@ def _open_shards(shards: Shards, max_sequence_length: int) -> ShardSequences:
 def _open_flat(
     folder: Path, split: str, kind: Kind, embedding_dim: int | None, max_sequence_length: int
 ) -> FlatSequences:
-    return FlatSequences(
-        folder, split, kind=kind, embedding_dim=embedding_dim, max_sequence_length=max_sequence_length
-    )
+    return FlatSequences(folder, split, kind=kind, embedding_dim=embedding_dim, max_sequence_length=max_sequence_length)
 
 
 def _read_only(array: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,244 @@
+"""Texts from latents: what a trained VAE makes of the prior, of a text, and of the way from one text to another.
+
+    gm.lm.sample_texts("run/", num=4, seed=0)                          texts from latents of the prior
+    gm.lm.reconstruct_texts("run/", ["Once upon a time …"])            each text through its latent and back
+    gm.lm.interpolate_texts("run/", "The cat …", "The dog …", num=5)   texts on the way between two latents
+    gm.lm.encode_texts("run/", texts)                                  (mu, logvar) of each text
+
+Each takes the folder of a run; `texts_from_prior`, `reconstructed` and `between` are the same with a model and its
+tokenizer in hand. Samples are drawn with a temperature, for variety; reconstructions take the mean of the posterior and
+the likeliest token each time, for what the latent knows for certain.
+
+Shapes: N texts, T tokens each, Z latent dimensions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from gristmill.arguments import check_whole_number
+from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm.batch import IGNORED, Batch
+from gristmill.lm.generate import check_run_folder, end_of_text_id, find_device, load_tokenizer
+from gristmill.lm.models.vae import SequenceVAE
+from gristmill.lm.sampling import new_dice
+
+if TYPE_CHECKING:
+    from gristmill.tokenizer import Tokenizer
+
+__all__ = [
+    "Choice",
+    "between",
+    "encode_texts",
+    "encoded",
+    "interpolate_texts",
+    "load_vae",
+    "reconstruct_texts",
+    "reconstructed",
+    "sample_texts",
+    "spherical",
+    "texts_from_prior",
+]
+
+TEXTS_AT_ONCE = 32
+
+
+class Choice(TypedDict, total=False):
+    """How tokens are chosen, and how many. As in `gm.lm.generate`, but for the defaults."""
+
+    max_tokens: int | None  # the most in a text; None: as many as the model was trained on
+    temperature: float  # 0.8 for samples, 0 for reconstructions
+    top_k: int | None
+    top_p: float | None
+    seed: int | None  # of samples it decides the latents too
+
+
+# From the folder of a run. `which` is the checkpoint: "best", "latest" or a name such as "step-000100".
+
+
+def sample_texts(
+    run: str | os.PathLike[str],
+    num: int = 4,
+    *,
+    which: str = "best",
+    device: str = "auto",
+    **choice: Unpack[Choice],
+) -> list[str]:
+    """`num` texts that the VAE in the folder `run` makes of latents from the prior."""
+    return texts_from_prior(*load_vae(run, which=which, device=device), num=num, **choice)
+
+
+def reconstruct_texts(
+    run: str | os.PathLike[str],
+    texts: Sequence[str],
+    *,
+    which: str = "best",
+    device: str = "auto",
+    **choice: Unpack[Choice],
+) -> list[str]:
+    """What the VAE in the folder `run` makes of the latent of each text: the mean of its posterior."""
+    return reconstructed(*load_vae(run, which=which, device=device), texts, **choice)
+
+
+def interpolate_texts(
+    run: str | os.PathLike[str],
+    a: str,
+    b: str,
+    num: int = 5,
+    *,
+    which: str = "best",
+    device: str = "auto",
+    **choice: Unpack[Choice],
+) -> list[str]:
+    """`num` texts on the way from `a` to `b`, the reconstructions of the two at its ends."""
+    return between(*load_vae(run, which=which, device=device), a, b, num=num, **choice)
+
+
+def encode_texts(
+    run: str | os.PathLike[str], texts: Sequence[str], *, which: str = "best", device: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """(mu, logvar) of the posterior of each text, N x Z each, in main memory."""
+    return encoded(*load_vae(run, which=which, device=device), texts)
+
+
+def load_vae(
+    run: str | os.PathLike[str], *, which: str = "best", device: str = "auto"
+) -> tuple[SequenceVAE, Tokenizer]:
+    """(model, tokenizer) of the folder of a VAE's run, the model in evaluation mode on `device`.
+
+    `CheckpointError` where there is no run or checkpoint, the model is no VAE, or it has nothing to do with text.
+    """
+    from gristmill.lm.checkpoint import find_checkpoint, load_model, read_state
+
+    folder = Path(run)
+    check_run_folder(folder)
+    checkpoint = find_checkpoint(folder, which)
+    model, _ = load_model(folder, which=checkpoint.name, device=find_device(device))
+    if not isinstance(model, SequenceVAE):
+        raise CheckpointError(
+            f"{folder}: its model is a {type(model).__name__}, which has no latents. Call gm.lm.generate, or train "
+            f"with model='vae'."
+        )
+    if model.config.vocab_size is None:
+        raise CheckpointError(
+            f"{folder}: it was trained on vectors, and makes vectors, not text. Call encode and decode_vectors of its "
+            f"model, which gristmill.lm.checkpoint.load_model gives."
+        )
+    fingerprint = read_state(checkpoint)["shards"].get("tokenizer_fingerprint")
+    if fingerprint is None:
+        raise CheckpointError(
+            f"{folder}: it was trained on token ids, without a tokenizer that makes text of them. Call encode and "
+            f"generate of its model, which gristmill.lm.checkpoint.load_model gives."
+        )
+    tokenizer = load_tokenizer(folder, fingerprint)
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: its tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows "
+            f"{model.config.vocab_size:,}. The files are of different runs."
+        )
+    # A model may be made for more tokens than there are: rows without a token are padding, and are never chosen.
+    model.config = dataclasses.replace(model.config, vocab_size=tokenizer.vocab_size)
+    return model, tokenizer
+
+
+# With a model and its tokenizer
+
+
+def texts_from_prior(model: SequenceVAE, tokenizer: Tokenizer, *, num: int = 4, **choice: Unpack[Choice]) -> list[str]:
+    """`num` texts from latents of the prior. Torch's own generators are left alone."""
+    if check_whole_number("num", num) < 1:
+        raise OptionError(f"num={num} is too small. Pass num >= 1.")
+    z_NZ = torch.randn(num, model.config.latent_dim, generator=new_dice(choice.get("seed")))
+    return _texts(model, tokenizer, z_NZ, {"temperature": 0.8, **choice})
+
+
+def reconstructed(
+    model: SequenceVAE, tokenizer: Tokenizer, texts: Sequence[str], **choice: Unpack[Choice]
+) -> list[str]:
+    """Each text as the decoder gives it back from the mean of its posterior."""
+    mu_NZ, _ = encoded(model, tokenizer, texts)
+    return _texts(model, tokenizer, mu_NZ, {"temperature": 0.0, **choice})
+
+
+def between(
+    model: SequenceVAE, tokenizer: Tokenizer, a: str, b: str, *, num: int = 5, **choice: Unpack[Choice]
+) -> list[str]:
+    """`num` texts on the way from `a` to `b`."""
+    if check_whole_number("num", num) < 2:
+        raise OptionError(f"num={num} is too small: the way has two ends. Pass num >= 2.")
+    mu_NZ, _ = encoded(model, tokenizer, [a, b])
+    return _texts(model, tokenizer, spherical(mu_NZ[0], mu_NZ[1], num), {"temperature": 0.0, **choice})
+
+
+def spherical(a_Z: Tensor, b_Z: Tensor, num: int) -> Tensor:
+    """`num` points on the arc from `a` to `b`, both included.
+
+    Latents of the prior lie near a sphere. The straight way would lead through its middle, where no text has its
+    latent. Where there is no arc (the same direction, or opposite ones), the way is straight.
+
+    >>> spherical(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), 3).round(decimals=4).tolist()
+    [[1.0, 0.0], [0.7071, 0.7071], [0.0, 1.0]]
+    """
+    shares_N1 = torch.linspace(0, 1, num, dtype=torch.float64)[:, None]
+    a, b = a_Z.double(), b_Z.double()
+    cosine = torch.nn.functional.cosine_similarity(a, b, dim=0).clamp(-1, 1)
+    angle = torch.arccos(cosine)
+    if torch.sin(angle) < 1e-6 or not a.any() or not b.any():
+        return ((1 - shares_N1) * a + shares_N1 * b).to(a_Z.dtype)
+    arc_NZ = (torch.sin((1 - shares_N1) * angle) * a + torch.sin(shares_N1 * angle) * b) / torch.sin(angle)
+    return arc_NZ.to(a_Z.dtype)
+
+
+@torch.no_grad()
+def encoded(model: SequenceVAE, tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """(mu, logvar) of each text, N x Z each, in main memory; a text longer than the model knows is cut."""
+    if isinstance(texts, str):
+        raise OptionError("texts is one str. Pass a list of them.")
+    rows = [_sequence(model, tokenizer, text) for text in texts]
+    found = [torch.zeros(2, 0, model.config.latent_dim)]
+    with model.evaluating():
+        for begin in range(0, len(rows), TEXTS_AT_ONCE):
+            batch = _padded(rows[begin : begin + TEXTS_AT_ONCE]).to(model.start_D.device)
+            found.append(torch.stack(model.encode(batch)).cpu())
+    mu_NZ, logvar_NZ = torch.cat(found, dim=1)
+    return mu_NZ, logvar_NZ
+
+
+def _sequence(model: SequenceVAE, tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a text as the model was trained on it: a document with its end, cut to what the model knows."""
+    stop_id = end_of_text_id(tokenizer)
+    ids = tokenizer.encode(text) + ([] if stop_id is None else [stop_id])
+    if not ids:
+        raise OptionError("a text is empty, and there is nothing to encode. Pass texts of at least one character.")
+    return ids[: model.config.max_sequence_length]
+
+
+def _padded(rows: list[list[int]]) -> Batch:
+    longest = max(map(len, rows))
+    inputs_BT = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    targets_BT = torch.tensor([row + [IGNORED] * (longest - len(row)) for row in rows])
+    return Batch(inputs_BT, targets_BT)
+
+
+def _texts(model: SequenceVAE, tokenizer: Tokenizer, z_NZ: Tensor, choice: Choice) -> list[str]:
+    dice = new_dice(choice.get("seed"))
+    max_tokens = choice.get("max_tokens")
+    rows: list[list[int]] = []
+    for z_CZ in torch.split(z_NZ, TEXTS_AT_ONCE):
+        rows += model.generate(
+            z_CZ,
+            max_tokens=model.config.max_sequence_length if max_tokens is None else max_tokens,
+            temperature=choice["temperature"],
+            top_k=choice.get("top_k"),
+            top_p=choice.get("top_p"),
+            seed=int(torch.randint(2**62, (), generator=dice)),
+            stop_id=end_of_text_id(tokenizer),
+        )
+    return [tokenizer.decode(row) for row in rows]

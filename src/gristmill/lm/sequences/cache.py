@@ -1,0 +1,179 @@
+"""Cache: what was made of Parquet files once, kept for every later run over them.
+
+    sequences-0123…/meta.json          what was asked for, what was made, and the checksums of the files
+                    train.bin, …       the sequences, as `FlatSequences` reads them
+                    shards/            or shards, where the column was text
+    .sequences-0123….new/              the same while it is being made
+    .sequences-0123….lock              locked by whoever makes it: several processes make it once
+
+The name is a hash of all that decides the content, so another input, column or tokenizer has a folder of its own. What
+is damaged is made again. A folder has its name once everything in it is whole and on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gristmill._core import Xxh64
+from gristmill.publish import flush_folder, publish
+
+__all__ = ["Entry", "cache_root", "find_or_make"]
+
+FORMAT = "gristmill-sequences"
+VERSION = 1
+META_FILE = "meta.json"
+_BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A folder of the cache that is whole."""
+
+    folder: Path
+    about: dict[str, Any]  # what whoever made it has to say
+    files: dict[str, str]  # the XXH64 of each, by its name
+    is_new: bool
+
+
+def cache_root(cache_dir: str | os.PathLike[str] | None) -> Path:
+    """`cache_dir`, or the place for caches of this user: $XDG_CACHE_HOME/gristmill, or ~/.cache/gristmill."""
+    if cache_dir is not None:
+        return Path(cache_dir).absolute()
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if Path(home).is_absolute() else Path.home() / ".cache") / "gristmill"
+
+
+def find_or_make(
+    root: Path, request: Mapping[str, Any], make: Callable[[Path], dict[str, Any]], *, keep_unfinished: bool
+) -> Entry:
+    """The entry for `request`, all that decides its content; `make` writes its files where there is none, or a damaged.
+
+    make(folder) returns what to write down about them. With `keep_unfinished` it finds what a call that was killed or
+    interrupted has left, and goes on with it; otherwise an empty folder.
+    """
+    request = {"format": FORMAT, "version": VERSION, **request}
+    name = f"sequences-{hashlib.sha256(_dump(request)).hexdigest()[:32]}"
+    found = _read(root / name, request)
+    if found is not None:
+        return found
+    _make_root(root)
+    with _locked(root / f".{name}.lock"):
+        # Somebody may have made it while this process waited.
+        found = _read(root / name, request)
+        if found is None:
+            _make(root / name, request, make, keep_unfinished)
+            found = _read(root / name, request, is_new=True)
+    assert found is not None, "what was just made is not whole"
+    return found
+
+
+def _make(
+    folder: Path, request: Mapping[str, Any], make: Callable[[Path], dict[str, Any]], keep_unfinished: bool
+) -> None:
+    new = folder.with_name(f".{folder.name}.new")
+    if not keep_unfinished:
+        shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(exist_ok=True)
+    try:
+        about = make(new)
+        content = {"request": request, "about": about, "files": _describe(new)}
+        with publish(new / META_FILE) as file:
+            file.write(_dump({**content, "checksum": hashlib.sha256(_dump(content)).hexdigest()}))
+        if folder.exists():  # damaged
+            shutil.rmtree(folder)
+        new.rename(folder)
+    except BaseException as error:
+        # An input that cannot be read will be another one next time; only an interruption is worth going on after.
+        if isinstance(error, Exception) or not keep_unfinished:
+            shutil.rmtree(new, ignore_errors=True)
+        raise
+    flush_folder(folder.parent)
+
+
+def _describe(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size, time and checksum of every file, flushed to the disk."""
+    entries = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            flush_folder(path)
+            continue
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+        status = path.stat()
+        entries[path.relative_to(folder).as_posix()] = {
+            "bytes": status.st_size,
+            "modified_ns": status.st_mtime_ns,
+            "xxh64": _checksum(path),
+        }
+    return entries
+
+
+def _read(folder: Path, request: Mapping[str, Any], *, is_new: bool = False) -> Entry | None:
+    """The entry, if it is whole."""
+    try:
+        content = json.loads((folder / META_FILE).read_bytes())
+        checksum = content.pop("checksum")
+        if checksum != hashlib.sha256(_dump(content)).hexdigest() or content["request"] != request:
+            return None
+        if not all(_is_intact(folder / name, entry) for name, entry in content["files"].items()):
+            return None
+        files = {name: entry["xxh64"] for name, entry in content["files"].items()}
+        return Entry(folder, content["about"], files, is_new)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _is_intact(path: Path, entry: Mapping[str, Any]) -> bool:
+    """Whether the file is the one that was written. Its bytes are read only if it was touched or copied since."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size != entry["bytes"]:
+        return False
+    return status.st_mtime_ns == int(entry["modified_ns"]) or _checksum(path) == str(entry["xxh64"])
+
+
+def _checksum(path: Path) -> str:
+    digest = Xxh64()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _make_root(root: Path) -> None:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if not os.access(root, os.W_OK | os.X_OK):
+            raise PermissionError
+    except OSError as error:
+        raise OSError(
+            error.errno or 13, "No place to keep what is made of Parquet files. Pass another cache_dir", str(root)
+        ) from error
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Wait for, and hold, the lock at `path`; it ends with the process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _dump(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True, allow_nan=False).encode("ascii")
