@@ -75,6 +75,34 @@ def val_record(step, last, *, full):
     }
 
 
+def posterior_record(step, **fields):
+    """What the monitor of a variational autoencoder records; `alarms` are pairs such as ("raised", "collapse")."""
+    latent = [0.5 / (1 + dimension) for dimension in range(fields.pop("latent_dim", 16))]
+    alarms = [
+        {"kind": kind, "change": change, "step": step, "message": f"{kind} is {change}: pass --free_bits 4."}
+        for change, kind in fields.pop("alarms", [])
+    ]
+    return {
+        "kind": "posterior",
+        "step": step,
+        "num_samples": 200,
+        "kl": sum(latent),
+        "kl_per_dimension": latent,
+        "active_units": 7,
+        "active_units_strict": 2,
+        "mutual_information": 1.234,
+        "mutual_information_limit": math.log(200),
+        "aggregated_kl": 0.4,
+        "aggregated_kl_floor": 0.2,
+        "kl_share": 0.03,
+        "kl_weight": 1.0,
+        "gap_shuffled": 2.0 if step % 100 == 0 else None,
+        "gap_prior": 3.0 if step % 100 == 0 else None,
+        "alarms": alarms,
+        **fields,
+    }
+
+
 def sample_record(step):
     return {"kind": "sample", "step": step, "prompt": "Once upon a time", "text": f"Once upon a time, {STORY}"}
 

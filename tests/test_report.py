@@ -15,11 +15,13 @@ import pytest
 import gristmill
 from gristmill.report import write_report
 from gristmill.report.curves import smoothed, thinned
+from gristmill.report.drawing import pushed_apart
 from gristmill.report.page import html_page
-from gristmill.report.plots import _pushed_apart, comparable
-from gristmill.report.records import read_records
+from gristmill.report.plots import comparable
+from gristmill.report.posterior import heat_map
+from gristmill.report.records import posterior_of, read_records
 from gristmill.report.summary import summarise
-from recorded_runs import read_lines, val_record, write_json, write_lines, write_run
+from recorded_runs import posterior_record, read_lines, val_record, write_json, write_lines, write_run
 
 PLOTS = {
     "loss",
@@ -30,6 +32,14 @@ PLOTS = {
     "utilisation",
     "memory",
     "data_wait",
+}
+POSTERIOR_PLOTS = {
+    "reconstruction",
+    "kl",
+    "posterior_information",
+    "posterior_units",
+    "posterior_kl_per_dimension",
+    "posterior_gaps",
 }
 VOID = {"meta", "img", "source", "br", "link"}
 
@@ -93,6 +103,71 @@ def test_a_finished_run_gives_a_page_a_summary_and_a_plot_of_every_measure(tales
     summary = (tales / "report.md").read_text(encoding="utf-8")
     assert summary.startswith("# tales\n\nValidation loss 1.43")
     assert all(f"](plots/{name}.png)" in summary for name in PLOTS)
+
+
+@pytest.fixture(scope="module")
+def latents(tmp_path_factory):
+    """A run of a variational autoencoder whose posterior collapsed, came back and collapsed again, and its report."""
+    folder = write_run(tmp_path_factory.mktemp("runs") / "latents")
+    records = read_lines(folder / "metrics.jsonl")
+    for record in records:
+        if record["kind"] in ("train", "val"):
+            record |= {"reconstruction": 0.9 * record["loss"], "kl": 5.0}
+    alarms = {600: "raised", 1000: "cleared", 1800: "raised"}
+    for step in range(100, 2001, 100):
+        records.append(posterior_record(step, alarms=[(alarms[step], "collapse")] if step in alarms else []))
+    write_lines(folder / "metrics.jsonl", records)
+    write_report(folder)
+    return folder
+
+
+def test_a_variational_autoencoder_has_pictures_of_its_posterior_and_of_both_parts_of_its_loss(latents):
+    assert plot_names(latents) == PLOTS | POSTERIOR_PLOTS
+    page = Page(latents / "report.html")
+    for words in ("Mutual information", "1.234", "at most 5.3 can be seen", "Active units", "of 16 latent dimensions"):
+        assert words in page.text
+    assert "Shaded: an alarm was on." in page.text
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
+    assert not any(b"<image" in base64.b64decode(address.partition(",")[2]) for address in page.addresses)
+
+
+def test_an_alarm_that_is_still_on_is_said_at_the_top_and_one_that_is_over_is_not(latents, tmp_path):
+    said = "Since step 1,800: collapse is raised: pass --free_bits 4."
+    assert said in Page(latents / "report.html").text
+    assert summarise(read_records(latents)).trouble == said
+    records = [posterior_record(step, alarms=[(change, "x")]) for step, change in ((100, "raised"), (200, "cleared"))]
+    write_lines(tmp_path / "metrics.jsonl", records)
+    assert summarise(read_records(tmp_path)).trouble == ""
+
+
+def test_a_model_without_latents_has_no_pictures_of_them(tales):
+    assert not plot_names(tales) & POSTERIOR_PLOTS
+    assert "Active units" not in Page(tales / "report.html").text
+
+
+def test_posterior_records_alone_and_with_unknown_figures_make_a_page(tmp_path):
+    unknown = dict.fromkeys(("kl", "mutual_information", "active_units", "gap_shuffled", "gap_prior"))
+    lines = [posterior_record(100, **unknown, kl_per_dimension=[None] * 4), posterior_record(200, latent_dim=4)]
+    write_lines(tmp_path / "metrics.jsonl", lines)
+    write_report(tmp_path)
+    assert plot_names(tmp_path) == POSTERIOR_PLOTS - {"reconstruction", "kl"}
+    write_lines(tmp_path / "metrics.jsonl", lines[:1])
+    write_report(tmp_path)
+
+
+def test_a_heat_map_of_many_looks_and_dimensions_is_a_small_picture(tmp_path):
+    write_lines(tmp_path / "metrics.jsonl", [posterior_record(step, latent_dim=512) for step in range(10, 10_000, 10)])
+    write_report(tmp_path)
+    assert (tmp_path / "report.html").stat().st_size < 1_500_000
+
+
+def test_a_heat_map_is_sorted_by_what_a_dimension_holds_at_the_end_and_loses_no_nat():
+    posterior = posterior_of([posterior_record(step, latent_dim=100) for step in range(1, 201)])
+    edges, cells = heat_map(posterior.table.steps, posterior.kl_SZ)
+    assert cells.shape == (25, 50) and len(edges) == 51
+    assert (edges[0], edges[-1]) == (0.5, 200.5)
+    assert np.all(np.diff(cells[:, -1]) >= 0)
+    assert 4 * cells[:, 0].sum() == pytest.approx(posterior.kl_SZ[0].sum())
 
 
 def test_the_page_needs_nothing_from_outside(tales):
@@ -327,8 +402,8 @@ def test_smoothing_keeps_gaps():
     assert np.isfinite(smoothed(y)).tolist() == [True, False, True, False, True]
 
 
-def test_names_of_lines_that_end_together_are_pushed_apart():
-    moved = _pushed_apart([50.0, 50.5, 90.0], 11)
+def test_names_of_lines_that_end_together_arepushed_apart():
+    moved = pushed_apart([50.0, 50.5, 90.0], 11)
     assert moved[1] - moved[0] == pytest.approx(11)
     assert moved[2] == 90.0
-    assert max(_pushed_apart([99.0, 99.0], 11, highest=100)) <= 100
+    assert max(pushed_apart([99.0, 99.0], 11, highest=100)) <= 100

@@ -99,9 +99,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`gristmill.lm`, loaded when it is first used: it needs torch, and nothing else here does."""
-    if name == "lm":
+    """`gristmill.lm` and `.posterior`, loaded when first used: they need torch, and nothing else here does."""
+    if name in ("lm", "posterior"):
         import importlib
 
-        return importlib.import_module("gristmill.lm")
+        return importlib.import_module(f"gristmill.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

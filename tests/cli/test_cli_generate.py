@@ -19,11 +19,12 @@ from gristmill.lm.config import TrainConfig  # noqa: E402
 END = "<|endoftext|>"
 
 
-def write_model(folder, tokenizer):
+def write_model(folder, tokenizer, **options):
     """The folder of a run whose model has not learned anything."""
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
-    config = TrainConfig(vocab_size=tokenizer.vocab_size, context_length=32, num_layers=1, num_heads=2, d_model=16)
+    sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 16}
+    config = TrainConfig.of({**sizes, **(options or {"context_length": 32})})
     (folder / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
     model = build_model(config)
     state = {"step": 1, "shards": {"tokenizer_fingerprint": tokenizer.fingerprint}, "val_loss": None}
@@ -164,3 +165,86 @@ def test_control_c_keeps_what_was_written_and_exits_with_130(gristmill_process, 
     assert out.endswith(b"\n")
     assert b"tokens in" in err and err.endswith(b"gristmill: interrupted\n")
     assert b"Traceback" not in err
+
+
+# A VAE
+
+
+@pytest.fixture(scope="module")
+def vae_folder(tokenizer, tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("vae") / "run", tokenizer, model="vae", max_sequence_length=16)
+
+
+@pytest.fixture
+def decodes(monkeypatch):
+    """Make every VAE say these texts; what it was asked for is returned."""
+    import gristmill.lm.latent as latent
+
+    calls = []
+
+    def answer(name, num_of):
+        def say(model, tokenizer, *arguments, **options):
+            calls.append((name, arguments, options))
+            return [f"text {index}" for index in range(num_of(options))]
+
+        monkeypatch.setattr(latent, name, say)
+
+    answer("texts_from_prior", lambda options: options["num"])
+    answer("between", lambda options: options["num"])
+    answer("reconstructed", lambda options: 1)
+    return calls
+
+
+CHOICE = {"top_k": None, "top_p": None, "seed": None, "max_tokens": None}
+
+
+def test_a_vae_writes_samples_with_a_line_between_them(gristmill, vae_folder, decodes):
+    code, out, err = gristmill("generate", vae_folder, "--num", 2)
+    assert (code, out) == (0, "text 0\n---\ntext 1\n")
+    assert err.startswith("2 texts in ") and err.count("\n") == 1
+    assert gristmill("generate", vae_folder)[1].count("text") == 4
+    assert decodes[1] == ("texts_from_prior", (), {"num": 4, **CHOICE})
+
+
+def test_a_vae_gives_back_a_text_and_goes_from_one_to_another(gristmill, vae_folder, decodes, monkeypatch):
+    assert gristmill("generate", vae_folder, "--reconstruct", "low", "--temperature", 0.5)[1] == "text 0\n"
+    assert decodes[-1] == ("reconstructed", (["low"],), {**CHOICE, "temperature": 0.5})
+    assert gristmill("generate", vae_folder, "--between", "low", "newest", "--max-tokens", 9)[1].count("---") == 4
+    assert decodes[-1] == ("between", ("low", "newest"), {**CHOICE, "num": 5, "max_tokens": 9})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("süß".encode()), encoding="ascii"))
+    assert gristmill("generate", vae_folder, "--reconstruct", "-")[0] == 0
+    assert decodes[-1][1] == (["süß"],)
+
+
+def test_samples_of_a_vae_depend_on_the_seed(gristmill, vae_folder):
+    texts = [gristmill("generate", vae_folder, "--num", 3, "--seed", seed)[1] for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--prompt", "low"), "pass --reconstruct TEXT, or --between TEXT TEXT"),
+        (("--no-cache",), "--no-cache is for a GPT"),
+        (("--reconstruct", "low", "--between", "a", "b"), "--reconstruct and --between exclude each other"),
+        (("--reconstruct", "low", "--num", 3), "--reconstruct and --num exclude each other"),
+    ],
+)
+def test_what_a_vae_cannot_do_is_wrong_usage(gristmill, vae_folder, options, words):
+    code, out, err = gristmill("generate", vae_folder, *options)
+    assert (code, out) == (2, "")
+    assert words in " ".join(err.split())
+
+
+@pytest.mark.parametrize("options", [("--num", 3), ("--reconstruct", "low"), ("--between", "low", "newest")])
+def test_what_only_a_vae_can_do_is_wrong_usage_for_a_gpt(gristmill, run_folder, options):
+    code, out, err = gristmill("generate", run_folder, *options)
+    assert (code, out) == (2, "")
+    assert f"{options[0]} is for a VAE" in " ".join(err.split())
+
+
+def test_a_vae_of_vectors_writes_no_text(gristmill, tokenizer, tmp_path):
+    options = {"model": "vae", "max_sequence_length": 16, "vocab_size": None, "embedding_dim": 4}
+    code, out, err = gristmill("generate", write_model(tmp_path / "run", tokenizer, **options))
+    assert (code, out) == (1, "")
+    assert "it was trained on vectors" in err and err.count("\n") == 1

@@ -176,5 +176,5 @@ def test_the_presets_of_the_vae_are_what_their_names_promise(preset, expected):
 def test_an_option_of_the_other_model_is_an_error_and_not_ignored():
     with pytest.raises(OptionError, match="latent_dim=8 is an option of model='vae'"):
         TrainConfig.of({"latent_dim": 8})
-    with pytest.raises(OptionError, match="context_length=512 is an option of model='gpt'.*max_sequence_length"):
+    with pytest.raises(OptionError, match=r"context_length=512 is an option of model='gpt'.*max_sequence_length"):
         TrainConfig.of({"model": "vae", "context_length": 512})

@@ -260,6 +260,13 @@ def test_a_prompt_cannot_forge_a_special_token(tokenizer, model):
         stream_text(model, tokenizer, "low<|endoftext|>")
 
 
+def test_probabilities_of_several_rows_are_those_of_each_row():
+    logits_NV = torch.randn(4, 20, generator=torch.Generator().manual_seed(0))
+    for options in ({}, {"temperature": 0}, {"top_k": 3}, {"top_p": 0.5}, {"top_k": 9, "top_p": 0.7}):
+        together = token_probabilities(logits_NV, **options)
+        assert torch.equal(together, torch.stack([token_probabilities(row_V, **options) for row_V in logits_NV]))
+
+
 # Runs
 
 

@@ -50,8 +50,7 @@ class Command:
     """The most tokens to write; a VAE: in each text, as many as it was trained on unless given."""
 
     temperature: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: 0.8)")] = None
-    """Below 1 the text is more likely, above 1 more varied; 0 takes the likeliest token, as
-    --reconstruct and --between do unless it is given."""
+    """Below 1 the text is more likely, above 1 more varied; 0 (as --reconstruct and --between): the likeliest token."""
 
     top_k: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
     """Choose among this many of the likeliest tokens only."""

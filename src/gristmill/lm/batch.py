@@ -54,5 +54,5 @@ class Batch:
         return self._changed(lambda tensor: tensor.pin_memory())
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        fields: dict[str, Any] = vars(self)
-        return Batch(**{name: None if value is None else change(value) for name, value in fields.items()})
+        changed: dict[str, Any] = {name: None if x is None else change(x) for name, x in vars(self).items()}
+        return Batch(**changed)

@@ -164,7 +164,7 @@ class TrainConfig:
     update_frequency: int = 100
     """VAE: steps between two looks at the posterior."""
     plot_frequency: int = 1000
-    """VAE: steps between two plots of it."""
+    """VAE: steps between two plots of it; 0: none."""
     window_size: int = 50
     """VAE: steps whose posteriors are looked at together."""
 
@@ -184,6 +184,8 @@ class TrainConfig:
     """Attention stays inside a document."""
     seed: int = 0
     """Decides weights, order of the data and dropout."""
+    init_from: str | None = None
+    """Begin with the weights of another run: its folder. Its best checkpoint is taken."""
 
     optimizer: Literal["adamw", "muon"] = "adamw"
     """adamw, or muon for the matrices inside the model and adamw for the rest."""

@@ -19,7 +19,7 @@ _COUNTS = (
     *("context_length", "num_layers", "num_heads", "d_model", "gradient_accumulation_steps"),
     *("devices", "num_nodes", "keep", "log_interval", "sample_tokens"),
     *("max_sequence_length", "latent_dim", "memory_tokens", "kl_cycles", "num_buckets", "prefetch_factor"),
-    *("update_frequency", "plot_frequency", "window_size"),
+    *("update_frequency", "window_size"),
 )
 _OPTIONAL_COUNTS = (
     *("vocab_size", "d_ff", "global_batch_size", "max_steps", "max_tokens"),
@@ -68,8 +68,9 @@ def check_config(config: TrainConfig) -> None:
         _check_float(name, getattr(config, name))
     if config.optimizer == "muon" and config.strategy == "fsdp":
         raise OptionError("optimizer='muon' needs whole matrices, and strategy='fsdp' divides them. Pass one of them.")
-    if check_whole_number("num_workers", config.num_workers) < 0:
-        raise OptionError(f"num_workers={config.num_workers} is negative. Pass 0 for a thread, or more.")
+    for name, nothing in (("num_workers", "a thread"), ("plot_frequency", "no plots")):
+        if check_whole_number(name, getattr(config, name)) < 0:
+            raise OptionError(f"{name}={getattr(config, name)} is negative. Pass 0 for {nothing}, or more.")
     _check_belongs(config)
     _check_length(config)
     _check_shape(config)

@@ -34,11 +34,12 @@ class PosteriorWatch:
         self._model: Any = model
         # Weights in parts are whole only while all devices compute together, and the others do not look.
         self._can_decode = config.strategy != "fsdp"
+        self._told: list[str] = []
         self.monitor = PosteriorMetricsMonitor(
             **_frequencies(config),
             plot_folder=folder / PLOT_FOLDER,
             seed=config.seed,
-            tell=lambda message: None,  # the run tells what is in `news`
+            tell=self._told.append,
         )
 
     def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], kl_weight: float) -> None:
@@ -61,9 +62,13 @@ class PosteriorWatch:
             nats_B: Tensor = self._model.reconstruction_nats(batch, z_BZ)
         return nats_B
 
-    def news(self) -> list[PosteriorMetrics]:
-        """What was found since the last time; it waits for the device."""
-        return self.monitor.flush()
+    def news(self) -> tuple[list[PosteriorMetrics], list[str]]:
+        """What was found since the last time, and what else is to tell; it waits for the device."""
+        found = self.monitor.flush()
+        alarms = {change.message for metrics in found for change in metrics.alarms}
+        others = [message for message in self._told if message not in alarms]
+        self._told.clear()
+        return found, others
 
     def close(self) -> None:
         """End the drawing of plots."""

@@ -105,6 +105,8 @@ class Run:
         )
         if latest is not None and state is not None:
             self._restore(latest, state)
+        elif config.init_from is not None:
+            self._messages.append(f"beginning with the weights of {self._take_weights(Path(config.init_from))}.")
         self._saved_step = self.step if latest else -1
         self._open_folder()
 
@@ -241,11 +243,16 @@ class Run:
 
     def _tell_posterior(self) -> None:
         """Record what the monitor has found, and tell its alarms."""
-        for metrics in self.watch.news() if self.watch is not None else ():
+        if self.watch is None:
+            return
+        found, messages = self.watch.news()
+        for metrics in found:
             self._record(metrics.to_record())
             for alarm in metrics.alarms:
                 self._record({"kind": "event", "step": metrics.step, "message": alarm.message})
                 self.display.say(alarm.message)
+        for message in messages:
+            self.tell(message)
 
     def _check_finite(self, bad_step: int | None) -> None:
         if bad_step is None:
@@ -327,6 +334,7 @@ class Run:
         pending = self.meter.pending()
         bad = [step for step, loss in zip(pending["steps"], pending["losses"], strict=True) if not math.isfinite(loss)]
         self._check_finite(int(bad[0]) if bad else None)
+        self._tell_posterior()  # a run that goes on from here does not see these again
         if self.fabric.is_global_zero or self._is_sharded:
             tensors, numbers = self.optimizers.state_tensors()
             files = {
@@ -393,6 +401,19 @@ class Run:
             self.watch.monitor.load_state_tensors(watched, state["monitor"])
         self.best_val_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
         self._messages.append(f"going on from {folder.name}.")
+
+    def _take_weights(self, run: Path) -> str:
+        """Take the weights of the best checkpoint of another run, and say which; what only one of both has stays out.
+
+        A switch such as word dropout brings a weight of its own, and should not keep anybody from turning it on.
+        """
+        folder = checkpoints.find_checkpoint(run, "best")
+        there = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, checkpoints.read_state(folder))
+        here = self.model.state_dict()
+        known = {name: there.get(name, tensor) for name, tensor in here.items()}
+        checkpoints.load_weights(self.model, known, folder / checkpoints.MODEL_FILE)
+        different = sorted(here.keys() ^ there.keys())
+        return str(folder) + (f", but for {', '.join(different)}" if different else "")
 
     def _divided(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The state of the optimizer, divided among the devices as the weights are."""

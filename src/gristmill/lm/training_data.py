@@ -214,7 +214,7 @@ class DocumentData:
         )
 
     def bits_per_byte(self, loss: float, split: str) -> float | None:
-        """By the tokens and the bytes of the split; long documents that were cut short count with all their bytes."""
+        """By the tokens and the bytes of the split; None where documents were cut short, and with vectors."""
         source = self._data.train if split == "train" else self._data.val
         if source is None or not source.source_bytes:
             return None

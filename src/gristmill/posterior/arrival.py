@@ -53,7 +53,8 @@ class Arrival:
         """The figures, without alarms."""
         if self.event is not None:
             self.event.synchronize()
-        kl, information, floor, units, strict, share, weight, shuffled, prior, *kl_Z = map(known, self.host.tolist())
+        figures = map(known, self.host.tolist())
+        kl, information, floor, units, strict, share, weight, shuffled, error, prior, *kl_Z = figures
         return PosteriorMetrics(
             step=self.step,
             num_samples=self.num_samples,
@@ -68,6 +69,7 @@ class Arrival:
             kl_share=share,
             kl_weight=weight,
             gap_shuffled=shuffled,
+            gap_shuffled_error=error,
             gap_prior=prior,
         )
 

@@ -1,6 +1,6 @@
 """Draw: `python -m gristmill.posterior.draw FOLDER` makes FOLDER/posterior.png from FOLDER/posterior.jsonl.
 
-A process of its own, below the priority of the training that started it.
+The monitor starts it as a process of its own.
 """
 
 from __future__ import annotations
@@ -63,8 +63,6 @@ def _write_title(figure: Any, posterior: Posterior) -> None:
 
 def main(folder: Path) -> int:
     """Draw; return the exit status."""
-    with contextlib.suppress(AttributeError, OSError):
-        os.nice(10)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -76,4 +74,6 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
+    with contextlib.suppress(AttributeError, OSError):  # training goes first
+        os.nice(10)
     sys.exit(main(Path(sys.argv[1])))

@@ -34,7 +34,7 @@ class Drawing:
         self._kept_step = 0  # the figures of earlier steps stay, those of a run that goes on
         self._drawn_step = self._last_step = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._given_up = False  # told once, and never again
+        self._can_write = self._can_draw = True  # what fails once is told, and not tried again
 
     def go_on_after(self, step: int) -> None:
         """Keep what an earlier process wrote about the steps up to this one."""
@@ -45,7 +45,7 @@ class Drawing:
 
     def add(self, metrics: PosteriorMetrics) -> None:
         """Write these figures down."""
-        if self._given_up:
+        if not self._can_write:
             return
         try:
             if self._file is None:
@@ -53,7 +53,8 @@ class Drawing:
             self._file.write(_line(metrics.to_record()))
             self._file.flush()
         except OSError as error:
-            self._give_up(f"the figures of the posterior cannot be written: {error}")
+            self._can_write = self._can_draw = False
+            self._tell(f"the figures of the posterior cannot be written: {error}")
         self._last_step = metrics.step
         self.go_on()
 
@@ -62,13 +63,13 @@ class Drawing:
         if self._process is not None and self._process.poll() is not None:
             self._judge(self._process.returncode)
         due = self._frequency and self._last_step // self._frequency > self._drawn_step // self._frequency
-        if due and self._process is None and not self._given_up:
+        if due and self._process is None and self._can_draw:
             self._start()
 
     def close(self) -> None:
         """Draw what is not drawn yet, and wait for it."""
         self._wait()
-        if self._frequency and self._last_step > self._drawn_step and not self._given_up:
+        if self._frequency and self._last_step > self._drawn_step and self._can_draw:
             self._start()
             self._wait()
         if self._file is not None:
@@ -120,7 +121,7 @@ class Drawing:
             )
 
     def _give_up(self, message: str) -> None:
-        self._given_up = True
+        self._can_draw = False
         self._tell(message)
 
 

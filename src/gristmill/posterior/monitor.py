@@ -168,7 +168,7 @@ class PosteriorMetricsMonitor:
             aggregated_kl_floor(rows.mu_NZ, rows.logvar_NZ),
             active_units(rows.mu_NZ, ACTIVE),
             active_units(rows.mu_NZ, ACTIVE_STRICT),
-            weight * kl / (weight * kl + exact(rows.nats_N).nanmean()),
+            weight * kl / (weight * kl + rows.nats_N.nanmean()),
             weight,
             *self._gaps(z_BZ, rows, reconstruct),
         ]
@@ -176,14 +176,22 @@ class PosteriorMetricsMonitor:
         self._pending.append(Arrival.sent(packed, self._step, self._window.num_rows, self._spare))
 
     def _gaps(self, z_BZ: Tensor, rows: Rows, reconstruct: Reconstruct | None) -> list[Tensor]:
-        """The extra nats a sequence of this batch from shuffled latents, and from the prior's; NaN where not known."""
+        """The extra nats a sequence of this batch from shuffled latents, how sure that is, and from the prior's.
+
+        NaN where they are not known.
+        """
         unknown = exact(torch.full((), math.nan, device=z_BZ.device))
         number = self._step // self.update_frequency
         if reconstruct is None or not self._gap_interval or number % self._gap_interval:
-            return [unknown, unknown]
+            return [unknown, unknown, unknown]
         true_B = exact(reconstruct(z_BZ))
-        others = [self._shuffled(z_BZ, rows), self._noise_like(z_BZ, "prior")]
-        return [unknown if other_BZ is None else (exact(reconstruct(other_BZ)) - true_B).mean() for other_BZ in others]
+        shuffled, error = unknown, unknown
+        if (shuffled_BZ := self._shuffled(z_BZ, rows)) is not None:
+            gap_B = exact(reconstruct(shuffled_BZ)) - true_B
+            shuffled = gap_B.mean()
+            error = gap_B.std() / math.sqrt(len(gap_B)) if len(gap_B) > 1 else unknown
+        prior_B = exact(reconstruct(self._noise_like(z_BZ, "prior"))) - true_B
+        return [shuffled, error, prior_B.mean()]
 
     def _shuffled(self, z_BZ: Tensor, rows: Rows) -> Tensor | None:
         """The latents, none with its own sequence: all moved on by a random number of rows.

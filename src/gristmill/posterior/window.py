@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gristmill.errors import CheckpointError, OptionError
+from gristmill.posterior.estimates import exact
 
 __all__ = ["Rows", "Window"]
 
@@ -37,43 +38,42 @@ class Window:
         self._buffer_MC: Tensor | None = None  # M = capacity; nothing is held before the first row
         self._end = 0  # where the next row goes
         self._counts: deque[tuple[int, int]] = deque()  # (step, rows), the latest last: all that the host must know
+        self._num_counted = 0  # rows of all those steps; some of the first one's may be overwritten
 
     @property
     def num_rows(self) -> int:
         """How many posteriors there are."""
-        return min(self._capacity, sum(number for _, number in self._counts))
+        return min(self._capacity, self._num_counted)
 
     def add(self, step: int, mu_BZ: Tensor, logvar_BZ: Tensor, z_BZ: Tensor, nats: Tensor | float) -> None:
         """Put the posteriors of `step` in, and let go of those that are out of the window with it."""
-        number = min(len(mu_BZ), self._capacity)
-        latent_dim = mu_BZ.shape[1]
         buffer_MC = self._buffer_for(mu_BZ)
+        nats_B1 = _column(nats, mu_BZ)
+        number = min(len(mu_BZ), self._capacity)
+        parts = [x[-number:] for x in (mu_BZ, logvar_BZ, z_BZ, nats_B1)]
         first = 0
         while first < number:  # twice where the ring closes
             length = min(number - first, self._capacity - self._end)
             target_LC = buffer_MC[self._end : self._end + length]
-            chosen = slice(len(mu_BZ) - number + first, len(mu_BZ) - number + first + length)
-            for place, x_BZ in enumerate((mu_BZ, logvar_BZ, z_BZ)):
-                target_LC[:, place * latent_dim : (place + 1) * latent_dim].copy_(x_BZ[chosen])
-            if isinstance(nats, Tensor):
-                target_LC[:, -1].copy_(nats)
+            if length < number:
+                torch.cat([part[first : first + length] for part in parts], dim=1, out=target_LC)
             else:
-                target_LC[:, -1].fill_(nats)
+                torch.cat(parts, dim=1, out=target_LC)
             self._end = (self._end + length) % self._capacity
             first += length
         self._counts.append((step, number))
+        self._num_counted += number
         self._forget(step)
 
     def _forget(self, step: int) -> None:
         """Drop the steps that lie before the window of `step`, or whose rows have all been overwritten."""
-        while self._counts and self._counts[0][0] <= step - self._num_steps:
-            self._counts.popleft()
-        while sum(number for _, number in self._counts) - self._counts[0][1] >= self._capacity:
-            self._counts.popleft()
+        counts = self._counts
+        while counts[0][0] <= step - self._num_steps or self._num_counted - counts[0][1] >= self._capacity:
+            self._num_counted -= counts.popleft()[1]
 
     def rows(self) -> Rows:
-        """All posteriors of the window, the latest last."""
-        rows_NC = self._rows()
+        """All posteriors of the window, the latest last, in the type that figures are reckoned in."""
+        rows_NC = exact(self._rows())
         latent_dim = rows_NC.shape[1] // 3
         mu_NZ, logvar_NZ, z_NZ = rows_NC[:, :-1].view(-1, 3, latent_dim).unbind(1)
         return Rows(mu_NZ, logvar_NZ, z_NZ, rows_NC[:, -1])
@@ -114,7 +114,7 @@ class Window:
         expected = sum(number for _, number in counts)
         if (rows_NC is None) != (not counts):
             raise CheckpointError("the state of the posterior monitor is incomplete: it lacks rows or their steps.")
-        self._buffer_MC, self._end, self._counts = None, 0, deque()
+        self._buffer_MC, self._end, self._counts, self._num_counted = None, 0, deque(), 0
         if rows_NC is None:
             return
         if rows_NC.ndim != 2 or rows_NC.shape[1] % 3 != 1 or not 0 < len(rows_NC) <= expected:
@@ -127,6 +127,14 @@ class Window:
         self._buffer_MC[: len(kept_NC)].copy_(kept_NC)
         self._end = len(kept_NC) % self._capacity
         self._counts = deque(_latest(counts, len(kept_NC)))
+        self._num_counted = len(kept_NC)
+
+
+def _column(number: Tensor | float, mu_BZ: Tensor) -> Tensor:
+    """The number for every row, where the rows are."""
+    if isinstance(number, Tensor):
+        return number.to(mu_BZ.device, non_blocking=True).expand(len(mu_BZ), 1)
+    return torch.full((len(mu_BZ), 1), number, device=mu_BZ.device, dtype=torch.float32)
 
 
 def _latest(counts: list[tuple[int, int]], num_rows: int) -> list[tuple[int, int]]:

@@ -19,7 +19,6 @@ from gristmill.report.drawing import (
     TEAL,
     End,
     Plot,
-    above,
     name_lines,
     stroke,
 )
@@ -52,12 +51,12 @@ def information(posterior: Posterior) -> Plot | None:
         ends: list[End] = []
         shade_alarms(axes, posterior, named=True)
         _line(axes, posterior, "mutual_information_limit", "limit of MI", GREY, ends, linestyle=(0, (4, 3)))
-        _line(axes, posterior, "kl", "KL", BLUE, ends, form=".3g")
-        _line(axes, posterior, "mutual_information", "MI", RUST, ends, form=".3g")
-        top = max(above(table[name]) for name in ("kl", "mutual_information") if table.has(name))
+        _line(axes, posterior, "kl", "KL", BLUE, ends, form=".2f")
+        _line(axes, posterior, "mutual_information", "MI", RUST, ends, form=".2f")
+        top = max(1.12 * greatest(table[name]) for name in ("kl", "mutual_information") if table.has(name))
         limit = float(np.nanmax(table["mutual_information_limit"], initial=0.0))
         # A KL far beyond the limit must not press the mutual information flat; one far below it needs no limit.
-        axes.set_ylim(0, max(top, 1.12 * limit if top > 0.4 * limit else 0.5))
+        axes.set_ylim(0, max(top, 1.12 * limit if top > 0.4 * limit else 1.0))
         axes.set_ylabel("nats a sequence")
         name_lines(axes, [end for end in ends if end[1] <= axes.get_ylim()[1]])
 
@@ -98,17 +97,25 @@ def kl_per_dimension(posterior: Posterior) -> Plot | None:
         from matplotlib.ticker import MaxNLocator
 
         edges, cells_RS = heat_map(posterior.table.steps, posterior.kl_SZ)
-        colours = LinearSegmentedColormap.from_list("kl", ["#f5f5f4", "#93b4f5", BLUE, "#0b1f5c"])
+        # Of more than 50 colours matplotlib would make the bar beside the map a bitmap.
+        colours = LinearSegmentedColormap.from_list("kl", ["#f5f5f4", "#93b4f5", BLUE, "#0b1f5c"], N=48)
         # By the root: 0.1 nats, which is a dimension in use, must not look like none.
-        norm = PowerNorm(0.5, vmin=0, vmax=max(float(np.nanmax(cells_RS)), 0.1))
+        norm = PowerNorm(0.5, vmin=0, vmax=max(greatest(cells_RS.max(0)), 0.5))
         bottom_edges = np.linspace(latent_dim, 0, len(cells_RS) + 1)
-        mesh = axes.pcolormesh(edges, bottom_edges, cells_RS, cmap=colours, norm=norm, linewidth=0, antialiased=False)
+        mesh = axes.pcolormesh(edges, bottom_edges, cells_RS, cmap=colours, norm=norm, edgecolors="face", linewidth=0.4)
         axes.set_ylim(latent_dim, 0)
         axes.grid(False)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 4, 5, 8, 10], integer=True))
         axes.set_ylabel("dimension, by its KL")
         for span in posterior.spans:  # a wash would change the colours
-            axes.vlines([span.first, span.last], 0, latent_dim, color=RUST, linewidth=0.7, alpha=0.6)
+            axes.vlines(
+                [span.first, *([span.last] if span.is_over else [])],
+                0,
+                latent_dim,
+                color=RUST,
+                linewidth=0.7,
+                alpha=0.6,
+            )
         bar = axes.figure.colorbar(mesh, cax=axes.inset_axes((1.02, 0, 0.025, 1)))
         bar.outline.set_visible(False)
         bar.set_label("nats", color=GREY)
@@ -149,6 +156,19 @@ def _edges(steps: Column, columns: NDArray[np.int64]) -> Column:
     return np.concatenate([[first], middles[columns[1:] - 1], [last]])
 
 
+def greatest(y: Column) -> float:
+    """Return what an axis must reach: the greatest value, without a beginning that would press all else flat.
+
+    >>> greatest(np.array([90.0] + [1.0] * 19)), greatest(np.array([2.0] + [1.0] * 19))
+    (1.0, 2.0)
+    """
+    later = y[len(y) // 10 + 1 :]
+    if len(y) < 10 or not np.isfinite(later).any():
+        return float(np.nanmax(y))
+    usual = float(np.nanmax(later))
+    return usual if np.nanmax(y) > 3 * usual else float(np.nanmax(y))
+
+
 def gaps(posterior: Posterior) -> Plot | None:
     """How much the decoder loses with wrong latents."""
     table = posterior.table
@@ -158,8 +178,8 @@ def gaps(posterior: Posterior) -> Plot | None:
     def draw(axes: Any) -> None:
         ends: list[End] = []
         shade_alarms(axes, posterior)
-        _line(axes, posterior, "gap_prior", "from the prior", TEAL, ends, form=".3g")
-        _line(axes, posterior, "gap_shuffled", "shuffled", RUST, ends, form=".3g")
+        _line(axes, posterior, "gap_prior", "from the prior", TEAL, ends, form=".2f")
+        _line(axes, posterior, "gap_shuffled", "shuffled", RUST, ends, form=".2f")
         axes.axhline(0, color=INK, linewidth=0.8)
         values = np.concatenate([table[name][np.isfinite(table[name])] for name in ("gap_prior", "gap_shuffled")])
         low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))

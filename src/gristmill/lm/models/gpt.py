@@ -255,7 +255,7 @@ def activation_dtype(weight: Tensor) -> torch.dtype:
 
 
 def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTConfig) -> Tensor:
-    """The mean cross-entropy in nats of the targets that are not -100, under logits `x @ weight.T`."""
+    """The mean cross-entropy in nats of the targets that are not -100, under logits `x @ weight.T`; 0 of no targets."""
     kind = x_ND.device.type
     is_float16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
     # In parts, gradients are made before anybody can scale them, and float16 would lose the small ones.
@@ -264,7 +264,8 @@ def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTCon
             x_ND, weight_VD, targets_N, vocab_size=config.vocab_size, num_parts=config.loss_parts
         )
     logits_NV = F.linear(x_ND, weight_VD)[:, : config.vocab_size]
-    return F.cross_entropy(logits_NV.float(), targets_N, ignore_index=IGNORED)
+    nats = F.cross_entropy(logits_NV.float(), targets_N, ignore_index=IGNORED, reduction="sum")
+    return nats / (targets_N != IGNORED).sum().clamp(min=1)
 
 
 def stacked_in_blocks(model: nn.Module) -> dict[str, int]:

@@ -16,20 +16,30 @@ def choose_bounds(lengths: NDArray[np.int64], *, num_buckets: int = 8, multiple:
     """The bounds, at most `num_buckets` of them, with which all sequences together have the least padding.
 
     A sequence is padded to the least bound that holds it. Bounds are multiples of `multiple`, which matrix units like,
-    or `longest` itself, which is the limit of lengths and of bounds. Exact: by dynamic programming over the histogram.
+    powers of two below it, or `longest` itself, which is the limit of lengths and of bounds. Exact: by dynamic
+    programming over the histogram.
 
     >>> choose_bounds(np.array([7, 8, 8, 30, 31, 64]), num_buckets=2, longest=64)
-    [32, 64]
+    [8, 64]
     >>> choose_bounds(np.array([7, 8, 8, 30, 31, 64]), num_buckets=3, longest=64)
     [8, 32, 64]
     """
     histogram = np.bincount(lengths)
-    widths = np.minimum(-(-np.arange(len(histogram)) // multiple) * multiple, longest)
-    counts = np.bincount(widths, weights=histogram).astype(np.int64)
+    counts = np.zeros(longest + 1, np.int64)
+    np.add.at(counts, _widths(len(histogram) - 1, multiple, longest), histogram)
     candidates_M = np.flatnonzero(counts)
     if len(candidates_M) <= num_buckets:
         return [int(bound) for bound in candidates_M]
     return [int(bound) for bound in candidates_M[_best_ends(candidates_M, counts[candidates_M], num_buckets)]]
+
+
+def _widths(max_length: int, multiple: int, longest: int) -> NDArray[np.int64]:
+    """The least width that may be a bound for each length from 0 on."""
+    widths = -(-np.arange(max_length + 1) // multiple) * multiple
+    powers = [1 << power for power in range(multiple.bit_length()) if 1 << power < multiple]
+    for power in reversed(powers):  # one vector a document is a sequence of 1, and must not become one of 8
+        widths[: power + 1] = power
+    return np.minimum(widths, longest)
 
 
 def _best_ends(bounds_M: NDArray[np.int64], counts_M: NDArray[np.int64], num_buckets: int) -> list[int]:

@@ -17,7 +17,7 @@ from gristmill.lm.batch import Batch
 from gristmill.lm.dataset import check_positive, check_within
 from gristmill.lm.read_ahead import ReadAhead
 from gristmill.lm.sequences.buckets import choose_bounds
-from gristmill.lm.sequences.loader import Task, WorkerLoader, padded_batch
+from gristmill.lm.sequences.loader import Padded, Task, WorkerLoader, padded
 from gristmill.lm.sequences.order import Order
 from gristmill.lm.sequences.source import SequenceSource
 
@@ -131,7 +131,7 @@ class SequenceDataset:
             raise OptionError(f"step={step} is negative. Steps are counted from 0.")
         self._order.num_units(world_size * self._batch_size)  # an error here, not in a thread
         place = step * num_micro_steps + micro_step
-        return self._moved(self._loader(rank, world_size).take(place))
+        return self._loader(rank, world_size).take(place).batch(self._device)
 
     @property
     def num_val_batches(self) -> int:
@@ -153,20 +153,15 @@ class SequenceDataset:
             wanted = min(wanted, check_positive("num_batches", num_batches) * self._batch_size)
         share = slice(rank * self._batch_size, (rank + 1) * self._batch_size)
         for sequences_U, width in self._order.validation_units(wanted, world_size * self._batch_size):
-            yield self._moved(self._pinned(padded_batch(self._source, Task(sequences_U[share], width))))
+            yield self._made(Task(sequences_U[share], width)).batch(self._device)
 
     def _task(self, rank: int, world_size: int, place: int) -> Task:
         unit = self._order.unit(place, world_size * self._batch_size)
         return Task(unit.of_rank(rank, self._batch_size), unit.width)
 
-    def _made(self, rank: int, world_size: int, place: int) -> Batch:
-        return self._pinned(padded_batch(self._source, self._task(rank, world_size, place)))
-
-    def _pinned(self, batch: Batch) -> Batch:
-        return batch.pin_memory() if self._pin_memory else batch
-
-    def _moved(self, batch: Batch) -> Batch:
-        return batch.to(self._device, non_blocking=self._device.type == "cuda")
+    def _made(self, task: Task) -> Padded:
+        made = padded(self._source, task)
+        return made.pin_memory() if self._pin_memory else made
 
     # Who reads ahead
 
@@ -177,11 +172,12 @@ class SequenceDataset:
         return self._ahead[1]
 
     def _new_loader(self, rank: int, world_size: int) -> _ThreadLoader | WorkerLoader:
+        task = partial(self._task, rank, world_size)
         if not self._num_workers:
-            return _ThreadLoader(partial(self._made, rank, world_size), self._device)
+            return _ThreadLoader(lambda place: self._made(task(place)), self._device)
         return WorkerLoader(
             self._source,
-            partial(self._task, rank, world_size),
+            task,
             num_workers=self._num_workers,
             prefetch_factor=self._prefetch_factor,
             pin_memory=self._pin_memory,
@@ -219,7 +215,7 @@ class SequenceDataset:
 class _ThreadLoader:
     """`take(i)` is make(i), made by a thread of this process."""
 
-    def __init__(self, make: Callable[[int], Batch], device: torch.device) -> None:
+    def __init__(self, make: Callable[[int], Padded], device: torch.device) -> None:
         initializer = None
         if device.type == "cuda":
             # A new thread is on device 0 and would take memory there, whichever device this rank has.
@@ -228,7 +224,7 @@ class _ThreadLoader:
         self._ahead = ReadAhead(make, initializer=initializer)
         self.close = self._ahead.close
 
-    def take(self, number: int) -> Batch:
+    def take(self, number: int) -> Padded:
         return self._ahead.take(number, 1)
 
 

@@ -9,22 +9,25 @@ Shapes: B sequences in a batch, T slots for tokens (or vectors of E numbers) in 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from gristmill.errors import TrainingError
 from gristmill.lm.batch import IGNORED, Batch
 from gristmill.lm.sequences.source import SequenceSource
 
-__all__ = ["Task", "WorkerLoader", "padded_batch"]
+__all__ = ["Padded", "Task", "WorkerLoader", "padded"]
 
 
 class Task(NamedTuple):
@@ -34,30 +37,45 @@ class Task(NamedTuple):
     width: int
 
 
-def padded_batch(source: SequenceSource, task: Task) -> Batch:
-    """The batch in main memory. A row of sequence number -1 is padding and nothing else."""
-    sequences_B, width = task
-    shape = (len(sequences_B), width)
+@dataclass(frozen=True, eq=False)
+class Padded:
+    """What a batch is made from: half of it, because inputs follow from targets. It travels at half the cost."""
+
+    targets_BT: Tensor
+    vectors_BTE: Tensor | None
+
+    def pin_memory(self) -> Padded:
+        """The same in page-locked memory; torch calls it too."""
+        vectors_BTE = self.vectors_BTE
+        return Padded(self.targets_BT.pin_memory(), None if vectors_BTE is None else vectors_BTE.pin_memory())
+
+    def batch(self, device: torch.device) -> Batch:
+        """The batch on `device`, without waiting for it where that is possible."""
+        non_blocking = device.type == "cuda"
+        targets_BT = self.targets_BT.to(device, non_blocking=non_blocking)
+        if self.vectors_BTE is None:
+            return Batch(targets_BT.clamp_min(0), targets_BT)
+        vectors_BTE = self.vectors_BTE.to(device, non_blocking=non_blocking)
+        return Batch(torch.zeros_like(targets_BT), targets_BT, vectors_BTE=vectors_BTE)
+
+
+def padded(source: SequenceSource, task: Task) -> Padded:
+    """The sequences of the task, padded, in main memory. A row of number -1 is padding and nothing else."""
+    shape = (len(task.sequences_B), task.width)
     # By numpy, not torch: a thread that calls into torch's pool gets a pool of its own beside that of the model.
-    inputs_BT = np.zeros(shape, np.int64)
     targets_BT = np.full(shape, IGNORED, np.int64)
     dim = source.embedding_dim
     vectors_BTE = None if dim is None else np.zeros((*shape, dim), np.float32)
-    for row, index in enumerate(sequences_B.tolist()):
+    for row, index in enumerate(task.sequences_B.tolist()):
         if index < 0:
             continue
         sequence = source.read(index)
         if vectors_BTE is None:
-            inputs_BT[row, : len(sequence)] = sequence
             targets_BT[row, : len(sequence)] = sequence
         else:
-            vectors_BTE[row, : len(sequence)] = sequence
             targets_BT[row, : len(sequence)] = 0
-    return Batch(
-        torch.from_numpy(inputs_BT),
-        torch.from_numpy(targets_BT),
-        vectors_BTE=None if vectors_BTE is None else torch.from_numpy(vectors_BTE),
-    )
+            vectors_BTE[row, : len(sequence)] = sequence
+    return Padded(torch.from_numpy(targets_BT), None if vectors_BTE is None else torch.from_numpy(vectors_BTE))
 
 
 class WorkerLoader:
@@ -88,11 +106,11 @@ class WorkerLoader:
 
     def _begin_anew(self) -> None:
         self._process = os.getpid()
-        self._loader: DataLoader[Batch | Exception] | None = None
+        self._loader: DataLoader[Padded | Exception] | None = None
         self._batches: Any = None  # an iterator of the loader
         self._next = -1
 
-    def take(self, number: int) -> Batch:
+    def take(self, number: int) -> Padded:
         """Batch `number`; the next ones are begun."""
         if self._process != os.getpid():  # the workers are those of the process that this one was forked from
             _NOT_OURS.append((self._loader, self._batches))
@@ -100,7 +118,7 @@ class WorkerLoader:
         try:
             if self._batches is None or number != self._next:
                 self._start(number)
-            batch: Batch | Exception = next(self._batches)
+            batch: Padded | Exception = next(self._batches)
         except BaseException as error:  # also Ctrl-C, which may leave a batch half taken
             self.close()
             if isinstance(error, RuntimeError) and "DataLoader worker" in str(error):
@@ -160,27 +178,36 @@ class _Tasks(Sampler[Task]):
             number += 1
 
 
-class _Reader(Dataset[Batch | Exception]):
+class _Reader(Dataset[Padded | Exception]):
     """What a worker has: it makes the batch of a task."""
 
     def __init__(self, source: SequenceSource) -> None:
         self._source = source
 
-    def __getitem__(self, task: Task) -> Batch | Exception:
+    def __getitem__(self, task: Task) -> Padded | Exception:
         """An error is handed over like a batch: torch would put a page of traceback into its message."""
         try:
-            return padded_batch(self._source, task)
+            return padded(self._source, task)
         except Exception as error:
             return error
 
 
-def _unchanged(batch: Any) -> Any:
-    return batch
+def _unchanged(item: Any) -> Any:
+    return item
 
 
 def _begin_worker(number: int) -> None:
     # Ctrl-C goes to all processes of a terminal; the one that trains decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Torch looks for a parent that has died too, but only in a worker without work, and not behind a fork server."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 @contextlib.contextmanager

@@ -236,7 +236,7 @@ def _cache_messages(entry: Entry, *, num_nulls: int, num_empty: int = 0) -> list
     if entry.is_new:
         messages.append(f"the Parquet files were read once, into {entry.folder}; later runs take it from there.")
     if num_nulls:
-        messages.append(f"{num_nulls:,} rows are null and were left out.")
+        messages.append(f"rows that are null and were left out: {num_nulls:,}.")
     if num_empty:
-        messages.append(f"{num_empty:,} rows are empty and were left out.")
+        messages.append(f"rows that are empty and were left out: {num_empty:,}.")
     return messages

@@ -131,11 +131,7 @@ class Reader:
         if vectors.null_count:
             raise place.refused(_first_null(vectors), lengths_R, "a vector is null")
         dims_M, values = _flattened(vectors)
-        dim = self.dims.setdefault(place.column, int(dims_M[0])) if len(dims_M) else self.dims.get(place.column, 0)
-        if (dims_M != dim).any() or (len(dims_M) and dim == 0):
-            wrong = int(np.flatnonzero((dims_M != dim) | (dims_M == 0))[0])
-            what = f"a vector of {dims_M[wrong]:,} numbers" + f", and others have {dim:,}" * (dims_M[wrong] != dim)
-            raise place.refused(wrong, lengths_R, what)
+        dim = self._dim(place, dims_M, lengths_R)
         if pyarrow.types.is_float16(values.type):
             values = values.cast(pyarrow.float32())
         with np.errstate(over="ignore"):
@@ -144,6 +140,18 @@ class Reader:
             wrong = int(np.flatnonzero(~np.isfinite(numbers))[0])
             raise place.refused(wrong, lengths_R * dim, f"{values[wrong].as_py()} is not finite as a number of 32 bits")
         return numbers.reshape(len(dims_M), dim), lengths_R
+
+    def _dim(self, place: _Place, dims_M: NDArray[np.int64], lengths_R: NDArray[np.int64]) -> int:
+        """The dimension of the vectors of a column: that of the first one ever seen, which all must have."""
+        if not len(dims_M):
+            return self.dims.get(place.column, 0)
+        dim = self.dims.setdefault(place.column, int(dims_M[0]))
+        if not dim:
+            raise place.refused(0, lengths_R, "a vector of 0 numbers")
+        if (dims_M != dim).any():
+            wrong = int(np.flatnonzero(dims_M != dim)[0])
+            raise place.refused(wrong, lengths_R, f"a vector of {dims_M[wrong]:,} numbers, and others have {dim:,}")
+        return dim
 
 
 @dataclass(slots=True)

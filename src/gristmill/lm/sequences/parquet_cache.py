@@ -139,7 +139,7 @@ def _copy(request: Request, progress: ProgressOption, folder: Path) -> dict[str,
     if not sum(writer.num_sequences for writer in writers.values()):
         raise EmptyCorpusError(
             f"{request.files.paths[0]}: there is no sequence in column {request.columns.names[0]!r} "
-            f"({about['num_nulls']:,} rows are null, {about['num_empty']:,} empty): there is nothing to train on."
+            f"(null rows: {about['num_nulls']:,}, empty ones: {about['num_empty']:,}): there is nothing to train on."
         )
     return {
         **about,

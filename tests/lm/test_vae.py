@@ -1,0 +1,676 @@
+"""The sequence VAE: its loss against closed forms, who sees what, its switches."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from gristmill.errors import OptionError
+from gristmill.lm.batch import IGNORED, Batch
+from gristmill.lm.models import MODELS
+from gristmill.lm.models import vae as vae_module
+from gristmill.lm.models.vae import BatchNormMu, SequenceVAE, VAEConfig, kl_divergence, pooled, with_free_bits
+from gristmill.lm.optim import build_optimizer
+
+torch.set_num_threads(1)
+
+V, T, E, Z = 70, 12, 5, 6
+CONFIG = VAEConfig(V, max_sequence_length=T, num_layers=2, num_heads=2, d_model=16, latent_dim=Z)
+OF_VECTORS = dataclasses.replace(CONFIG, vocab_size=None, embedding_dim=E)
+INJECTIONS = ("memory", "embedding")
+SWITCHES = {"word_dropout": 0.3, "batch_norm_mu": 0.5, "free_bits": 2.0, "bag_of_words_weight": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def make(config=CONFIG, *, std=0.3, **changes):
+    """A model with weights large enough that attention matters."""
+    model = SequenceVAE(dataclasses.replace(config, **changes)).eval()
+    if std:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if not name.startswith("posterior"):
+                    parameter.normal_(std=std)
+    return model
+
+
+def batch_of(*lengths, width=None):
+    """Random sequences of these lengths, padded as a dataset pads them."""
+    width = width or max(lengths)
+    inputs_BT = torch.zeros(len(lengths), width, dtype=torch.int64)
+    targets_BT = torch.full((len(lengths), width), IGNORED)
+    for row, length in enumerate(lengths):
+        inputs_BT[row, :length] = targets_BT[row, :length] = torch.randint(V, (length,))
+    return Batch(inputs_BT, targets_BT)
+
+
+def vectors_of(*lengths):
+    width = max(lengths)
+    vectors_BTE, targets_BT = torch.zeros(len(lengths), width, E), torch.full((len(lengths), width), IGNORED)
+    for row, length in enumerate(lengths):
+        vectors_BTE[row, :length], targets_BT[row, :length] = torch.randn(length, E), 0
+    return Batch(torch.zeros_like(targets_BT), targets_BT, vectors_BTE=vectors_BTE)
+
+
+def wider(batch, width):
+    """The same sequences, padded further."""
+    more = width - batch.inputs_BT.shape[1]
+    vectors = None if batch.vectors_BTE is None else F.pad(batch.vectors_BTE, (0, 0, 0, more))
+    inputs, targets = F.pad(batch.inputs_BT, (0, more)), F.pad(batch.targets_BT, (0, more), value=IGNORED)
+    return Batch(inputs, targets, vectors_BTE=vectors)
+
+
+def with_empty_row(batch):
+    fields = {name: value for name, value in vars(batch).items() if value is not None}
+    rows = {name: torch.cat([value, torch.zeros_like(value[:1])]) for name, value in fields.items()}
+    rows["targets_BT"][-1] = IGNORED
+    return Batch(**rows)
+
+
+def rows_of(batch, *rows):
+    return Batch(**{name: None if value is None else value[list(rows)] for name, value in vars(batch).items()})
+
+
+def loss_of(model, batch, kl_weight=1.0, seed=7):
+    torch.manual_seed(seed)
+    return model.loss(batch, {"kl_weight": kl_weight})
+
+
+# The loss
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+@pytest.mark.parametrize("kind", ["tokens", "vectors"])
+def test_loss_is_reconstruction_and_weighted_kl_over_the_number_of_targets(injection, kind):
+    config, batch = (CONFIG, batch_of(12, 5, 9)) if kind == "tokens" else (OF_VECTORS, vectors_of(12, 5, 9))
+    model = make(config, latent_injection=injection)
+    for kl_weight in (0.0, 0.5, torch.tensor(1.0)):
+        loss, stats = loss_of(model, batch, kl_weight)
+        nats_B = model.reconstruction_nats(batch, stats["z"])
+        posterior = torch.distributions.Normal(stats["mu"], (stats["logvar"] / 2).exp())
+        kl_B = torch.distributions.kl_divergence(posterior, torch.distributions.Normal(0.0, 1.0)).sum(1)
+        torch.testing.assert_close(loss, (nats_B.sum() + kl_weight * kl_B.sum()) / 26)
+        torch.testing.assert_close(stats["reconstruction"], nats_B.sum() / 26)
+        torch.testing.assert_close(stats["kl"], kl_B.mean())
+        assert torch.equal(stats["loss"], loss)
+    assert not any(value.requires_grad for value in stats.values())
+    assert set(SequenceVAE.STATS) < set(stats)
+
+
+def test_a_token_costs_what_the_decoder_step_by_step_says_of_it():
+    model, batch = make(), batch_of(6)
+    z_BZ = torch.randn(1, Z)
+    seen = []
+    x_BTD = model.starts(1)
+    for t in range(6):
+        logits_V = model.logits(model.decoded(x_BTD, z_BZ)[0, -1])
+        seen.append(-logits_V.log_softmax(-1)[batch.targets_BT[0, t]])
+        x_BTD = torch.cat([x_BTD, model.embedding(batch.inputs_BT[:, t : t + 1])], dim=1)
+    torch.testing.assert_close(model.reconstruction_nats(batch, z_BZ)[0], torch.stack(seen).sum())
+
+
+def test_vectors_cost_the_nats_of_a_gaussian_of_variance_1():
+    model, batch = make(OF_VECTORS), vectors_of(4)
+    z_BZ = torch.randn(1, Z)
+    with torch.no_grad():
+        model.head.weight.zero_()  # it expects the bias of the head, whatever it reads
+    gaussian = torch.distributions.Normal(model.head.bias, torch.ones(E))
+    torch.testing.assert_close(
+        model.reconstruction_nats(batch, z_BZ)[0], -gaussian.log_prob(batch.vectors_BTE[0]).sum()
+    )
+
+
+def test_without_a_kl_weight_the_loss_is_the_bound_itself():
+    model, batch = make(), batch_of(12, 5)
+    torch.manual_seed(3)
+    loss, _ = model.loss(batch, {})
+    assert torch.equal(loss, loss_of(model, batch, 1.0, seed=3)[0])
+
+
+@pytest.mark.parametrize("switches", [{}, SWITCHES, {**SWITCHES, "free_bits_mode": "dimension"}])
+def test_evaluation_knows_no_switch_but_the_norm_of_mu(switches):
+    model, batch = make(**switches), batch_of(12, 5, 9)
+    loss, stats = loss_of(model, batch)
+    nats = model.reconstruction_nats(batch, stats["z"]).sum() + kl_divergence(stats["mu"], stats["logvar"]).sum()
+    torch.testing.assert_close(loss, nats / 26)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("kind", ["tokens", "vectors"])
+@pytest.mark.parametrize("mode", ["total", "dimension"])
+def test_a_row_of_nothing_but_padding_counts_for_nothing(kind, mode, training):
+    switches = {**SWITCHES, "word_dropout": 0.0, "free_bits_mode": mode}
+    config, batch = (CONFIG, batch_of(12, 5, 9)) if kind == "tokens" else (OF_VECTORS, vectors_of(12, 5, 9))
+    if kind == "vectors":
+        switches["bag_of_words_weight"] = 0.0
+    model = make(config, **switches).train(training)
+    with torch.no_grad():
+        model.posterior.linear.bias[Z:] = -20  # no noise to speak of: rows draw other numbers when there are more
+    plain, filled = (loss_of(model, each)[1] for each in (batch, with_empty_row(batch)))
+    for name in ("loss", "reconstruction", "kl"):
+        torch.testing.assert_close(filled[name], plain[name], atol=2e-2, rtol=2e-2)
+    torch.testing.assert_close(filled["mu"][:3], plain["mu"], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "config", [dataclasses.replace(CONFIG, **SWITCHES), dataclasses.replace(CONFIG, loss_parts=0), OF_VECTORS]
+)
+@pytest.mark.parametrize("mode", ["total", "dimension"])
+def test_a_batch_of_nothing_but_padding_has_the_loss_0_and_no_gradient_but_0(config, mode):
+    model = make(config, free_bits=1.0, free_bits_mode=mode).train()
+    batch = batch_of(5, 3) if config.embedding_dim is None else vectors_of(5, 3)
+    batch.targets_BT.fill_(IGNORED)
+    loss, stats = loss_of(model, batch)
+    loss.backward()
+    assert loss.item() == stats["kl"].item() == 0
+    assert all(value.isfinite().all() for value in stats.values())
+    assert all((p.grad == 0).all() for p in model.parameters() if p.grad is not None)
+    assert all(value.isfinite().all() for value in model.state_dict().values())
+
+
+# Who sees what
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+@pytest.mark.parametrize("kind", ["tokens", "vectors"])
+def test_a_row_comes_out_the_same_however_far_it_is_padded_and_whatever_the_others_are(injection, kind):
+    config, batch = (CONFIG, batch_of(3, 8, 1)) if kind == "tokens" else (OF_VECTORS, vectors_of(3, 8, 1))
+    model = make(config, latent_injection=injection)
+    mu_BZ, logvar_BZ = model.encode(batch)
+    nats_B = model.reconstruction_nats(batch, mu_BZ)
+    for other, rows in ((wider(batch, T), [0, 1, 2]), (rows_of(batch, 0), [0]), (rows_of(batch, 2, 0), [2, 0])):
+        mu, logvar = model.encode(other)
+        torch.testing.assert_close(mu, mu_BZ[rows], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(logvar, logvar_BZ[rows], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(model.reconstruction_nats(other, mu), nats_B[rows], atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_what_stands_on_padding_is_seen_by_nobody(injection):
+    model, batch = make(latent_injection=injection), batch_of(7, 4)
+    garbage = torch.where(batch.targets_BT == IGNORED, 33, batch.inputs_BT)
+    for one, other in zip(model.encode(batch), model.encode(Batch(garbage, batch.targets_BT)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    z_BZ = torch.randn(2, Z)
+    found = [model.reconstruction_nats(Batch(inputs, batch.targets_BT), z_BZ) for inputs in (batch.inputs_BT, garbage)]
+    torch.testing.assert_close(*found, atol=1e-5, rtol=0)
+
+
+def test_the_encoder_sees_every_token_and_the_decoder_only_those_before():
+    model, batch = make(), batch_of(9)
+    mu_BZ, _ = model.encode(batch)
+    z_BZ = torch.randn(1, Z)
+    before = model.decoded(model._shifted(model._embedded(batch)), z_BZ)
+    for position in range(9):
+        changed = batch.inputs_BT.clone()
+        changed[:, position] = (changed[:, position] + 1) % V
+        other = Batch(changed, changed)
+        assert not torch.allclose(model.encode(other)[0], mu_BZ, atol=1e-4), "the encoder is not causal"
+        after = model.decoded(model._shifted(model._embedded(other)), z_BZ)
+        torch.testing.assert_close(after[:, : position + 1], before[:, : position + 1], atol=1e-6, rtol=0)
+        assert position == 8 or not torch.allclose(after[:, position + 1], before[:, position + 1], atol=1e-4)
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_every_token_and_already_the_first_depends_on_the_latent(injection):
+    model, batch = make(latent_injection=injection), batch_of(9)
+    x_BTD = model._shifted(model._embedded(batch))
+    one, other = (model.decoded(x_BTD, torch.randn(1, Z)) for _ in range(2))
+    assert ((one - other).abs().amax(-1) > 1e-3).all()
+
+
+# The posterior at the start
+
+
+def test_an_untrained_posterior_is_spread_enough_not_to_be_taken_for_a_collapsed_one():
+    model = SequenceVAE(VAEConfig(500, max_sequence_length=200, num_layers=2, num_heads=4, d_model=64)).eval()
+    # As in texts of one language, a few tokens are everywhere.
+    frequencies_V = 1 / torch.arange(1, 501, dtype=torch.float64)
+    for length in (1, 20, 200):
+        tokens_BT = torch.multinomial(frequencies_V, 64 * length, replacement=True).view(64, length)
+        mu_BZ, logvar_BZ = model.encode(Batch(tokens_BT, tokens_BT))
+        assert 0.1 < mu_BZ.var(0).mean() < 1.2, length
+        assert mu_BZ.var(0).min() > 0.03
+        assert logvar_BZ.abs().mean() < 0.3
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_at_the_start_tokens_are_equally_likely_and_a_latent_is_as_large_as_an_embedding(injection):
+    config = VAEConfig(1000, 16, num_layers=2, num_heads=4, d_model=128, latent_injection=injection)
+    model = SequenceVAE(config).eval()
+    tokens_BT = torch.randint(1000, (8, 16))
+    stats = loss_of(model, Batch(tokens_BT, tokens_BT))[1]
+    assert stats["reconstruction"].item() == pytest.approx(math.log(1000), rel=0.02)
+    injected = model.latent(torch.randn(50, 32)) - model.latent(torch.zeros(50, 32))
+    assert injected.std().item() == pytest.approx(model.embedding.weight[:1000].std().item(), rel=0.1)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("output.weight", "down.weight")):
+            assert parameter.std().item() == pytest.approx(0.02 / 2, rel=0.1), name
+
+
+def test_pooling_is_that_of_the_tokens_alone():
+    x_BTD, real_BT = torch.randn(3, 5, 8), torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0] * 5]).bool()
+    found = pooled(x_BTD, real_BT)
+    for row, length in ((0, 3), (1, 5)):
+        tokens_TD = x_BTD[row, :length]
+        expected = [F.layer_norm(each, (8,)) for each in (tokens_TD.mean(0), tokens_TD.amax(0))]
+        torch.testing.assert_close(found[row], torch.cat(expected))
+    assert (found[2] == 0).all()
+
+
+# The switches
+
+
+def test_free_bits_of_a_sequence_and_of_a_dimension_are_what_they_say():
+    kl_BZ = torch.tensor([[0.1, 3.0], [0.3, 0.2], [9.0, 9.0]], requires_grad=True)
+    real_B = torch.tensor([True, True, False])
+    total = with_free_bits(kl_BZ, real_B, 1.0, "total")
+    assert total.item() == pytest.approx(3.1 + 1.0)  # the second sequence has 0.5, which is free
+    (gradient,) = torch.autograd.grad(total, kl_BZ)
+    assert gradient.tolist() == [[1, 1], [0, 0], [0, 0]]
+    dimension = with_free_bits(kl_BZ, real_B, 1.0, "dimension")
+    assert dimension.item() == pytest.approx(2 * (1.0 + 1.6))  # the means are 0.2, which is free, and 1.6
+    (gradient,) = torch.autograd.grad(dimension, kl_BZ)
+    assert gradient.tolist() == [[0, 1], [0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("mode", ["total", "dimension"])
+def test_free_bits_raise_the_loss_in_training_and_the_kl_that_is_told_stays_true(mode):
+    plain, free = (make(free_bits=number, free_bits_mode=mode).train() for number in (0.0, 100.0))
+    free.load_state_dict(plain.state_dict())
+    batch = batch_of(12, 5)
+    (low, stats), (high, other) = loss_of(plain, batch), loss_of(free, batch)
+    floor = 100.0 * (1 if mode == "total" else Z)
+    assert torch.equal(stats["kl"], other["kl"])
+    torch.testing.assert_close(high - low, (2 * floor - 2 * stats["kl"]) / 17)
+
+
+def test_word_dropout_hides_inputs_of_the_decoder_in_training_only():
+    model = make(word_dropout=0.5)
+    batch = batch_of(12, 12)
+    x_BTD = model._embedded(batch)
+    assert torch.equal(model._shifted(x_BTD)[:, 1:], x_BTD[:, :-1])
+    shifted = model.train()._shifted(x_BTD)
+    is_unknown = (shifted == model.unknown_D).all(-1)
+    assert 4 < is_unknown.sum() < 18
+    assert not is_unknown[:, 0].any(), "the start is no word"
+    assert torch.equal(shifted[:, 1:][~is_unknown[:, 1:]], x_BTD[:, :-1][~is_unknown[:, 1:]])
+    mu_BZ, _ = model.encode(batch)
+    assert torch.equal(mu_BZ, model.eval().encode(batch)[0]), "the encoder sees all words"
+    loss_of(model.train(), batch)[0].backward()
+    assert model.unknown_D.grad.abs().sum() > 0
+
+
+def test_word_dropout_hides_vectors_too():
+    model = make(OF_VECTORS, word_dropout=0.9).train()
+    shifted = model._shifted(model._embedded(vectors_of(12, 12)))
+    assert (shifted == model.unknown_D).all(-1).float().mean() > 0.5
+
+
+def test_batch_norm_gives_every_dimension_the_deviation_and_does_not_see_padding():
+    model = make(batch_norm_mu=0.5).train()
+    batch = with_empty_row(batch_of(*[12] * 20))
+    mu_BZ, _ = model.encode(batch)
+    torch.testing.assert_close(mu_BZ[:20].mean(0), torch.zeros(Z), atol=1e-5, rtol=0)
+    torch.testing.assert_close(mu_BZ[:20].std(0, unbiased=False), torch.full((Z,), 0.5), atol=1e-3, rtol=0)
+    # KL is then at least scale^2 / 2 in every dimension, whatever the encoder does.
+    assert (kl_divergence(mu_BZ, torch.zeros_like(mu_BZ))[:20].mean(0) > 0.124).all()
+
+
+def test_batch_norm_is_that_of_torch_and_its_statistics_are_stored():
+    config = dataclasses.replace(CONFIG, batch_norm_mu=0.5)
+    ours, theirs = BatchNormMu(config), torch.nn.BatchNorm1d(Z, affine=False)
+    for _ in range(3):
+        mu_BZ = torch.randn(5, Z) * 2 + 1
+        torch.testing.assert_close(ours(mu_BZ, torch.ones(5).bool()), theirs(mu_BZ) / 2)
+    torch.testing.assert_close(ours.running_mean_Z, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var_Z, theirs.running_var)
+    ours.eval(), theirs.eval()
+    torch.testing.assert_close(ours(mu_BZ, torch.ones(5).bool()), theirs(mu_BZ) / 2)
+    state = SequenceVAE(config).state_dict()
+    assert {"posterior.batch_norm.running_mean_Z", "posterior.batch_norm.running_var_Z"} < set(state)
+
+
+def test_batch_norm_of_a_single_row_goes_by_the_running_statistics_and_moves_them():
+    norm = BatchNormMu(dataclasses.replace(CONFIG, batch_norm_mu=1.0))
+    rows = torch.randn(2000, Z) * 3 + 5
+    for row_Z in rows:
+        mu_1Z = norm(row_Z[None], torch.ones(1).bool())
+        assert mu_1Z.isfinite().all()
+    assert ((norm.running_mean_Z - 5).abs() < 3).all()
+    assert (norm.running_var_Z > 2).all()
+    before = norm.running_mean_Z.clone()
+    norm(rows[:1], torch.zeros(1).bool())
+    assert torch.equal(norm.running_mean_Z, before), "padding moves nothing"
+
+
+def test_the_bag_of_words_is_the_cross_entropy_of_all_tokens_under_one_distribution():
+    model, batch = make(bag_of_words_weight=0.7), batch_of(12, 5)
+    plain, _ = loss_of(model, batch)
+    loss, stats = loss_of(model.train(), batch)
+    logits_BV = model.bag_of_words.head(stats["z"])[:, :V]
+    logits_BVT = logits_BV[..., None].expand(-1, -1, 12)
+    nats = F.cross_entropy(logits_BVT, batch.targets_BT, reduction="sum", ignore_index=IGNORED)
+    torch.testing.assert_close(loss - plain, 0.7 * nats / 17)
+
+
+def test_what_is_switched_off_has_no_parameters_that_devices_would_wait_for():
+    for switches in ({}, SWITCHES, {"latent_injection": "embedding"}, {"tie_embeddings": True}):
+        model = make(**switches).train()
+        loss_of(model, batch_of(12, 5))[0].backward()
+        assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+    model = make(OF_VECTORS, word_dropout=0.1).train()
+    loss_of(model, vectors_of(12, 5))[0].backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+# Padding of the vocabulary
+
+
+def test_rows_of_no_token_get_no_probability_no_gradient_and_stay_zero():
+    model = SequenceVAE(dataclasses.replace(CONFIG, bag_of_words_weight=0.1)).train()
+    optimizer = build_optimizer(model, lr=0.01)
+    for _ in range(3):
+        loss_of(model, batch_of(12, 5))[0].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for weight in (model.embedding.weight, model.head.weight, model.bag_of_words.head.weight):
+        assert weight.shape[0] == 128
+        assert (weight[V:] == 0).all()
+    ids = model.generate(torch.randn(4, Z), max_tokens=T, temperature=5.0, seed=0)
+    assert max(id for row in ids for id in row) < V
+
+
+# Precision, compilation, random numbers
+
+
+def test_bfloat16_autocast_leaves_the_posterior_in_float32():
+    model, batch = make(std=0.0), batch_of(12, 5, 9)
+    expected, _ = loss_of(model, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, stats = loss_of(model, batch)
+        nats_B = model.reconstruction_nats(batch, stats["z"])
+    assert {value.dtype for value in stats.values()} == {torch.float32} == {nats_B.dtype}
+    assert loss.item() == pytest.approx(expected.item(), rel=0.02)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {"latent_injection": "embedding"},
+        {**SWITCHES, "word_dropout": 0.0},
+        {"free_bits": 1.0, "free_bits_mode": "dimension", "tie_embeddings": True},
+    ],
+)
+def test_the_loss_compiles_in_one_graph_and_is_the_same(switches, autocast):
+    torch._dynamo.reset()
+    model = make(**switches).train()
+    batch, results = batch_of(12, 5, 9), []
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    for loss_of_batch in (model.loss, torch.compile(model.loss, fullgraph=True, backend="aot_eager")):
+        model.load_state_dict(state)
+        model.zero_grad()
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss, stats = loss_of_batch(batch, {"kl_weight": torch.tensor(0.5)})
+        loss.backward()
+        results.append([loss.detach(), *stats.values(), *(p.grad for p in model.parameters()), *model.buffers()])
+    tolerance = 5e-2 if autocast else 1e-5
+    for eager, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("config", [dataclasses.replace(CONFIG, word_dropout=0.5), OF_VECTORS])
+def test_word_dropout_and_vectors_compile_in_one_graph(config):
+    torch._dynamo.reset()
+    model = make(config).train()
+    batch = batch_of(12, 5) if config.embedding_dim is None else vectors_of(12, 5)
+    loss, _ = torch.compile(model.loss, fullgraph=True, backend="aot_eager")(batch, {"kl_weight": torch.tensor(1.0)})
+    loss.backward()
+    assert loss.isfinite()
+
+
+def test_another_kl_weight_is_no_reason_to_compile_anew():
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    model, batch = make().train(), batch_of(12, 5)
+    compiled = torch.compile(model.loss, backend=counter)
+    losses = [compiled(batch, {"kl_weight": torch.tensor(weight)})[0].item() for weight in (0.0, 0.3, 0.7, 1.0)]
+    assert counter.frame_count == 1
+    assert len(set(losses)) == 4
+
+
+def test_nothing_in_a_step_waits_for_the_device(monkeypatch):
+    model, batch = make(**SWITCHES).train(), batch_of(12, 5)
+    for name in ("item", "tolist", "__bool__", "__float__", "__int__", "cpu", "numpy", "nonzero"):
+        monkeypatch.setattr(torch.Tensor, name, lambda *_, name=name: pytest.fail(f"{name} waits"))
+    loss, _ = model.loss(batch, {"kl_weight": torch.tensor(0.5)})
+    loss.backward()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("config", [dataclasses.replace(CONFIG, **SWITCHES), OF_VECTORS])
+def test_on_a_gpu_nothing_waits_and_the_loss_is_that_of_the_cpu(config, dtype):
+    model = make(config).train()
+    batch = batch_of(12, 5, 9) if config.embedding_dim is None else vectors_of(12, 5, 9)
+    z_BZ = torch.randn(3, Z)
+    expected_B = model.reconstruction_nats(batch, z_BZ)
+    model, batch, z_BZ, weight = model.cuda(), batch.to("cuda"), z_BZ.cuda(), torch.tensor(0.5, device="cuda")
+    model.loss(batch, {"kl_weight": weight})[0].backward()  # the first loads kernels, which waits
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.autocast("cuda", dtype):
+            loss, stats = model.loss(batch, {"kl_weight": weight})
+        loss.backward()
+        found_B = model.reconstruction_nats(batch, z_BZ)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert {value.dtype for value in stats.values()} == {torch.float32}
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    torch.testing.assert_close(found_B.cpu(), expected_B, atol=1e-2, rtol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("switches", [{}, {**SWITCHES, "word_dropout": 0.0}])
+def test_on_a_gpu_the_compiled_loss_is_the_same(switches):
+    torch._dynamo.reset()
+    model, batch = make(**switches).cuda().train(), batch_of(12, 5, 9).to("cuda")
+    with torch.no_grad():
+        model.posterior.linear.bias[Z:] = -20  # no noise to speak of: compiled, it is drawn otherwise
+    schedule = {"kl_weight": torch.tensor(0.5, device="cuda")}
+    eager, _ = model.loss(batch, schedule)
+    compiled, _ = torch.compile(model.loss, fullgraph=True)(batch, schedule)
+    compiled.backward()
+    torch.testing.assert_close(compiled, eager, atol=2e-2, rtol=2e-2)
+
+
+def test_the_latent_is_drawn_by_the_generator_of_torch_and_looking_at_it_draws_nothing():
+    model, batch = make(**SWITCHES).train(), batch_of(12, 5)
+    assert torch.equal(loss_of(model, batch, seed=1)[1]["z"], loss_of(model, batch, seed=1)[1]["z"])
+    assert not torch.equal(loss_of(model, batch, seed=1)[1]["z"], loss_of(model, batch, seed=2)[1]["z"])
+    state = torch.get_rng_state()
+    buffers = {name: value.clone() for name, value in model.state_dict().items()}
+    model.reconstruction_nats(batch, torch.randn(2, Z, generator=torch.Generator()))
+    model.generate(torch.zeros(2, Z), max_tokens=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, buffers[name]) for name, value in model.state_dict().items())
+    assert model.training
+
+
+def test_sequences_reckoned_in_parts_cost_the_same(monkeypatch):
+    model, batch = make(), batch_of(12, 5, 9)
+    z_BZ = torch.randn(3, Z)
+    whole = model.reconstruction_nats(batch, z_BZ)
+    monkeypatch.setattr(vae_module, "TOKENS_AT_ONCE", 7)
+    torch.testing.assert_close(model.reconstruction_nats(batch, z_BZ), whole)
+
+
+# From latents to sequences
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_generation_with_a_cache_takes_the_tokens_of_reckoning_all_anew(injection):
+    model = make(latent_injection=injection)
+    z_NZ = torch.randn(3, Z)
+    found = model.generate(z_NZ, max_tokens=T, temperature=0)
+    for z_Z, ids in zip(z_NZ, found, strict=True):
+        expected = []
+        for _ in range(T):
+            inputs = torch.tensor([expected], dtype=torch.int64).reshape(1, -1)
+            x_BTD = torch.cat([model.starts(1), model.embedding(inputs)], dim=1)
+            expected.append(int(model.logits(model.decoded(x_BTD, z_Z[None])[0, -1]).argmax()))
+        assert ids == expected
+
+
+def test_generation_ends_each_row_at_its_own_stop_and_at_the_longest_sequence():
+    model = make()
+    z_NZ = torch.randn(8, Z)
+    free = model.generate(z_NZ, max_tokens=100, seed=5, temperature=3.0)
+    assert {len(row) for row in free} == {T}
+    stop_id = free[0][4]
+    stopped = model.generate(z_NZ, max_tokens=100, seed=5, temperature=3.0, stop_id=stop_id)
+    for row, whole in zip(stopped, free, strict=True):
+        end = whole.index(stop_id) if stop_id in whole else T
+        assert row == whole[:end], "what becomes of a row does not depend on the others"
+    assert [len(row) for row in model.generate(z_NZ, max_tokens=3, seed=0)] == [3] * 8
+    assert model.generate(z_NZ[:0], max_tokens=3) == []
+    assert model.generate(z_NZ[:1], max_tokens=0) == [[]]
+
+
+def test_the_same_seed_gives_the_same_tokens():
+    model, z_NZ = make(), torch.randn(2, Z)
+    one, same, other = (model.generate(z_NZ, max_tokens=T, seed=seed) for seed in (1, 1, 2))
+    assert one == same != other
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_vectors_are_decoded_each_after_those_before_it(injection):
+    model = make(OF_VECTORS, latent_injection=injection)
+    z_NZ = torch.randn(2, Z)
+    found = model.decode_vectors(z_NZ, 5)
+    assert found.shape == (2, 5, E)
+    targets = torch.zeros(2, 5, dtype=torch.int64)
+    # What it expects of a sequence, and the sequence, are then the same: it costs nothing beyond the constant.
+    nats_B = model.reconstruction_nats(Batch(targets, targets, vectors_BTE=found), z_NZ)
+    torch.testing.assert_close(nats_B, torch.full((2,), 5 * E / 2 * math.log(2 * math.pi)), atol=1e-3, rtol=1e-5)
+
+
+def test_generation_under_autocast_has_a_cache_of_its_type():
+    model = make(std=0.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert len(model.generate(torch.randn(2, Z), max_tokens=4, seed=0)) == 2
+        assert make(OF_VECTORS).decode_vectors(torch.randn(2, Z), 3).dtype == torch.float32
+
+
+def test_a_model_of_vectors_makes_no_tokens_and_the_other_way_round():
+    with pytest.raises(OptionError, match="makes vectors, not tokens"):
+        make(OF_VECTORS).generate(torch.randn(1, Z), max_tokens=3)
+    with pytest.raises(OptionError, match="makes tokens, not vectors"):
+        make().decode_vectors(torch.randn(1, Z), 3)
+    with pytest.raises(OptionError, match=r"length=13 is out of range\. Pass 1 to 12"):
+        make(OF_VECTORS).decode_vectors(torch.randn(1, Z), 13)
+    with pytest.raises(OptionError, match="takes sequences of vectors, and the batch has none"):
+        make(OF_VECTORS).loss(batch_of(3), {})
+
+
+# Learning
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_a_tiny_model_puts_sequences_into_latents_and_takes_them_out_again(injection):
+    config = dataclasses.replace(CONFIG, d_model=32, latent_injection=injection, word_dropout=0.5)
+    model = SequenceVAE(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, weight_decay=0.0)
+    batch = batch_of(12, 5, 9, 12)
+    for step in range(300):
+        optimizer.zero_grad()
+        loss_of(model, batch, 0.01, seed=step)[0].backward()
+        optimizer.step()
+    mu_BZ, _ = model.encode(batch)
+    ids = model.generate(mu_BZ, max_tokens=T, temperature=0)
+    for row, length in enumerate((12, 5, 9, 12)):
+        assert ids[row][:length] == batch.inputs_BT[row, :length].tolist()
+    shuffled_B = model.reconstruction_nats(batch, mu_BZ.roll(1, 0))
+    assert (shuffled_B > model.reconstruction_nats(batch, mu_BZ) + 5).all(), "it asks the latent"
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_every_optimizer_takes_all_parameters(name):
+    model = make(**SWITCHES).train()
+    optimizer = build_optimizer(model, name, lr=0.01)
+    loss_of(model, batch_of(12, 5))[0].backward()
+    before = {key: value.clone() for key, value in model.named_parameters()}
+    optimizer.step()
+    unchanged = [key for key, value in model.named_parameters() if torch.equal(before[key], value)]
+    assert unchanged == []
+    for key, number in model.stacked_weights().items():
+        assert before[key].shape[0] % number == 0
+
+
+# What it says of itself
+
+
+def test_operations_per_token_count_both_stacks_and_the_head():
+    for tied in (False, True):
+        model = make(tie_embeddings=tied, encoder_layers=3)
+        d, f, layers = 16, model.config.d_ff, 5
+        multiplied = layers * (4 * d * d + 3 * d * f) + V * d + (2 * layers + 2) * d
+        assert model.flops_per_token(10) == 6 * multiplied + 12 * layers * d * 10
+    assert model.flops_per_token() == model.flops_per_token(T)
+    assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (3, 2)
+
+
+def test_more_tokens_than_the_longest_sequence_are_refused():
+    with pytest.raises(OptionError, match="13 tokens are more than max_sequence_length=12"):
+        make().loss(batch_of(13), {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 0}, "vocab_size=0 is too small"),
+        ({"vocab_size": None}, "pass vocab_size for sequences of tokens, or embedding_dim"),
+        ({"embedding_dim": 3}, "vocab_size=70 and embedding_dim=3"),
+        ({"vocab_size": None, "embedding_dim": 0}, "embedding_dim=0 is too small"),
+        ({"vocab_size": None, "embedding_dim": 3, "bag_of_words_weight": 1.0}, "bag_of_words_weight is for tokens"),
+        ({"vocab_size": None, "embedding_dim": 3, "tie_embeddings": True}, "tie_embeddings is for tokens"),
+        ({"num_heads": 3}, "d_model=16 does not give 3 heads of an even size"),
+        ({"latent_dim": 0}, "latent_dim=0 is too small"),
+        ({"memory_tokens": 0}, "memory_tokens=0 is too small"),
+        ({"encoder_layers": 0}, "encoder_layers=0 is too small"),
+        ({"max_sequence_length": 0}, "max_sequence_length=0 is too small"),
+        ({"latent_injection": "cross"}, "latent_injection='cross' is not known. Pass one of 'memory', 'embedding'"),
+        ({"free_bits_mode": "all"}, "free_bits_mode='all' is not known"),
+        ({"word_dropout": 1.0}, "word_dropout=1.0 is out of range"),
+        ({"free_bits": -1.0}, "free_bits=-1.0 is out of range"),
+        ({"batch_norm_mu": math.nan}, "batch_norm_mu=nan is out of range"),
+    ],
+)
+def test_sizes_that_make_no_model_are_refused(changes, message):
+    with pytest.raises(OptionError, match=message):
+        VAEConfig(**{**dataclasses.asdict(CONFIG), **changes})
+
+
+def test_the_registry_makes_it_by_name_from_a_dict():
+    config_class, model_class = MODELS["vae"]
+    model = model_class(config_class(**dataclasses.asdict(CONFIG)))
+    assert isinstance(model, SequenceVAE)
+    assert model.config == CONFIG
+
+
+def test_the_same_seed_gives_the_same_model():
+    states = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        states.append(SequenceVAE(dataclasses.replace(CONFIG, **SWITCHES)).state_dict())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not any("cos" in name or "sin" in name for name in states[0]), "tables are made anew, not stored"
