@@ -3,7 +3,7 @@
 Every rung of the ladder is one epoch of the same documents through the trainer itself, with the same model, the same
 sequences a step (accumulation makes up for small batches), validations and the posterior monitor included; a rung keeps
 the measures of those before it. Tokens are counted without padding. The time is that of the steps after a warm-up,
-which holds compilation; validations, checkpoints and plots between them count.
+which holds compilation; validations and plots between them count, checkpoints do not.
 
 A second part sets the monitor against no monitor, in one run, block by block in turn.
 
@@ -34,13 +34,13 @@ from gristmill.lm.trainer import launch, train_steps
 from gristmill.lm.training_data import DocumentData
 from gristmill.sample_corpus import write_sample_corpus
 from machine import describe_run
-from tables import markdown_table, middle_and_spread, write_result
+from tables import RESULTS, markdown_table, middle_and_spread, write_result
 from vae_plot import draw_ladder
 
 END = "<|endoftext|>"
 SEQUENCES_PER_STEP = 32
 MODEL = {"model": "vae", "num_layers": 6, "num_heads": 8, "d_model": 512, "latent_dim": 64, "tie_embeddings": True}
-COMMON = {**MODEL, "learning_rate": 3e-4, "log_interval": 20, "checkpoint_interval": 1.0, "kl_schedule": "linear"}
+COMMON = {**MODEL, "learning_rate": 3e-4, "log_interval": 5, "checkpoint_interval": 1.0, "kl_schedule": "linear"}
 
 UNOPTIMIZED = {
     "batch_size": 1,
@@ -56,13 +56,12 @@ LADDER: dict[str, dict[str, Any]] = {
     "unoptimised: batch 1, 2 workers, fp32": UNOPTIMIZED,
     "batch 4": {"batch_size": 4},
     "8 workers, pinned memory": {"num_workers": 8, "pin_memory": True},
-    "16-mixed": {"precision": "16-mixed"},
+    "bf16-mixed": {"precision": "bf16-mixed"},
     "dynamic padding": {"use_dynamic_padding": True},
     "monitor every 200 steps": {"fast_detection": True},
     "validation: every 10 %, a tenth of it": {"val_check_interval": 0.1, "limit_val_batches": 0.1},
-    "compiled": {"compile_model": True},
-    "bf16-mixed instead of 16-mixed": {"precision": "bf16-mixed"},
     "batch 32": {"batch_size": 32},
+    "compiled": {"compile_model": True},
 }
 
 
@@ -74,7 +73,7 @@ class Rung:
     memory_bytes: int
     padding: float
     data_wait: float
-    val_loss: float | None
+    val_loss: float
 
 
 def main() -> None:
@@ -84,6 +83,8 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=8_000, help="of the epoch of a rung")
     parser.add_argument("--rounds", type=int, default=3, help="times that the ladder is climbed")
     parser.add_argument("--blocks", type=int, default=12, help="pairs of blocks with and without the monitor")
+    parser.add_argument("--block-steps", type=int, default=200, help="steps of such a block")
+    parser.add_argument("--eager", action="store_true", help="do not compile in the part of the monitor")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try the benchmark itself")
     arguments = parser.parse_args()
@@ -92,10 +93,8 @@ def main() -> None:
     COMMON["device"] = arguments.device
     with tempfile.TemporaryDirectory() as temporary:
         data = make_data(Path(temporary), arguments.documents)
-        if "ladder" in arguments.parts:
-            climb(data, Path(temporary), arguments)
-        if "monitor" in arguments.parts:
-            watch(data, Path(temporary), arguments)
+        for part in arguments.parts.split(","):
+            {"ladder": climb, "monitor": watch}[part](data, Path(temporary), arguments)
 
 
 def make_data(folder: Path, num_documents: int) -> DocumentData:
@@ -119,7 +118,8 @@ def climb(data: DocumentData, folder: Path, arguments: argparse.Namespace) -> No
             rung = run_rung(data, options, folder / f"run-{number}")
             found[name].append(rung)
             print(f"{rung.tokens_per_second:12,.0f} tokens/s  {name}", flush=True)
-    write_ladder(found, arguments)
+            write_ladder({name: rungs for name, rungs in found.items() if rungs}, arguments)
+    print((RESULTS / "vae_ladder.md").read_text(encoding="utf-8"))
 
 
 def run_rung(data: DocumentData, options: dict[str, Any], folder: Path) -> Rung:
@@ -127,20 +127,20 @@ def run_rung(data: DocumentData, options: dict[str, Any], folder: Path) -> Rung:
     records: list[dict[str, Any]] = []
     accumulation = SEQUENCES_PER_STEP // int(options["batch_size"])
     with run_of(data, folder, gradient_accumulation_steps=accumulation, **options) as run:
+        run.save = lambda: None  # type: ignore[method-assign]  # an epoch this short would be full of checkpoints
         run.display.show = records.append  # type: ignore[method-assign, assignment]
         torch.cuda.reset_peak_memory_stats() if run.fabric.device.type == "cuda" else None
         train_steps(run)
         run.finish()
-        result = run.result()
     steps = [record for record in records if record["kind"] == "train"]
-    # Every length is seen, and compiled, in the first third.
+    vals = [record["loss"] for record in records if record["kind"] == "val" and record["full"]]
     begin, end = steps[max(1, len(steps) // 3)], steps[-1]
     return Rung(
         tokens_per_second=(end["tokens"] - begin["tokens"]) / (end["seconds"] - begin["seconds"]),
-        memory_bytes=int(result.memory_bytes or 0),
-        padding=result.padding or 0.0,
-        data_wait=result.data_wait or 0.0,
-        val_loss=result.val_loss,
+        memory_bytes=end["memory_bytes"],
+        padding=statistics.fmean(record["padding"] for record in steps),
+        data_wait=statistics.median(record["data_wait"] for record in steps),
+        val_loss=vals[-1],
     )
 
 
@@ -188,7 +188,6 @@ def write_ladder(found: dict[str, list[Rung]], arguments: argparse.Namespace) ->
         data={"rungs": {name: [vars(rung) for rung in rungs] for name, rungs in found.items()}},
     )
     draw_ladder(rates, page.parent / "vae.png")
-    print(page.read_text(encoding="utf-8"))
 
 
 def about() -> dict[str, str]:
@@ -210,22 +209,22 @@ def watch(data: DocumentData, folder: Path, arguments: argparse.Namespace) -> No
     options |= {"fast_detection": False, "val_check_interval": 0, "checkpoint_interval": 0}
     options |= {"warmup_steps": 0, "schedule": "constant", "kl_schedule": "constant"}
     rows, found = [], {}
-    for frequency, batch_size in ((100, 32), (20, 32), (100, 4), (20, 4)):
-        shape = {"batch_size": batch_size, "gradient_accumulation_steps": SEQUENCES_PER_STEP // batch_size}
-        settings = {**options, **shape, "update_frequency": frequency, "max_steps": 10**9}
-        with run_of(data, folder / "watched", **settings) as run:
-            overheads = measure_overhead(run, num_pairs=arguments.blocks, num_steps=200)
+    options |= {"gradient_accumulation_steps": 1, "max_steps": 10**9, "compile_model": not arguments.eager}
+    for frequency in (100, 20):
+        with run_of(data, folder / "watched", **{**options, "update_frequency": frequency}) as run:
+            overheads = measure_overhead(run, num_pairs=arguments.blocks, num_steps=arguments.block_steps)
         middle, spread = middle_and_spread([100 * share for share in overheads], digits=2)
-        found[f"every {frequency} steps, batch {batch_size}"] = overheads
-        rows.append([f"every {frequency} steps, batch {batch_size}", middle, spread])
-        print(f"monitor every {frequency} steps, batch {batch_size}: {middle} % ({spread})", flush=True)
+        found[f"every {frequency} steps"] = overheads
+        rows.append([f"every {frequency} steps", middle, spread])
+        print(f"monitor every {frequency} steps: {middle} % ({spread})", flush=True)
     page = write_result(
         "vae_monitor",
         title="What the posterior monitor costs",
         about=about(),
         body=markdown_table(["update", "overhead %", "min–max"], rows)
-        + f"\n\nMedian of {arguments.blocks} pairs of blocks of 200 steps with and without it, in turn, compiled, "
-        "bf16-mixed, dynamic padding. Plots (every 1,000 steps) are drawn by another process.",
+        + f"\n\nMedian of {arguments.blocks} pairs of blocks of {arguments.block_steps} steps with and without it, in "
+        f"turn; batches of 32, bf16-mixed, dynamic padding, {'eager' if arguments.eager else 'compiled'}. Gaps are "
+        "measured at every fifth update. Plots (every 1,000 steps) are drawn by another process.",
         data={"overheads": found},
     )
     print(page.read_text(encoding="utf-8"))

@@ -146,7 +146,7 @@ def test_advice_leaves_out_what_is_already_done(monkeypatch):
 def test_much_padding_is_told_with_the_flag_that_makes_it_less():
     assert "--use_dynamic_padding" in advice(Situation(reading(padding=0.6), CPU, VAE))["much padding"]
     bucketed = dataclasses.replace(VAE, use_dynamic_padding=True)
-    assert "--num_buckets 16" in advice(Situation(reading(padding=0.3), CPU, bucketed))["much padding"]
+    assert "--num_buckets 32" in advice(Situation(reading(padding=0.3), CPU, bucketed))["much padding"]
     assert advice(Situation(reading(padding=0.05), CPU, VAE)) == {}
 
 

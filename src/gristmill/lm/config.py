@@ -148,8 +148,8 @@ class TrainConfig:
     """VAE: where what was read from Parquet files is kept. None: the user's cache folder."""
     use_dynamic_padding: bool = False
     """VAE: pad to the longest of similar lengths, not to max_sequence_length."""
-    num_buckets: int = 8
-    """VAE: lengths that are padded to; each is compiled once."""
+    num_buckets: int = 16
+    """VAE: lengths that are padded to."""
     num_workers: int = 8
     """VAE: processes that prepare batches from Parquet files; 0: a thread."""
     pin_memory: bool = True

@@ -183,7 +183,8 @@ def spherical(a_Z: Tensor, b_Z: Tensor, num: int) -> Tensor:
     Latents of the prior lie near a sphere. The straight way would lead through its middle, where no text has its
     latent. Where there is no arc (the same direction, or opposite ones), the way is straight.
 
-    >>> spherical(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), 3).round(decimals=4).tolist()
+    >>> a_Z, b_Z = torch.eye(2, dtype=torch.float64)
+    >>> spherical(a_Z, b_Z, 3).round(decimals=4).tolist()
     [[1.0, 0.0], [0.7071, 0.7071], [0.0, 1.0]]
     """
     shares_N1 = torch.linspace(0, 1, num, dtype=torch.float64)[:, None]

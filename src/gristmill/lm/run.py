@@ -29,6 +29,7 @@ from gristmill.lm.records import Display, MetricsFile, Record, Writer, open_writ
 from gristmill.lm.run_folder import describe_machine, write_description
 from gristmill.lm.run_parts import (
     DTYPES,
+    mark_length,
     new_meter,
     new_module,
     new_optimizers,
@@ -89,7 +90,7 @@ class Run:
         self.dataset, self.val_dataset = open_datasets(config, data, fabric.device, self._messages.append)
         self.model = checkpoints.build_model(config)
         self.module = new_module(fabric, config, self.model)
-        # Lengths differ, and each would be compiled once more for evaluation: more than validations are worth.
+        # To compile it once more for evaluation takes longer than a few validations do.
         is_eager = config.compile_model and config.model == "vae" and not self._is_sharded
         self._val_module = LossModule(self.model) if is_eager else self.module
         self.optimizers = new_optimizers(config, self.model)
@@ -150,13 +151,14 @@ class Run:
     def next_batch(self, micro_step: int) -> Batch:
         """The micro-batch of this step on this device."""
         with self.meter.waiting_for_data():
-            return self.dataset.batch(
+            batch = self.dataset.batch(
                 self.step,
                 rank=self.fabric.global_rank,
                 world_size=self.fabric.world_size,
                 micro_step=micro_step,
                 num_micro_steps=self.config.gradient_accumulation_steps,
             )
+        return mark_length(batch) if self.config.compile_model and self.config.use_dynamic_padding else batch
 
     def update_weights(self) -> Tensor:
         """Clip the gradients by their norm over all parameters, step, and return the norm."""

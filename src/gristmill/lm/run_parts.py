@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch._inductor import config as inductor_config
 
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.auto_batch import find_batch_size
+from gristmill.lm.batch import Batch
 from gristmill.lm.checkpoint import build_model
 from gristmill.lm.config import TrainConfig, asked_global_batch, resolved
 from gristmill.lm.evaluate import LossModule
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DTYPES",
+    "mark_length",
     "new_meter",
     "new_module",
     "new_optimizers",
@@ -84,14 +87,24 @@ def new_module(fabric: Fabric, config: TrainConfig, model: nn.Module) -> nn.Modu
 
 
 def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
+    if config.use_dynamic_padding:
+        # For sums over a length that is not known, torch 2.11 writes code that fails: "shape is invalid for input".
+        settings: Any = inductor_config.triton
+        if hasattr(settings, "mix_order_reduction"):
+            settings.mix_order_reduction = False
     mode = None if config.compile_mode == "default" else config.compile_mode
-    if config.model == "gpt":
-        return torch.compile(module, mode=mode)  # type: ignore[return-value]
-    # One graph a bucket. Left to itself, torch would take the second length it sees for a sign that all are to come,
-    # make one graph for any length, and with more lengths than its limit give up.
-    dynamo: Any = torch._dynamo.config
-    dynamo.recompile_limit = max(dynamo.recompile_limit, config.num_buckets + 2)
-    return torch.compile(module, mode=mode, dynamic=False)  # type: ignore[return-value]
+    return torch.compile(module, mode=mode)  # type: ignore[return-value]
+
+
+def mark_length(batch: Batch) -> Batch:
+    """The batch, its length marked as one of many: one graph is compiled for all of them.
+
+    Left to itself, torch would compile one for the first length and another, for any length, for the second.
+    """
+    for tensor in vars(batch).values():
+        if tensor is not None:
+            torch._dynamo.maybe_mark_dynamic(tensor, 1)
+    return batch
 
 
 def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:

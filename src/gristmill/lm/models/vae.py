@@ -51,8 +51,10 @@ FREE_BITS_MODES = ("total", "dimension")
 MAX_LOGVAR = 10.0
 MOMENTUM = 0.1  # of the running statistics of mu, as in torch's batch norm
 NORM_EPS = 1e-5
-# The share of a logvar's first spread in that of a mu: widths begin near that of the prior, all about the same.
-LOGVAR_SHARE = 0.1
+LOGVAR_STD = 0.1  # at the start, when that of mu is 1: all posteriors are about as wide as the prior
+# How much larger than an embedding a latent is at the start, in memory: as large as one, among all the tokens, it was
+# found much later, and often only after the encoder had learned that it is of no use.
+MEMORY_LOUDNESS = 5.0
 TOKENS_AT_ONCE = 8192  # whose logits are there together when every sequence is reckoned by itself
 
 
@@ -176,16 +178,19 @@ class Posterior(nn.Module):
 
 
 def pooled(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
-    """The mean and the maximum over the tokens that are no padding, each with mean 0 and variance 1: B x 2D, float32.
+    """The mean and the maximum over the tokens that are no padding, normed, as one vector of length 1: B x 2D, float32.
 
-    A row of nothing but padding gives zeros.
+    Of length 1, because Adam moves every weight by the same amount: with 2D numbers around 1 behind a mu, a few steps
+    would carry all posteriors far away from the prior. A row of nothing but padding gives zeros.
     """
     real_BT1 = real_BT[..., None]
     num_real_B1 = real_BT.sum(1, keepdim=True)
     mean_BD = torch.where(real_BT1, x_BTD, 0).sum(1, dtype=torch.float32) / num_real_B1.clamp(min=1)
-    max_BD = torch.where(real_BT1, x_BTD, torch.finfo(x_BTD.dtype).min).amax(1).float()
+    # By index, not `amax`: its gradient looks for what equals the maximum, and compiled in bfloat16 finds nothing.
+    max_BD = torch.where(real_BT1, x_BTD, torch.finfo(x_BTD.dtype).min).max(1).values.float()
     max_BD = torch.where(num_real_B1 > 0, max_BD, 0)
-    return torch.cat([F.layer_norm(each, each.shape[-1:], eps=NORM_EPS) for each in (mean_BD, max_BD)], dim=-1)
+    normed = [F.layer_norm(each, each.shape[-1:], eps=NORM_EPS) for each in (mean_BD, max_BD)]
+    return torch.cat(normed, dim=-1) / math.sqrt(2 * x_BTD.shape[-1])
 
 
 class BatchNormMu(nn.Module):
@@ -277,8 +282,8 @@ class SequenceVAE(nn.Module):
     """The model.
 
     Initialised by torch's global generator as the GPT is, and so that the latent matters from the first step: mu has
-    variance 1 over random input (a part of it over texts of one kind), logvar lies near 0, and what a latent from the
-    prior adds to the decoder is as large as an embedding.
+    variance 1 over random input (a part of it over texts of one kind), logvar lies near 0, and what a latent of the
+    prior becomes in the decoder is as large as an embedding (in memory, five times as large).
 
     Encoder and decoder share the embedding. Padding is seen by nobody: the encoder masks it, and to the decoder, which
     is causal, it lies in the future. A row comes out the same, however far it is padded and whatever the others are
@@ -350,9 +355,10 @@ class SequenceVAE(nn.Module):
                 if name.endswith(STREAM_WEIGHTS):
                     nn.init.normal_(parameter, std=INIT_STD / math.sqrt(2 * len(blocks)))
         mu_ZD, logvar_ZD = self.posterior.linear.weight.chunk(2)
-        nn.init.normal_(mu_ZD, std=1 / math.sqrt(2 * c.d_model))
-        nn.init.normal_(logvar_ZD, std=LOGVAR_SHARE / math.sqrt(2 * c.d_model))
-        nn.init.normal_(self.latent.weight, std=INIT_STD / math.sqrt(c.latent_dim))
+        nn.init.normal_(mu_ZD)
+        nn.init.normal_(logvar_ZD, std=LOGVAR_STD)
+        loudness = MEMORY_LOUDNESS if c.num_memory else 1.0
+        nn.init.normal_(self.latent.weight, std=loudness * INIT_STD / math.sqrt(c.latent_dim))
         if self.latent.bias is not None:
             nn.init.normal_(self.latent.bias, std=INIT_STD)
         if c.vocab_size is not None:
