@@ -100,7 +100,7 @@ def main() -> None:
 def make_data(folder: Path, num_documents: int) -> DocumentData:
     """Stories, as token shards, given to the loader as Parquet files are: in processes of their own."""
     write_sample_corpus(folder / "stories.txt", size=1_160 * num_documents, seed=0)
-    tok = gm.train_tokenizer(folder / "stories.txt", vocab_size=8_000, special_tokens=[END], progress=None)
+    tok = gm.train_tokenizer(folder / "stories.txt", vocab_size=4_000, special_tokens=[END], progress=None)
     gm.encode_corpus(folder / "stories.txt", tok, out=folder / "shards", val_fraction=0.01, progress=None)
     return DocumentData(replace(open_sequences(folder / "shards", max_sequence_length=1000), from_parquet=True))
 
