@@ -1,18 +1,21 @@
-"""lm: train a language model on token shards, and write text with it.
+"""lm: train a language model on token shards, and write text with it; or a sequence VAE, and watch its posterior.
 
     gm.lm.train("shards/", out="run/", preset="quickstart")
     gm.lm.generate("run/", "Once upon a time")
+    gm.lm.train("stories.parquet", out="vae/", model="vae", tokenizer="tokenizer.json")
+    gm.lm.interpolate_texts("vae/", "A cat sat.", "The sun rose.")
 
 In reading order:
 
     functional.py                         each part of a language model and of its training as a plain function
-    models/gpt.py                         the model as it is trained, in one file
-    batch.py, dataset.py, schedule.py     what goes into a step: pure functions of (config, step, rank)
+    models/gpt.py, models/vae.py          the models as they are trained, each in one file
+    batch.py, dataset.py, sequences/, schedule.py     what goes into a step: pure functions of (config, step, rank)
     optim.py, muon.py                     AdamW and Muon
-    config.py                             every option of a run
-    trainer.py                            the loop
+    config.py, presets.py                 every option of a run
+    trainer.py, run.py                    the loop, and what it works on
     checkpoint.py, records.py, meters.py  what it saves, what it records, what it measures
-    evaluate.py, generate.py              what the trained model is good for
+    posterior_watch.py, advice.py         what is wrong with it, and what helps
+    evaluate.py, generate.py, latent.py   what the trained model is good for
 
 Importing this package imports torch; Lightning Fabric is imported when `train` is first used.
 """
@@ -34,8 +37,11 @@ if TYPE_CHECKING:
     from gristmill.lm.dataset import TokenDataset
     from gristmill.lm.evaluate import Evaluation
     from gristmill.lm.generate import load_for_generation, stream_text
+    from gristmill.lm.latent import encode_texts, interpolate_texts, load_vae, reconstruct_texts, sample_texts
     from gristmill.lm.models import MODELS
     from gristmill.lm.models.gpt import GPT, GPTConfig
+    from gristmill.lm.models.vae import SequenceVAE, VAEConfig
+    from gristmill.lm.sequences import SequenceData, SequenceDataset, open_sequences
     from gristmill.lm.trainer import TrainResult, train
 
 __all__ = [
@@ -44,13 +50,23 @@ __all__ = [
     "Batch",
     "Evaluation",
     "GPTConfig",
+    "SequenceData",
+    "SequenceDataset",
+    "SequenceVAE",
     "TokenDataset",
     "TrainConfig",
     "TrainResult",
+    "VAEConfig",
+    "encode_texts",
     "evaluate",
     "functional",
     "generate",
+    "interpolate_texts",
     "load_for_generation",
+    "load_vae",
+    "open_sequences",
+    "reconstruct_texts",
+    "sample_texts",
     "stream_text",
     "train",
 ]
@@ -61,10 +77,20 @@ _MODULE_OF = {
     "Batch": "batch",
     "Evaluation": "evaluate",
     "GPTConfig": "models.gpt",
+    "SequenceData": "sequences",
+    "SequenceDataset": "sequences",
+    "SequenceVAE": "models.vae",
     "TokenDataset": "dataset",
     "TrainConfig": "config",
     "TrainResult": "trainer",
+    "VAEConfig": "models.vae",
+    "encode_texts": "latent",
+    "interpolate_texts": "latent",
     "load_for_generation": "generate",
+    "load_vae": "latent",
+    "open_sequences": "sequences",
+    "reconstruct_texts": "latent",
+    "sample_texts": "latent",
     "stream_text": "generate",
     "train": "trainer",
 }
