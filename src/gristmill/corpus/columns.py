@@ -67,14 +67,14 @@ def _offsets(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def read_parquet(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[ColumnBatch, None, None]:
     """The batches of a Parquet file from row `mark.offset` on. Values are in memory as a whole, so none is ever cut."""
     load_pyarrow()
-    with _opened(input) as (source, file):
+    with opened_file(input) as (source, file):
         yield from _split(input, reading, source, _parquet_rows(input, reading, file, mark), mark)
 
 
 def read_arrow(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[ColumnBatch, None, None]:
     """The batches of an Arrow file or stream from row `mark.offset` on."""
     load_pyarrow()
-    with _opened(input) as (source, file):
+    with opened_file(input) as (source, file):
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
         file.seek(0)
         arrays = _file_arrays(input, reading, file) if is_file else _stream_arrays(input, reading, file)
@@ -82,7 +82,7 @@ def read_arrow(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Gener
 
 
 @contextlib.contextmanager
-def _opened(input: Input) -> Iterator[tuple[Source, Any]]:
+def opened_file(input: Input) -> Iterator[tuple[Source, Any]]:
     """The input, to see whether it stays what it is, and a file of pyarrow on it, which reads without the GIL."""
     import pyarrow
 
@@ -176,10 +176,10 @@ def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark) -> Iter
         )
         name = _find_column(input, reading, opened.schema_arrow).name
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        raise _refused(input, file, "Parquet file", PARQUET_MAGIC, error) from error
+        raise refused(input, file, "Parquet file", PARQUET_MAGIC, error) from error
     sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
     if sum(sizes) != opened.metadata.num_rows or min(sizes, default=0) < 0:  # the footer has no checksum
-        raise _damaged(input, "damaged footer", input.num_bytes, "the row groups have not as many rows as the file")
+        raise damaged(input, "damaged footer", input.num_bytes, "the row groups have not as many rows as the file")
     first = 0
     for group, num_rows in enumerate(sizes):
         if first + num_rows > mark.offset:
@@ -213,10 +213,10 @@ def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) ->
             yield _Rows(first + given, array, input.num_bytes * (first + seen) // total_rows)
             given, gathered = seen, []
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        _raise_unless_damage(error)
-        raise _damaged(input, damage, begin, error) from error
+        raise_unless_damage(error)
+        raise damaged(input, damage, begin, error) from error
     if given != about.num_rows:
-        raise _damaged(input, damage, begin, f"{given:,} of {about.num_rows:,} rows are there")
+        raise damaged(input, damage, begin, f"{given:,} of {about.num_rows:,} rows are there")
 
 
 def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> Iterator[_Rows]:
@@ -229,10 +229,10 @@ def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> I
             yield _Rows(first, _as_binary(array), position)
             first += len(array)
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        _raise_unless_damage(error)
+        raise_unless_damage(error)
         if file.tell() >= input.num_bytes:
             raise _truncated(input, str(error)) from error
-        raise _damaged(input, f"damaged near byte {file.tell():,}", file.tell(), error) from error
+        raise damaged(input, f"damaged near byte {file.tell():,}", file.tell(), error) from error
 
 
 def _file_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[Any, int]]:
@@ -244,7 +244,7 @@ def _file_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[An
         opened = ipc.open_file(file)
         opened = ipc.open_file(file, options=_only(_find_column(input, reading, opened.schema), opened.schema))
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        raise _refused(input, file, "Arrow file", ARROW_MAGIC, error) from error
+        raise refused(input, file, "Arrow file", ARROW_MAGIC, error) from error
     for index in range(opened.num_record_batches):
         yield opened.get_batch(index).column(0), input.num_bytes * (index + 1) // opened.num_record_batches
 
@@ -260,7 +260,7 @@ def _stream_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[
         file.seek(0)
         opened = ipc.open_stream(file, options=_only(column, schema))
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        raise _refused(input, file, "Arrow file or stream", b"", error) from error
+        raise refused(input, file, "Arrow file or stream", b"", error) from error
     end = file.tell()
     for record_batch in opened:
         end = file.tell()
@@ -268,7 +268,7 @@ def _stream_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[
     if file.tell() == end:
         raise _truncated(input, "the stream has no end marker")
     if file.tell() != input.num_bytes:
-        raise _damaged(input, f"the Arrow stream ends at byte {file.tell():,}", file.tell(), "more bytes follow")
+        raise damaged(input, f"the Arrow stream ends at byte {file.tell():,}", file.tell(), "more bytes follow")
 
 
 def _only(column: Any, schema: Any) -> Any:
@@ -320,9 +320,9 @@ def _is_text(type: Any) -> bool:
     return any(getattr(pyarrow.types, f"is_{name}", lambda _: False)(type) for name in names)
 
 
-def _refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) -> CorpusError:
+def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) -> CorpusError:
     """What to raise for a file that cannot even be opened: cut short, or something else altogether."""
-    _raise_unless_damage(error)
+    raise_unless_damage(error)
     file.seek(0)
     begin = file.read(max(len(magic), len(CONTINUATION)))
     file.seek(max(0, input.num_bytes - len(magic)))
@@ -333,10 +333,10 @@ def _refused(input: Input, file: Any, what: str, magic: bytes, error: Exception)
         return _truncated(input, f"the footer of the {what} is missing")
     if not magic and begin.startswith(CONTINUATION[: input.num_bytes]):
         return _truncated(input, str(error))
-    return _damaged(input, f"not a valid {what}", 0, error)
+    return damaged(input, f"not a valid {what}", 0, error)
 
 
-def _raise_unless_damage(error: Exception) -> None:
+def raise_unless_damage(error: Exception) -> None:
     """Raise `error` if it is one of the machine, not of the file: no memory left, or a disk that cannot be read."""
     if isinstance(error, CorpusError) or getattr(error, "errno", None):
         raise error
@@ -356,7 +356,7 @@ def _truncated(input: Input, why: str) -> TruncatedInputError:
     )
 
 
-def _damaged(input: Input, what: str, offset: int, why: object) -> CorruptInputError:
+def damaged(input: Input, what: str, offset: int, why: object) -> CorruptInputError:
     reason = " ".join(str(why).split()).rstrip(".")
     return CorruptInputError(
         f"{input.name}: {what} ({reason}). Get the file again, or pass on_error='skip'.",

@@ -27,10 +27,10 @@ from gristmill.corpus.columns import (
     BUFFER_BYTES,
     MAX_ROWS,
     PARQUET_MAGIC,
-    _damaged,
-    _opened,
-    _raise_unless_damage,
-    _refused,
+    damaged,
+    opened_file,
+    raise_unless_damage,
+    refused,
 )
 from gristmill.corpus.inputs import Input
 from gristmill.corpus.packages import load_pyarrow
@@ -62,7 +62,7 @@ class Reader:
     def read(self, input: Input) -> Iterator[Rows]:
         """The rows of a file, some at a time. It is found complete and unchanged before the last of them is used."""
         load_pyarrow()
-        with _opened(input) as (source, file):
+        with opened_file(input) as (source, file):
             first = 0
             for table, num_rows in _tables(input, file, self.columns):
                 rows = self._rows(_Place(input.name, first), table)
@@ -189,7 +189,7 @@ class _Place:
 def column_types(input: Input) -> dict[str, Any]:
     """The columns of a file, and their types as pyarrow has them."""
     load_pyarrow()
-    with _opened(input) as (_, file):
+    with opened_file(input) as (_, file):
         schema = _parquet_file(input, file).schema_arrow
         return {column.name: column.type for column in schema}
 
@@ -215,13 +215,13 @@ def _tables(input: Input, file: Any, columns: tuple[str, ...]) -> Iterator[tuple
                 seen += table.num_rows
                 yield table, total_rows
         except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-            _raise_unless_damage(error)
-            raise _damaged(input, damage, begin, error) from error
+            raise_unless_damage(error)
+            raise damaged(input, damage, begin, error) from error
         if seen != about.num_rows:
-            raise _damaged(input, damage, begin, f"{seen:,} of {about.num_rows:,} rows are there")
+            raise damaged(input, damage, begin, f"{seen:,} of {about.num_rows:,} rows are there")
         given += seen
     if given != total_rows:  # the footer has no checksum
-        raise _damaged(input, "damaged footer", input.num_bytes, "the row groups have not as many rows as the file")
+        raise damaged(input, "damaged footer", input.num_bytes, "the row groups have not as many rows as the file")
 
 
 def _parquet_file(input: Input, file: Any) -> Any:
@@ -233,7 +233,7 @@ def _parquet_file(input: Input, file: Any) -> Any:
             file, pre_buffer=False, buffer_size=BUFFER_BYTES, page_checksum_verification=True, memory_map=False
         )
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
-        raise _refused(input, file, "Parquet file", PARQUET_MAGIC, error) from error
+        raise refused(input, file, "Parquet file", PARQUET_MAGIC, error) from error
 
 
 def _check_columns(input: Input, schema: Any, columns: tuple[str, ...]) -> None:
