@@ -90,8 +90,8 @@ def test_every_message_names_its_figure_and_the_flags_that_help_in_their_order()
     flags = {
         "collapse": [
             "--free_bits 0.5 --free_bits_mode dimension",
-            "--batch_norm_mu 0.5",
             "--word_dropout 0.5",
+            "--batch_norm_mu 0.5",
             "--kl_schedule linear",
             "--kl_weight",
         ],

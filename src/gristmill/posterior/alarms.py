@@ -172,8 +172,8 @@ def _judge_prior(view: _View) -> Verdict:
 def _tell_collapse(metrics: PosteriorMetrics) -> str:
     return (
         f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder does without "
-        f"them. What helps, best first: --free_bits 0.5 --free_bits_mode dimension, --batch_norm_mu 0.5, "
-        f"--word_dropout 0.5 with --kl_schedule linear (or cyclical) and many --kl_warmup_steps, --latent_injection "
+        f"them. What helps, best first: --free_bits 0.5 --free_bits_mode dimension together with --word_dropout 0.5, "
+        f"--batch_norm_mu 0.5, --kl_schedule linear (or cyclical) with many --kl_warmup_steps, --latent_injection "
         f"embedding, a smaller --kl_weight."
     )
 
