@@ -83,3 +83,22 @@ def test_weights_in_parts_train_as_whole_ones_do_and_go_on(tiny_shards, tmp_path
     drop_last_checkpoint(tmp_path / "two", tmp_path / "broken")
     train_on_two(tmp_path, tiny_shards, tmp_path / "broken", resume="auto", **options)
     assert_same_run(tmp_path / "two", tmp_path / "broken", 8)
+
+
+VAE = {
+    **{"model": "vae", "context_length": 256, "max_sequence_length": 40, "latent_dim": 4, "use_dynamic_padding": True},
+    **{"num_buckets": 2, "word_dropout": 0.2, "batch_norm_mu": 0.5, "update_frequency": 2, "window_size": 2},
+    "plot_frequency": 0,
+}
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_ranks_of_a_vae_go_on_to_the_bit(tiny_shards, tmp_path, strategy):
+    options = {**OPTIONS, **VAE, "strategy": strategy, "gradient_accumulation_steps": 2}
+    train_on_two(tmp_path, tiny_shards, tmp_path / "whole", **options)
+    drop_last_checkpoint(tmp_path / "whole", tmp_path / "broken")
+    train_on_two(tmp_path, tiny_shards, tmp_path / "broken", resume="auto", **options)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken", 8)
+    posteriors = records(tmp_path / "whole", "posterior")
+    assert [record["step"] for record in posteriors] == [2, 4, 6, 8]
+    assert posteriors == records(tmp_path / "broken", "posterior")

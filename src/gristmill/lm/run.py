@@ -37,6 +37,7 @@ from gristmill.lm.run_parts import (
     open_datasets,
     sample_text,
     settled,
+    share_buffers,
 )
 from gristmill.lm.schedule import kl_weight, learning_rate
 from gristmill.lm.stopping import StopSignals
@@ -289,6 +290,7 @@ class Run:
         if self.val_dataset is None:
             return
         begin, fabric = time.perf_counter(), self.fabric
+        share_buffers(fabric, self.model)
         limit = None if full else num_val_batches(self.config.limit_val_batches, self.val_dataset)
         found = mean_loss(
             self._val_module,
@@ -337,6 +339,7 @@ class Run:
         bad = [step for step, loss in zip(pending["steps"], pending["losses"], strict=True) if not math.isfinite(loss)]
         self._check_finite(int(bad[0]) if bad else None)
         self._tell_posterior()  # a run that goes on from here does not see these again
+        share_buffers(self.fabric, self.model)
         if self.fabric.is_global_zero or self._is_sharded:
             tensors, numbers = self.optimizers.state_tensors()
             files = {

@@ -156,6 +156,15 @@ def new_meter(
     )
 
 
+def share_buffers(fabric: Fabric, model: nn.Module) -> None:
+    """Give all ranks the running statistics of the first, which are those that are saved. Ddp does so by itself."""
+    if fabric.world_size > 1:
+        kept = model.state_dict().keys()
+        for name, buffer in model.named_buffers():
+            if name in kept:
+                torch.distributed.broadcast(buffer, 0)
+
+
 def stat_names(model: nn.Module) -> tuple[str, ...]:
     """What the model tells of a step besides its loss."""
     names: tuple[str, ...] = getattr(model, "STATS", ())
