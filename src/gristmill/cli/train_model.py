@@ -14,7 +14,7 @@ from gristmill.lm.config import FIELDS, TrainConfig, read_config
 from gristmill.lm.presets import PRESETS, preset_options, without_length
 
 if TYPE_CHECKING:
-    from gristmill.lm.run import TrainResult
+    from gristmill.lm.result import TrainResult
 
 
 @dataclass(frozen=True, kw_only=True)

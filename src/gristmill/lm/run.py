@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
-import statistics
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from gristmill.errors import CheckpointError, NotFiniteError
+from gristmill.errors import NotFiniteError
 from gristmill.lm import checkpoint as checkpoints
 from gristmill.lm.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.batch import Batch
-from gristmill.lm.config import ROUNDING, TrainConfig, differences
+from gristmill.lm.config import TrainConfig
 from gristmill.lm.evaluate import LossModule, mean_loss, num_val_batches
 from gristmill.lm.meters import Reading, measured_matmul_flops, memory_bytes
 from gristmill.lm.records import Display, MetricsFile, Record, Writer, open_writer, read_records
+from gristmill.lm.restoring import find_latest, restore, take_weights
+from gristmill.lm.result import TrainResult, result_of
 from gristmill.lm.run_folder import describe_machine, write_description
 from gristmill.lm.run_parts import (
     DTYPES,
@@ -46,29 +46,7 @@ from gristmill.lm.training_data import TrainingData
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Run", "TrainResult", "step_seed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainResult:
-    """What a run came to."""
-
-    folder: Path
-    checkpoint: Path  # the last one
-    num_steps: int
-    num_tokens: int  # that were trained on
-    num_parameters: int
-    loss: float | None  # of the last steps; None where a finished run had nothing left to do
-    val_loss: float | None  # on the whole validation split
-    val_kl: float | None  # of a VAE: nats a sequence, likewise
-    bits_per_byte: float | None
-    tokens_per_second: float | None  # without padding
-    padding: float | None  # share of what was computed on that is no token
-    data_wait: float | None  # share of the time
-    mfu: float | None  # of the peak on the data sheet
-    mfu_matmul: float | None  # of a matrix product measured here
-    memory_bytes: int | None
-    seconds: float
+__all__ = ["Run", "step_seed"]
 
 
 class Run:
@@ -85,7 +63,7 @@ class Run:
         self._advised: set[str] = set()  # the troubles that were told
         self._validated: tuple[int, float | None] = (-1, None)  # the last validation on the subset: its step and loss
 
-        latest, state = self._find_checkpoint()
+        latest, state = find_latest(fabric, folder)
         self.config = config = settled(fabric, config, data, state, self._messages.append)
         # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
         self.dataset, self.val_dataset = open_datasets(config, data, fabric.device, self._messages.append)
@@ -106,9 +84,9 @@ class Run:
             seconds_before=state["seconds"] if state else 0.0,
         )
         if latest is not None and state is not None:
-            self._restore(latest, state)
+            restore(self, latest, state, self._messages.append)
         elif config.init_from is not None:
-            self._messages.append(f"beginning with the weights of {self._take_weights(Path(config.init_from))}.")
+            take_weights(self.model, Path(config.init_from), self._messages.append)
         self._saved_step = self.step if latest else -1
         self._open_folder()
 
@@ -371,60 +349,6 @@ class Run:
             "scaler": self.fabric.strategy.precision.state_dict(),
         }
 
-    def _find_checkpoint(self) -> tuple[Path | None, dict[str, Any] | None]:
-        # The first process says which: others may look while it cleans up.
-        names = [path.name for path in checkpoints.list_checkpoints(self.folder)]
-        name = self.fabric.broadcast(names[-1] if names else "")
-        if not name:
-            return None, None
-        latest = self.folder / checkpoints.FOLDER / name
-        return latest, checkpoints.read_state(latest)
-
-    def _restore(self, folder: Path, state: dict[str, Any]) -> None:
-        """Take up a checkpoint; `CheckpointError` names what does not fit."""
-        found = checkpoints.identity_differences(state["shards"], self.data.identity)
-        found += differences(state["config"], self.config.to_json())
-        if found:
-            raise CheckpointError(
-                f"{folder}: the run cannot go on: {'; '.join(found)}. Ask for the same as then, or begin a new run in "
-                f"another folder."
-            )
-        if rounding := differences(state["config"], self.config.to_json(), ROUNDING):
-            self._messages.append(f"the run goes on, equal to rounding but not to the bit: {'; '.join(rounding)}.")
-        weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
-        checkpoints.load_weights(self.model, weights, folder / checkpoints.MODEL_FILE)
-        tensors = self._divided(checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state))
-        self.optimizers.load_state_tensors(tensors, state["optimizer"])
-        self.fabric.strategy.precision.load_state_dict(state["scaler"])
-        self.meter.restore(state["pending"])
-        self.step = state["step"]
-        # Runs of version 0.1.0 did not count: all their steps were of one length.
-        each = int(state["config"]["global_batch_size"]) * self.config.sequence_length
-        self.num_tokens = state.get("num_tokens", self.step * each)
-        if self.watch is not None and "monitor" in state:
-            watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state)
-            self.watch.monitor.load_state_tensors(watched, state["monitor"])
-        self.best_val_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
-        self._messages.append(f"going on from {folder.name}.")
-
-    def _take_weights(self, run: Path) -> str:
-        """Take the weights of the best checkpoint of another run, and say which; what only one of both has stays out.
-
-        A switch such as word dropout brings a weight of its own, and should not keep anybody from turning it on.
-        """
-        folder = checkpoints.find_checkpoint(run, "best")
-        there = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, checkpoints.read_state(folder))
-        here = self.model.state_dict()
-        known = {name: there.get(name, tensor) for name, tensor in here.items()}
-        checkpoints.load_weights(self.model, known, folder / checkpoints.MODEL_FILE)
-        different = sorted(here.keys() ^ there.keys())
-        return str(folder) + (f", but for {', '.join(different)}" if different else "")
-
-    def _divided(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The state of the optimizer, divided among the devices as the weights are."""
-        weights = dict(self.model.named_parameters())
-        return {name: checkpoints.divided_like(weights.get(name.rpartition(".")[0]), tensors[name]) for name in tensors}
-
     # The folder
 
     @property
@@ -477,24 +401,13 @@ class Run:
 
     def result(self) -> TrainResult:
         """What the run came to."""
-        vals = self._full_validations()
-        readings = self._readings[1:] or self._readings  # the first holds compilation and cold caches
-        last = readings[-1] if readings else None
-        return TrainResult(
-            folder=self.folder,
-            checkpoint=checkpoints.find_checkpoint(self.folder),
+        return result_of(
+            self.folder,
             num_steps=self.step,
             num_tokens=self.num_tokens,
             num_parameters=int(self.model.num_parameters),  # type: ignore[arg-type]
-            loss=last.loss if last else None,
-            val_loss=vals[-1]["loss"] if vals else None,
-            val_kl=vals[-1].get("kl") if vals else None,
-            bits_per_byte=vals[-1]["bits_per_byte"] if vals else None,
-            tokens_per_second=statistics.median(r.tokens_per_second for r in readings) if last else None,
-            padding=statistics.fmean(r.padding for r in readings) if last else None,
-            data_wait=statistics.median(r.data_wait for r in readings) if last else None,
-            mfu=statistics.median(r.mfu for r in readings if r.mfu is not None) if last and last.mfu else None,
-            mfu_matmul=statistics.median(r.mfu_matmul or 0.0 for r in readings) if last else None,
+            readings=self._readings,
+            full_validations=self._full_validations(),
             memory_bytes=memory_bytes(self.fabric.device),
             seconds=self.meter.seconds,
         )

@@ -28,7 +28,8 @@ from gristmill.lm.advice import is_out_of_memory, out_of_memory
 from gristmill.lm.config import TrainConfig
 from gristmill.lm.presets import without_length
 from gristmill.lm.records import open_display
-from gristmill.lm.run import Run, TrainResult
+from gristmill.lm.result import TrainResult
+from gristmill.lm.run import Run
 from gristmill.lm.run_folder import check_folder
 from gristmill.lm.run_parts import stat_names
 from gristmill.lm.training_data import TrainingData, open_training_data
