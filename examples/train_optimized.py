@@ -22,6 +22,8 @@ OPTIMIZED = ["--preset", "vae-fast"]
 SMALL = ["--num_layers", "2", "--num_heads", "2", "--d_model", "64", "--latent_dim", "16", "--max_sequence_length"]
 SMALL += ["200", "--max_steps", "120", "--update_frequency", "20", "--window_size", "20", "--plot_frequency", "60"]
 SMALL += ["--learning_rate", "3e-3", "--precision", "auto", "--sample_interval", "60"]
+# The remedy from the start: so small a model on so little text collapses without it.
+SMALL += ["--free_bits", "0.5", "--free_bits_mode", "dimension", "--word_dropout", "0.5"]
 
 
 def train(options: list[str]) -> int:
@@ -33,7 +35,9 @@ def train(options: list[str]) -> int:
         folder = Path(temporary)
         data = write_parquet(folder)
         small = [*SMALL, "--tokenizer", str(folder / "tokenizer.json"), "--cache_dir", str(folder / "cache")]
-        return gristmill(["train-model", *options, *small, str(data), "-o", str(folder / "run")])
+        status = gristmill(["train-model", *options, *small, str(data), "-o", str(folder / "run")])
+        print((folder / "run" / "plots" / "posterior.jsonl").read_text().splitlines()[-1])  # the last look
+        return status
 
 
 def write_parquet(folder: Path) -> Path:

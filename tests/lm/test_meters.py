@@ -129,7 +129,7 @@ def test_a_device_that_waits_for_data_is_not_called_idle_too():
 
 
 def test_advice_leaves_out_what_is_already_done(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    monkeypatch.setattr("gristmill.lm.advice.usable_cores", lambda: 16)
     few = dataclasses.replace(VAE, num_workers=2, pin_memory=False)
     message = advice(Situation(reading(data_wait=0.2), CUDA, few, 2))["slow data"]
     assert message.index("--num_workers 16") < message.index("--pin_memory") < message.index("--prefetch_factor 4")

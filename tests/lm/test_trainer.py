@@ -16,7 +16,7 @@ from gristmill.lm.auto_batch import find_batch_size, largest_that_fits
 from gristmill.lm.checkpoint import list_checkpoints, load_model, read_state
 from gristmill.lm.config import load_config
 from gristmill.lm.models import GPT
-from gristmill.lm.run import step_seed
+from gristmill.lm.schedule import step_seed
 from lm.tiny_runs import TINY, Crash, build_shards, crash_at, records, tensors, train
 
 

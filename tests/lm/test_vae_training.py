@@ -1,5 +1,6 @@
 """Training the sequence VAE: resume to the bit, a monitor that changes nothing, collapse told and cured."""
 
+import contextlib
 import dataclasses
 import json
 
@@ -10,8 +11,10 @@ import torch
 
 import gristmill as gm
 from gristmill import CheckpointError, OptionError
+from gristmill.lm.checkpoint import load_model
 from gristmill.lm.evaluate import evaluate
 from gristmill.lm.models.vae import SequenceVAE, VAEConfig
+from gristmill.lm.schedule import step_seed
 from gristmill.lm.sequences import SequenceDataset, open_sequences
 from gristmill.posterior import PosteriorMetricsMonitor
 from gristmill.sample_corpus import write_sample_corpus
@@ -124,16 +127,95 @@ def test_an_epoch_is_all_documents_once(shards, tmp_path):
     assert result.num_steps == 300 // 8
 
 
-def test_validation_is_the_bound_and_its_parts(shards, tmp_path):
+def test_validation_is_the_bound_without_free_bits_word_dropout_and_weight(shards, tmp_path):
     result = train_vae(shards, tmp_path / "run", kl_weight=0.1, word_dropout=0.9, free_bits=100.0)
     last = records(tmp_path / "run", "val")[-1]
     assert last["full"]
-    sequences = 20
-    assert last["loss"] == pytest.approx(last["reconstruction"] + last["kl"] * sequences / last["num_tokens"], rel=1e-5)
+    assert last["loss"] == pytest.approx(last["reconstruction"] + last["kl"] * 20 / last["num_tokens"], rel=1e-5)
+    model, _ = load_model(tmp_path / "run", which="latest")
+    source = open_sequences(shards, max_sequence_length=40).val
+    with SequenceDataset(source, max_sequence_length=40, batch_size=20, seed=0) as dataset, torch.no_grad():
+        mu, logvar = next(m for m in [model.encode(batch) for batch in dataset.validation_batches()])
+    assert last["kl"] == pytest.approx(float((mu**2 + logvar.exp() - 1 - logvar).sum(1).mean() / 2), rel=1e-4)
     found = evaluate(tmp_path / "run", shards, which="latest")
-    assert found.loss == pytest.approx(result.val_loss, rel=0.02)  # other latents are drawn
-    assert found.num_tokens == last["num_tokens"]
-    assert found.loss == pytest.approx(found.reconstruction + found.kl * sequences / found.num_tokens, rel=1e-5)
+    assert (found.loss, found.kl, found.num_tokens) == (result.val_loss, result.val_kl, last["num_tokens"])
+    assert evaluate(tmp_path / "run", gm.Shards(shards, split="val"), which="latest").loss == found.loss
+    with pytest.raises(OptionError, match="no split 'test'"):
+        evaluate(tmp_path / "run", shards, split="test")
+
+
+def test_every_token_of_a_step_counts_the_same_in_whatever_micro_batch_it_is(parquet, tmp_path):
+    """Two micro-batches of other lengths: the loss is that of all their tokens, not the mean of two means."""
+    options = from_parquet(parquet, max_steps=1, log_interval=1, learning_rate=1e-9, num_workers=0)
+    train_vae(parquet, tmp_path / "run", **options)
+    (record,) = records(tmp_path / "run", "train")
+    model, _ = load_model(tmp_path / "run", which="latest")
+    names = ("tokenizer", "val_fraction", "cache_dir")
+    source = open_sequences(parquet, max_sequence_length=40, **{name: options[name] for name in names}).train
+    sums, tokens = 0.0, 0
+    with SequenceDataset(
+        source, max_sequence_length=40, batch_size=4, seed=0, use_dynamic_padding=True, num_buckets=3
+    ) as dataset:
+        torch.manual_seed(step_seed(0, 0, 0))
+        shapes = []
+        for micro_step in range(2):
+            batch = dataset.batch(0, micro_step=micro_step, num_micro_steps=2)
+            _, stats = model.train().loss(batch, {"kl_weight": 0.0})
+            sums += float(stats["reconstruction"] * batch.num_targets)
+            tokens += int(batch.num_targets)
+            shapes.append(batch.inputs_BT.shape)
+    assert shapes[0] != shapes[1]
+    assert record["reconstruction"] == pytest.approx(sums / tokens, rel=1e-5)
+    assert record["tokens"] == tokens
+
+
+def test_a_run_stopped_before_its_last_validation_has_the_same_result(shards, tmp_path):
+    whole = train_vae(shards, tmp_path / "whole")
+
+    def stop(record):
+        if record["kind"] == "val" and record["full"]:
+            raise Crash
+
+    with pytest.raises(Crash):
+        train_vae(shards, tmp_path / "broken", progress=stop)
+    lines = (tmp_path / "broken" / "metrics.jsonl").read_text().splitlines()
+    kept = [line for line in lines if '"full": true' not in line]
+    (tmp_path / "broken" / "metrics.jsonl").write_text("".join(f"{line}\n" for line in kept))
+    assert train_vae(shards, tmp_path / "broken", resume="auto").val_loss == whole.val_loss
+
+
+def test_another_batch_size_would_be_other_data_and_is_refused(shards, tmp_path):
+    train_vae(shards, tmp_path / "run", max_steps=4, checkpoint_interval=2)
+    with pytest.raises(CheckpointError, match="batch_size was 4 and is now 8"):
+        train_vae(shards, tmp_path / "run", max_steps=4, resume="auto", batch_size=8, gradient_accumulation_steps=1)
+
+
+def test_what_was_said_goes_before_fast_detection(shards, tmp_path):
+    train_vae(shards, tmp_path / "run", fast_detection=True, update_frequency=5, window_size=5)
+    assert [record["step"] for record in records(tmp_path / "run", "posterior")] == [5, 10, 15, 20]
+
+
+def test_the_last_record_has_a_speed_and_padding_though_a_validation_came_before_it(shards, tmp_path):
+    result = train_vae(shards, tmp_path / "run", max_steps=15, log_interval=10, val_check_interval=5)
+    assert result.tokens_per_second > 0
+    assert result.padding > 0
+
+
+def test_overwriting_a_run_removes_its_plots_and_turning_the_monitor_off_for_a_while_keeps_them(shards, tmp_path):
+    options = {"max_steps": 20, "checkpoint_interval": 4, "plot_frequency": 0}
+    for until, off in ((8, False), (12, True), (20, False)):
+        with contextlib.suppress(Crash):
+            train_vae(
+                shards,
+                tmp_path / "run",
+                resume="auto",
+                disable_metrics_monitoring=off,
+                progress=crash_at(until) if until < 20 else None,
+                **options,
+            )
+    assert records(tmp_path / "run", "posterior")
+    train_vae(shards, tmp_path / "run", overwrite=True, disable_metrics_monitoring=True, **options)
+    assert not (tmp_path / "run" / "plots" / "posterior.jsonl").exists()
 
 
 def test_a_compiled_run_makes_one_graph_for_all_lengths_and_gives_the_same_losses(shards, tmp_path, monkeypatch):

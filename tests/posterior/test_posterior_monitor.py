@@ -227,7 +227,7 @@ def test_poll_gives_every_look_once_and_history_keeps_all():
         monitor.update(mu, logvar, z)
         polled += monitor.poll()
     assert [metrics.step for metrics in polled] == [2, 4, 6]
-    assert polled == monitor.history and monitor.flush() == []
+    assert polled == list(monitor.history) and monitor.flush() == []
 
 
 def test_a_record_is_json_also_where_a_figure_is_not_a_number():

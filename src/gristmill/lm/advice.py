@@ -5,12 +5,12 @@ Each function looks at one trouble; `advice` asks them all. A new one is a funct
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 
+from gristmill.arguments import usable_cores
 from gristmill.lm.config import TrainConfig
 from gristmill.lm.meters import Reading
 
@@ -48,7 +48,7 @@ def slow_data(situation: Situation) -> str | None:
         fewer = "no --document_mask" if config.document_mask else None
         shards = "the shards on a local disk"
         return f"{said} {_in_order([shards, pinned, 'a larger --batch_size', fewer])}"
-    num_cores = os.cpu_count() or 1
+    num_cores = usable_cores()
     more_workers = f"--num_workers {num_cores}" if num_workers < num_cores else None
     further_ahead = f"--prefetch_factor {2 * config.prefetch_factor}"
     encoded = "token shards (`gristmill encode`) instead of Parquet files"
@@ -105,7 +105,9 @@ def out_of_memory(config: TrainConfig) -> str:
     """What to say when the device has no memory left."""
     length = "context_length" if config.model == "gpt" else "max_sequence_length"
     flags = [
-        None if config.batch_size == "auto" else "--batch_size auto (finds what fits and keeps the global batch)",
+        f"--batch_size auto --global_batch_size {config.global_batch_size} (finds what fits, the step stays the same)"
+        if config.global_batch_size
+        else "--batch_size auto (finds what fits)",
         "a smaller --batch_size with a larger --gradient_accumulation_steps",
         "--precision bf16-mixed" if config.precision == "32" else None,
         f"a shorter --{length}",
@@ -122,7 +124,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that the device, or the machine, has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and ("out of memory" in str(error) or "can't allocate memory" in str(error))
+    said = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in said)
 
 
 NOT_FINITE = (

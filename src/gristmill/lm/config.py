@@ -12,14 +12,14 @@ import difflib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gristmill.errors import CheckpointError, OptionError, VocabSizeError
 from gristmill.lm.config_checks import check_config
-from gristmill.lm.presets import preset_options, without_length
+from gristmill.lm.presets import MODEL_DEFAULTS, preset_options, without_length
 
 if TYPE_CHECKING:
     from gristmill.lm.training_data import TrainingData
@@ -46,6 +46,7 @@ FREE = frozenset(
         "tokens_column",
         "embedding_columns",
         "cache_dir",
+        "init_from",
         "num_workers",
         "pin_memory",
         "prefetch_factor",
@@ -71,6 +72,8 @@ ROUNDING = frozenset(
         "deterministic",
     }
 )
+# Those of them that say how a step is divided.
+PORTIONS = frozenset({"batch_size", "gradient_accumulation_steps", "devices", "num_nodes"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +83,7 @@ class TrainConfig:
     model: Literal["gpt", "vae"] = "gpt"
     """gpt (a decoder that continues text) or vae (a sequence VAE, one sequence a document)."""
     vocab_size: int | None = None
-    """Tokens that the model knows. None: those of the tokenizer of the shards."""
+    """Tokens that the model knows. None: those of the tokenizer of the data."""
     context_length: int = 256
     """Tokens that a sequence has, and that the model sees."""
     num_layers: int = 4
@@ -179,7 +182,7 @@ class TrainConfig:
     max_tokens: int | None = None
     """How long to train, in tokens. Or:"""
     epochs: float | None = None
-    """How long to train, in passes over the shards (default: 1)."""
+    """How long to train, in passes over the data (default: 1)."""
     document_mask: bool = False
     """Attention stays inside a document."""
     seed: int = 0
@@ -340,7 +343,8 @@ def asked_global_batch(config: TrainConfig, world_size: int) -> int:
     """The sequences of a step that were asked for, whatever `batch_size` turns out to be."""
     if config.global_batch_size is not None:
         return config.global_batch_size
-    per_device = TrainConfig.batch_size if config.batch_size == "auto" else config.batch_size
+    default = MODEL_DEFAULTS.get(config.model, {}).get("batch_size", TrainConfig.batch_size)
+    per_device = default if config.batch_size == "auto" else config.batch_size
     assert isinstance(per_device, int)
     return per_device * config.gradient_accumulation_steps * world_size
 
@@ -382,13 +386,15 @@ def _steps(interval: int | float, max_steps: int, *, least: int = 1) -> int:
     return max(least, round(interval * max_steps)) if interval else 0
 
 
-def differences(there: Mapping[str, Any], now: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:
-    """What is not the same in two resolved configs, in words.
+def differences(there: Mapping[str, Any], now: Mapping[str, Any], *, only_rounding: bool = False) -> list[str]:
+    """What is not the same in two resolved configs, in words: what the weights depend on, or on which by rounding.
 
     >>> differences({"seed": 0, "keep": 2}, {"seed": 1, "keep": 3})
     ['seed was 0 and is now 1']
     """
-    compared = [name for name in FIELDS if name not in FREE | ROUNDING] if names is None else sorted(names)
+    # The sequences of a VAE's step are drawn by what one micro-batch of all devices holds.
+    rounding = ROUNDING - PORTIONS if now.get("model") == "vae" else ROUNDING
+    compared = sorted(rounding) if only_rounding else [name for name in FIELDS if name not in FREE | rounding]
     return [
         f"{name} was {there.get(name)!r} and is now {now.get(name)!r}"
         for name in compared

@@ -17,6 +17,7 @@ from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.batch import IGNORED, Batch
 from gristmill.lm.checkpoint import find_checkpoint, identity_differences, load_model, read_state
 from gristmill.lm.config import TrainConfig
+from gristmill.lm.schedule import step_seed
 from gristmill.lm.training_data import Dataset, TrainingData, open_training_data
 from gristmill.shards import Shards
 
@@ -70,48 +71,47 @@ def mean_loss(
     reduce_sum: Callable[[Tensor], Tensor] | None = None,
     stopped: Callable[[], bool] = lambda: False,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    seed: int = 0,
 ) -> MeanLoss | None:
     """The mean loss over the batches of all ranks; None if it was stopped on the way.
 
-    Each target counts once, however the batches are cut. The module is back in its mode afterwards.
+    Each target counts once, however the batches are cut. A VAE draws its latents by `seed`, the same each time. The
+    module is back in its mode afterwards, and torch's generators where they were.
     """
     was_training = module.training
     module.eval()
     total: Tensor | None = None
     try:
-        for batch in batches:
-            if stopped():
-                return None
-            with autocast():
-                part = _sums(module, batch)
-            total = part if total is None else total + part
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            for batch in batches:
+                if stopped():
+                    return None
+                with autocast():
+                    part = _sums(module, batch)
+                total = part if total is None else total + part
     finally:
         module.train(was_training)
     if total is None:
         return None
-    loss_sum, rest_sum, num_targets, num_sequences = (total if reduce_sum is None else reduce_sum(total)).tolist()
-    if not hasattr(_model_of(module), "STATS"):
-        return MeanLoss(loss_sum / num_targets, round(num_targets), None, None)
-    kl = (loss_sum - rest_sum) / num_sequences
-    return MeanLoss(loss_sum / num_targets, round(num_targets), rest_sum / num_targets, kl)
+    loss_sum, num_targets, *parts = (total if reduce_sum is None else reduce_sum(total)).tolist()
+    mean, number = loss_sum / num_targets, round(num_targets)
+    if not parts:
+        return MeanLoss(mean, number, None, None)
+    reconstruction_sum, kl_sum, num_sequences = parts
+    return MeanLoss(mean, number, reconstruction_sum / num_targets, kl_sum / num_sequences)
 
 
 def _sums(module: nn.Module, batch: Batch) -> Tensor:
-    """The sums over a batch: of the loss, of what of it is reconstruction, of targets, and of sequences."""
+    """The sums over a batch: of the loss and of targets; of a VAE also of reconstruction, of KL, and of sequences."""
     loss, stats = module(dict(vars(batch)), {"kl_weight": torch.ones((), device=batch.targets_BT.device)})
     counted_BT = batch.targets_BT != IGNORED
-    count = counted_BT.sum()
-    losses = torch.stack([loss.float(), stats.get("reconstruction", loss).float()])
+    count, num_sequences = counted_BT.sum(), counted_BT.any(1).sum()
+    sums = [loss.double() * count, count]
+    if "kl" in stats:
+        sums += [stats["reconstruction"].double() * count, stats["kl"].double() * num_sequences, num_sequences]
     # A batch of nothing but padding has the loss 0 / 0.
-    losses = torch.where(count > 0, losses * count, 0.0)
-    return torch.cat([losses, torch.stack([count, counted_BT.any(1).sum()]).float()]).double()
-
-
-def _model_of(module: nn.Module) -> nn.Module:
-    """The model inside a `LossModule`, however that is wrapped."""
-    while not isinstance(module, LossModule):
-        module = getattr(module, "_orig_mod", None) or module.module  # type: ignore[assignment]
-    return module.model
+    return torch.where(count > 0, torch.stack([each.double() for each in sums]), 0.0)
 
 
 def num_val_batches(limit: int | float | None, dataset: Dataset) -> int | None:
@@ -148,9 +148,8 @@ def evaluate(
         raise OptionError(f"{data}: there is no split {split!r}. Pass split='train', or encode with a val_fraction.")
     number = num_val_batches(limit_batches, dataset)
     begin = time.perf_counter()
-    torch.manual_seed(config.seed)  # a VAE draws its latents
     with _autocast(config.precision if precision == "auto" else precision, target):
-        found = mean_loss(LossModule(model), dataset.validation_batches(number))
+        found = mean_loss(LossModule(model), dataset.validation_batches(number), seed=step_seed(config.seed, 0, 0))
     assert found is not None  # a dataset has at least one batch
     return Evaluation(
         loss=found.loss,

@@ -76,6 +76,9 @@ class PosteriorWatch:
 
 
 def _frequencies(config: TrainConfig) -> dict[str, Any]:
-    if config.fast_detection:
-        return dict(FAST_DETECTION)
-    return {name: getattr(config, name) for name in FAST_DETECTION}
+    """What was asked for; --fast_detection stands in for the defaults, not for what was said."""
+    asked = {name: getattr(config, name) for name in FAST_DETECTION}
+    if not config.fast_detection:
+        return asked
+    said = {name: value for name, value in asked.items() if value != getattr(TrainConfig, name)}
+    return {**FAST_DETECTION, **said}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError
 from gristmill.lm import checkpoint as checkpoints
-from gristmill.lm.config import ROUNDING, differences
+from gristmill.lm.config import differences
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["find_latest", "restore", "take_weights"]
 
 Tell = Callable[[str], None]
+
+SWITCHES = ("unknown_D", "bag_of_words.", "posterior.batch_norm.")  # what is there only while a switch is on
 
 
 def find_latest(fabric: Fabric, run_folder: Path) -> tuple[Path | None, dict[str, Any] | None]:
@@ -43,7 +45,7 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
             f"{folder}: the run cannot go on: {'; '.join(found)}. Ask for the same as then, or begin a new run in "
             f"another folder."
         )
-    if rounding := differences(state["config"], run.config.to_json(), ROUNDING):
+    if rounding := differences(state["config"], run.config.to_json(), only_rounding=True):
         tell(f"the run goes on, equal to rounding but not to the bit: {'; '.join(rounding)}.")
     weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
     checkpoints.load_weights(run.model, weights, folder / checkpoints.MODEL_FILE)
@@ -55,9 +57,11 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     # Runs of version 0.1.0 did not count: all their steps were of one length.
     each = int(state["config"]["global_batch_size"]) * run.config.sequence_length
     run.num_tokens = state.get("num_tokens", run.step * each)
-    if run.watch is not None and "monitor" in state:
-        watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state)
-        run.watch.monitor.load_state_tensors(watched, state["monitor"])
+    if run.watch is not None:
+        run.watch.monitor.go_on_after(run.step)
+        if "monitor" in state:
+            watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state)
+            run.watch.monitor.load_state_tensors(watched, state["monitor"])
     run.best_val_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
     tell(f"going on from {folder.name}.")
 
@@ -69,14 +73,15 @@ def _divided(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def take_weights(model: nn.Module, run_folder: Path, tell: Tell) -> None:
-    """Take the weights of the best checkpoint of another run. What only one of both models has, stays as it is.
+    """Take the weights of the best checkpoint of another run.
 
-    A switch such as word dropout brings a weight of its own, and should not keep anybody from turning it on.
+    A switch such as word dropout brings a weight of its own, and should not keep anybody from turning it on or off.
     """
     folder = checkpoints.find_checkpoint(run_folder, "best")
     there = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, checkpoints.read_state(folder))
     here = model.state_dict()
-    known = {name: there.get(name, tensor) for name, tensor in here.items()}
-    checkpoints.load_weights(model, known, folder / checkpoints.MODEL_FILE)
-    different = sorted(here.keys() ^ there.keys())
+    different = sorted(name for name in here.keys() ^ there.keys() if name.startswith(SWITCHES))
+    both = {name: tensor for name, tensor in there.items() if name not in different}
+    kept = {name: here[name] for name in different if name in here}
+    checkpoints.load_weights(model, both | kept, folder / checkpoints.MODEL_FILE)
     tell(f"beginning with the weights of {folder}{', but for ' if different else ''}{', '.join(different)}.")

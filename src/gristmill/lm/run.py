@@ -6,6 +6,7 @@ needs to be told in which order, or after which interruption, a step is taken.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import time
@@ -39,14 +40,14 @@ from gristmill.lm.run_parts import (
     settled,
     share_buffers,
 )
-from gristmill.lm.schedule import kl_weight, learning_rate
+from gristmill.lm.schedule import kl_weight, learning_rate, step_seed
 from gristmill.lm.stopping import StopSignals
 from gristmill.lm.training_data import TrainingData
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Run", "step_seed"]
+__all__ = ["Run"]
 
 
 class Run:
@@ -60,6 +61,7 @@ class Run:
         self._messages: list[str] = []  # for when the display is there
         self._readings: list[Reading] = []
         self._learning_rate, self._kl_weight = 0.0, 1.0
+        self._num_tokens, self._num_slots = 0, 0  # of the step, without and with padding
         self._advised: set[str] = set()  # the troubles that were told
         self._validated: tuple[int, float | None] = (-1, None)  # the last validation on the subset: its step and loss
 
@@ -80,6 +82,7 @@ class Run:
             fabric,
             config,
             self.model,
+            sequence_length=data.tokens_per_sequence(config),
             matmul_flops=self._matmul_flops,
             seconds_before=state["seconds"] if state else 0.0,
         )
@@ -112,6 +115,8 @@ class Run:
         )
         self.optimizers.set_learning_rate(scale)
         self._learning_rate = scale * self.config.learning_rate
+        world = {"world_size": self.fabric.world_size, "num_micro_steps": self.config.gradient_accumulation_steps}
+        self._num_tokens, self._num_slots = self.dataset.tokens_in_step(self.step, **world)
         if self.config.model == "vae":
             self._kl_weight = self._find_kl_weight()
             # A tensor: a number would be part of the compiled code, which each new one would have made anew.
@@ -139,6 +144,16 @@ class Run:
             )
         return mark_length(batch) if self.config.compile_model and self.config.use_dynamic_padding else batch
 
+    def share_of_step(self, batch: Batch) -> Tensor | float:
+        """The weight of a micro-batch in its step, so that every token of the step, on all devices, counts the same.
+
+        Windows are all of one length. Sequences are not, and buckets make micro-batches of very different sizes.
+        """
+        if self.config.model == "gpt":
+            return 1 / self.config.gradient_accumulation_steps
+        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_tokens)  # devices are averaged over
+        return share
+
     def update_weights(self) -> Tensor:
         """Clip the gradients by their norm over all parameters, step, and return the norm."""
         scaler = getattr(self.fabric.strategy.precision, "scaler", None)
@@ -157,11 +172,9 @@ class Run:
 
     def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
         """Count the step and note what is known of it: its losses, and of its last micro-batch the rest of `stats`."""
-        world = {"world_size": self.fabric.world_size, "num_micro_steps": self.config.gradient_accumulation_steps}
-        num_tokens, num_slots = self.dataset.tokens_in_step(self.step, **world)
         self.step += 1
-        self.num_tokens += num_tokens
-        self.meter.add(self.step, losses, grad_norm, num_tokens, num_slots)
+        self.num_tokens += self._num_tokens
+        self.meter.add(self.step, losses, grad_norm, self._num_tokens, self._num_slots)
         if self.watch is not None:
             self.watch.look(self.step, batch, stats, self._kl_weight)
 
@@ -215,7 +228,7 @@ class Run:
         self._tell_posterior()
         # The first readings hold compilation and cold caches.
         if len(self._readings) > 2:
-            workers = self.config.num_workers if self.data.uses_workers else None
+            workers = getattr(self.dataset, "num_workers", None) if self.data.uses_workers else None
             situation = Situation(reading, self.fabric.device, self.config, workers)
             for trouble, message in advice(situation).items():
                 if trouble not in self._advised:
@@ -276,6 +289,7 @@ class Run:
             reduce_sum=partial(fabric.all_reduce, reduce_op="sum"),
             stopped=lambda: self.stopped and fabric.world_size == 1,
             autocast=fabric.autocast,
+            seed=step_seed(self.config.seed, 0, fabric.global_rank),
         )
         if found is None:
             return
@@ -385,19 +399,18 @@ class Run:
         return [record for record in read_records(self.folder) if record["kind"] == "val" and record["full"]]
 
     def close(self) -> None:
-        """Wait for what is being written, and close all files."""
-        try:
-            self.writer.close()
-        finally:
-            if self.watch is not None:
-                self.watch.close()
-            self.dataset.close()
-            if self.val_dataset is not None:
-                self.val_dataset.close()
+        """Wait for what is being written, and close all files; each, whatever becomes of the others."""
+        with contextlib.ExitStack() as closed:
             if self.fabric.is_global_zero:
-                self.metrics.close()
+                closed.callback(self.metrics.close)
                 if self.log_writer is not None:
-                    self.log_writer.close()
+                    closed.callback(self.log_writer.close)
+            if self.val_dataset is not None:
+                closed.callback(self.val_dataset.close)
+            closed.callback(self.dataset.close)
+            if self.watch is not None:
+                closed.callback(self.watch.close)
+            closed.callback(self.writer.close)
 
     def result(self) -> TrainResult:
         """What the run came to."""
@@ -411,14 +424,6 @@ class Run:
             memory_bytes=memory_bytes(self.fabric.device),
             seconds=self.meter.seconds,
         )
-
-
-def step_seed(seed: int, step: int, rank: int) -> int:
-    """A seed for the random numbers of a step, unlike that of any other step, rank or run (splitmix64)."""
-    mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + rank * 0x8CB92BA72F3D8DD7) & (2**64 - 1)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = ((mixed ^ (mixed >> shift)) * factor) & (2**64 - 1)
-    return (mixed ^ (mixed >> 31)) >> 1
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

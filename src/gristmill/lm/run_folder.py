@@ -18,42 +18,50 @@ from gristmill.lm.checkpoint import FOLDER, list_checkpoints
 from gristmill.lm.config import CONFIG_FILE, TrainConfig
 from gristmill.lm.meters import device_name
 from gristmill.lm.records import METRICS_FILE
+from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
 from gristmill.publish import publish
 
 if TYPE_CHECKING:
     from gristmill.tokenizer import Tokenizer
 
-__all__ = ["check_folder", "write_description"]
+__all__ = ["check_folder", "make_folder", "write_description"]
 
 MACHINE_FILE = "machine.json"
 TOKENIZER_FILE = "tokenizer.json"
 
 
 def check_folder(run: Path, *, resume: str, overwrite: bool) -> None:
-    """Make the folder; refuse one with a run in it, unless it is to go on or to be replaced."""
+    """Refuse a folder with a run in it, unless it is to go on or to be replaced. Nothing is changed yet."""
     if resume not in ("never", "auto"):
         raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to go on with what is there, or 'never'.")
     if resume == "auto" and overwrite:
         raise OptionError(
             "resume and overwrite exclude each other: one keeps the run that is there, the other does not."
         )
-    run.mkdir(parents=True, exist_ok=True)
-    if overwrite:
-        _remove_run(run)
-    elif resume == "never" and (found := list_checkpoints(run)):
+    if resume == "never" and not overwrite and (found := list_checkpoints(run)):
         raise FileExistsError(
             errno.EEXIST,
             f"Holds a run already (its last checkpoint is {found[-1].name}). Pass --resume to go on with it, "
             f"--overwrite to begin again, or another folder",
             str(run),
         )
-    if not os.access(run, os.W_OK | os.X_OK):
+    if run.exists() and not run.is_dir():
+        raise FileExistsError(errno.EEXIST, "Is a file, and a run needs a folder. Pass another one", str(run))
+    if run.exists() and not os.access(run, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "No permission to write in this folder", str(run))
+
+
+def make_folder(run: Path, *, overwrite: bool) -> None:
+    """Make the folder, without the run that is in it, if that is to be replaced."""
+    run.mkdir(parents=True, exist_ok=True)
+    if overwrite:
+        _remove_run(run)
 
 
 def _remove_run(run: Path) -> None:
     shutil.rmtree(run / FOLDER, ignore_errors=True)
-    for name in (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE):
+    plots = (f"plots/{name}" for name in (FIGURES_FILE, PICTURE_FILE))
+    for name in (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, *plots):
         (run / name).unlink(missing_ok=True)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch._inductor import config as inductor_config
 
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.auto_batch import find_batch_size
@@ -88,6 +87,8 @@ def new_module(fabric: Fabric, config: TrainConfig, model: nn.Module) -> nn.Modu
 
 def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
     if config.use_dynamic_padding:
+        from torch._inductor import config as inductor_config
+
         # For sums over a length that is not known, torch 2.11 writes code that fails: "shape is invalid for input".
         settings: Any = inductor_config.triton
         if hasattr(settings, "mix_order_reduction"):
@@ -129,6 +130,10 @@ def open_datasets(
     assert dataset is not None  # the data was opened for it
     for message in (*data.messages, *getattr(dataset, "messages", ())):
         tell(message)
+    if config.model == "vae":
+        world_size = _world_size(config)
+        waste = dataset.padding_waste(world_size)  # type: ignore[attr-defined]  # fails where there are too few
+        tell(f"padding: {waste:.1%} of what is computed on.")
     try:
         val_dataset = data.open_dataset(config, device, "val")
     except TrainingError as error:  # too short
@@ -139,14 +144,25 @@ def open_datasets(
     return dataset, val_dataset
 
 
+def _world_size(config: TrainConfig) -> int:
+    assert config.global_batch_size is not None and isinstance(config.batch_size, int)  # it is resolved
+    return config.global_batch_size // (config.batch_size * config.gradient_accumulation_steps)
+
+
 def new_meter(
-    fabric: Fabric, config: TrainConfig, model: nn.Module, *, matmul_flops: float, seconds_before: float
+    fabric: Fabric,
+    config: TrainConfig,
+    model: nn.Module,
+    *,
+    sequence_length: float,
+    matmul_flops: float,
+    seconds_before: float,
 ) -> Meter:
     """The meter of the run, which has lasted for `seconds_before` already."""
     return Meter(
         fabric.device,
         capacity=config.log_interval,
-        flops_per_token=float(model.flops_per_token(config.sequence_length)),  # type: ignore[operator]
+        flops_per_token=float(model.flops_per_token(round(sequence_length))),  # type: ignore[operator]
         stats=stat_names(model),
         num_devices=fabric.world_size,
         peak=device_peak(device_name(fabric.device), config.precision),

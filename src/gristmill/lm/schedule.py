@@ -6,7 +6,7 @@ from math import cos, inf, pi
 
 from gristmill.errors import OptionError
 
-__all__ = ["KL_SHAPES", "SHAPES", "kl_weight", "learning_rate"]
+__all__ = ["KL_SHAPES", "SHAPES", "kl_weight", "learning_rate", "step_seed"]
 
 SHAPES = ("cosine", "wsd", "constant")
 KL_SHAPES = ("constant", "linear", "cyclical")
@@ -120,3 +120,11 @@ def _check(
     for name, fraction in (("final_fraction", final_fraction), ("decay_fraction", decay_fraction)):
         if not 0 <= fraction <= 1:
             raise OptionError(f"{name}={fraction} is not a fraction. Pass 0 <= {name} <= 1.")
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed for the random numbers of a step, unlike that of any other step, rank or run (splitmix64)."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + rank * 0x8CB92BA72F3D8DD7) & (2**64 - 1)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & (2**64 - 1)
+    return (mixed ^ (mixed >> 31)) >> 1

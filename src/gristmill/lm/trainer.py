@@ -30,12 +30,14 @@ from gristmill.lm.presets import without_length
 from gristmill.lm.records import open_display
 from gristmill.lm.result import TrainResult
 from gristmill.lm.run import Run
-from gristmill.lm.run_folder import check_folder
+from gristmill.lm.run_folder import check_folder, make_folder
 from gristmill.lm.run_parts import stat_names
 from gristmill.lm.training_data import TrainingData, open_training_data
 from gristmill.shards import Shards
 
 __all__ = ["TrainResult", "train"]
+
+PER_TOKEN = ("loss", "reconstruction")  # of what models tell: means over tokens, where others are over sequences
 
 
 def train(
@@ -62,9 +64,11 @@ def train(
     """
     base = without_length(config.to_json(), options) if config else {}
     asked = TrainConfig.of({**base, **options}, preset=preset)
-    opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
     if is_first_process():
         check_folder(Path(out), resume=resume, overwrite=overwrite)
+    opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
+    if is_first_process():
+        make_folder(Path(out), overwrite=overwrite)
     fabric, settled = launch(asked)
     try:
         messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
@@ -105,7 +109,7 @@ def train_to_the_end(run: Run) -> TrainResult:
 def train_steps(run: Run) -> None:
     """The loop."""
     config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
-    names = ("loss", *stat_names(run.model))
+    names, even_share = ("loss", *stat_names(run.model)), 1 / num_micro_steps
     run.meter.restart()
     while run.step < run.max_steps and not run.should_stop():
         run.begin_step()
@@ -114,11 +118,12 @@ def train_steps(run: Run) -> None:
             batch = run.next_batch(micro_step)
             with fabric.no_backward_sync(run.module, enabled=micro_step + 1 < num_micro_steps):
                 micro_loss, stats = run.module(dict(vars(batch)), run.schedule)
-                fabric.backward(micro_loss / num_micro_steps)
-            losses += torch.stack([stats[name] for name in names]) / num_micro_steps
+                share = run.share_of_step(batch)
+                fabric.backward(micro_loss * share)
+            losses += torch.stack([stats[name] * (share if name in PER_TOKEN else even_share) for name in names])
         grad_norm = run.update_weights()
         run.end_step(losses, grad_norm, batch, stats)
-        if run.is_due(config.log_interval):
+        if run.is_due(config.log_interval) or run.step == run.max_steps:
             run.log()
         if run.is_due(config.val_check_interval):
             run.validate()

@@ -22,12 +22,12 @@ from gristmill.shards.manifest import MANIFEST_FILE
 
 if TYPE_CHECKING:
     from gristmill.lm.config import TrainConfig
-    from gristmill.lm.sequences import SequenceData, SequenceDataset
+    from gristmill.lm.sequences import SequenceData, SequenceDataset, SequenceSource
     from gristmill.tokenizer import Tokenizer
 
 __all__ = ["Dataset", "DocumentData", "TrainingData", "WindowData", "open_training_data"]
 
-NO_VALIDATION = "the data has no validation split. Encode with --val-fraction to have one."
+NO_VALIDATION = "the data has no validation split. Pass --val-fraction where it is encoded to have one."
 
 
 class Dataset(Protocol):
@@ -84,6 +84,7 @@ def open_training_data(
 ) -> TrainingData:
     """The data that the model of `config` is trained on."""
     if config.model == "vae":
+        data = data.paths[0].parent if isinstance(data, Shards) else data  # which has all splits
         return DocumentData(open_documents(data, config, progress=progress))
     if isinstance(data, Shards):
         return WindowData(data)
@@ -100,7 +101,7 @@ def _has_parquet(folder: Path) -> bool:
 
 
 def open_documents(data: Any, config: TrainConfig, *, tokenizer: Any = None, progress: Any = None) -> SequenceData:
-    """The documents as sequences, read as `config` says."""
+    """The documents as sequences, read as `config` says. Which of them are for validation depends on no seed."""
     from gristmill.lm.sequences import open_sequences
 
     return open_sequences(
@@ -111,7 +112,6 @@ def open_documents(data: Any, config: TrainConfig, *, tokenizer: Any = None, pro
         tokens_column=config.tokens_column,
         embedding_columns=config.embedding_columns,
         val_fraction=config.val_fraction,
-        seed=config.seed,
         cache_dir=config.cache_dir,
         progress=progress,
     )
@@ -197,7 +197,7 @@ class DocumentData:
         from gristmill.lm.sequences import SequenceDataset
 
         assert isinstance(config.batch_size, int)  # it is resolved
-        source = self._data.train if split == "train" else self._data.val
+        source = self._source(split)
         if source is None:
             return None
         return SequenceDataset(
@@ -213,9 +213,12 @@ class DocumentData:
             prefetch_factor=config.prefetch_factor,
         )
 
+    def _source(self, split: str) -> SequenceSource | None:
+        return {"train": self._data.train, "val": self._data.val}.get(split)
+
     def bits_per_byte(self, loss: float, split: str) -> float | None:
         """By the tokens and the bytes of the split; None where documents were cut short, and with vectors."""
-        source = self._data.train if split == "train" else self._data.val
+        source = self._source(split)
         if source is None or not source.source_bytes:
             return None
         return loss / math.log(2) * source.num_tokens / source.source_bytes

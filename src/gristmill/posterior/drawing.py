@@ -96,6 +96,7 @@ class Drawing:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                start_new_session=True,  # Ctrl-C is for the training, which saves; its last picture comes after that
             )
         except OSError as error:
             self._give_up(f"the picture of the posterior cannot be drawn: {error}")

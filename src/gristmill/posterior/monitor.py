@@ -36,6 +36,8 @@ __all__ = ["PosteriorMetricsMonitor"]
 
 ACTIVE, ACTIVE_STRICT = 0.01, 0.2  # Var(mu) of an active unit; the second one is not reached by drift alone
 
+MAX_HISTORY = 10_000  # looks that are kept, the latest: a million steps at the default frequency
+
 Reconstruct = Callable[[Tensor], Tensor]
 
 
@@ -80,7 +82,7 @@ class PosteriorMetricsMonitor:
         _check_at_least(2, max_samples=max_samples)
         _check_at_least(0, plot_frequency=plot_frequency, gap_interval=gap_interval)
         self.update_frequency, self.window_size = update_frequency, window_size
-        self.history: list[PosteriorMetrics] = []
+        self.history: deque[PosteriorMetrics] = deque(maxlen=MAX_HISTORY)
         self._gap_interval, self._seed = gap_interval, seed
         self._verbose, self._tell = verbose, tell
         self._step = 0
@@ -88,7 +90,7 @@ class PosteriorMetricsMonitor:
         self._alarms = Alarms()
         self._pending: deque[Arrival] = deque()
         self._spare: list[Tensor] = []  # page-locked memory that is free again
-        self._finished: list[PosteriorMetrics] = []  # since the last call of `poll`
+        self._finished: deque[PosteriorMetrics] = deque(maxlen=MAX_HISTORY)  # since the last call of `poll`
         self._drawing = Drawing(plot_folder, plot_frequency, tell) if plot_folder is not None else None
 
     @property
@@ -185,6 +187,11 @@ class PosteriorMetricsMonitor:
         if reconstruct is None or not self._gap_interval or number % self._gap_interval:
             return [unknown, unknown, unknown]
         true_B = exact(reconstruct(z_BZ))
+        if true_B.shape != z_BZ.shape[:1]:
+            raise OptionError(
+                f"reconstruct gave a tensor of shape {tuple(true_B.shape)}. Return the nats of each of the "
+                f"{len(z_BZ)} sequences: shape ({len(z_BZ)},)."
+            )
         shuffled, error = unknown, unknown
         if (shuffled_BZ := self._shuffled(z_BZ, rows)) is not None:
             gap_B = exact(reconstruct(shuffled_BZ)) - true_B
@@ -220,7 +227,8 @@ class PosteriorMetricsMonitor:
 
     def _taken(self, *, wait: bool) -> list[PosteriorMetrics]:
         self._collect(wait=wait)
-        finished, self._finished = self._finished, []
+        finished = list(self._finished)
+        self._finished.clear()
         return finished
 
     def _collect(self, *, wait: bool) -> None:
@@ -264,11 +272,16 @@ class PosteriorMetricsMonitor:
         """Take over what `state_tensors` gave, wherever its tensors lie; `CheckpointError` if it does not fit."""
         self._window.load(tensors, numbers["window"])
         self._alarms.load(numbers["alarms"])
-        self._step = int(numbers["step"])
         self._pending.clear()
-        self._finished, self.history = [], []
+        self._finished.clear()
+        self.history.clear()
+        self.go_on_after(int(numbers["step"]))
+
+    def go_on_after(self, step: int) -> None:
+        """Begin after this step, and keep what is written in the plot folder about those up to it."""
+        self._step = step
         if self._drawing is not None:
-            self._drawing.go_on_after(self._step)
+            self._drawing.go_on_after(step)
 
 
 def _check_at_least(least: int, **given: int) -> None:
@@ -282,7 +295,8 @@ def _nats_a_sequence(
 ) -> Tensor | float:
     if reconstruction is None:
         return math.nan
-    nats = reconstruction.detach() if isinstance(reconstruction, Tensor) else reconstruction
+    # One number for the batch, or one for each sequence.
+    nats = reconstruction.detach().mean() if isinstance(reconstruction, Tensor) else reconstruction
     return nats if num_tokens is None else nats * num_tokens / num
 
 

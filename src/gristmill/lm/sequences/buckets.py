@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 __all__ = ["bucket_of_length", "choose_bounds"]
 
 
-def choose_bounds(lengths: NDArray[np.int64], *, num_buckets: int = 8, multiple: int = 8, longest: int) -> list[int]:
+def choose_bounds(lengths: NDArray[np.int64], *, num_buckets: int = 16, multiple: int = 8, longest: int) -> list[int]:
     """The bounds, at most `num_buckets` of them, with which all sequences together have the least padding.
 
     A sequence is padded to the least bound that holds it. Bounds are multiples of `multiple`, which matrix units like,

@@ -83,6 +83,7 @@ def _make(
     if not keep_unfinished:
         shutil.rmtree(new, ignore_errors=True)
     new.mkdir(exist_ok=True)
+    (new / META_FILE).unlink(missing_ok=True)  # of a process that was killed when all but the name was done
     try:
         about = make(new)
         content = {"request": request, "about": about, "files": _describe(new)}

@@ -47,7 +47,7 @@ class SequenceDataset:
         batch_size: int,
         seed: int,
         use_dynamic_padding: bool = False,
-        num_buckets: int = 8,
+        num_buckets: int = 16,
         bounds: Sequence[int] | None = None,
         device: torch.device | str = "cpu",
         num_workers: int = 0,
