@@ -15,10 +15,10 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gristmill.arguments import check_whole_number
 from gristmill.errors import CheckpointError, GristmillError, OptionError
@@ -213,36 +213,44 @@ def load_for_generation(
 
     `CheckpointError` where there is no run or checkpoint, or the tokenizer is not the one it was trained with.
     """
-    from gristmill.lm.checkpoint import find_checkpoint, load_model, read_state
-
     folder = Path(run)
-    check_run_folder(folder)
-    checkpoint = find_checkpoint(folder, which)
-    model, _ = load_model(folder, which=checkpoint.name, device=find_device(device))
+    model, fingerprint = load_of_run(folder, which=which, device=device)
     if not isinstance(model, GPT):
         raise CheckpointError(
             f"{folder}: its model is a {type(model).__name__}, and only a GPT goes on from a prompt. A VAE makes texts "
             f"of latents: call gm.lm.sample_texts, or run `gristmill generate` without --prompt."
         )
-    tokenizer = load_tokenizer(folder, read_state(checkpoint)["shards"]["tokenizer_fingerprint"])
-    if tokenizer.vocab_size > model.config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: its tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows "
-            f"{model.config.vocab_size:,}. The files are of different runs."
-        )
-    # A model may be made for more tokens than there are: rows without a token are padding, and are never chosen.
-    model.config = dataclasses.replace(model.config, vocab_size=tokenizer.vocab_size)
-    return model, tokenizer
+    assert fingerprint is not None  # a GPT is trained on shards, which have a tokenizer
+    return model, load_tokenizer(folder, fingerprint, model)
 
 
-def check_run_folder(folder: Path) -> None:
-    """Raise `CheckpointError` where there is no folder at all."""
+def load_of_run(folder: Path, *, which: str, device: str) -> tuple[nn.Module, str | None]:
+    """The model of a run, whichever it is, and the fingerprint of its tokenizer, if it has one."""
+    from gristmill.lm.checkpoint import find_checkpoint, load_model, read_state
+
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: there is no such folder. Pass the one that `gristmill train-model` wrote to.")
+    checkpoint = find_checkpoint(folder, which)
+    model, _ = load_model(folder, which=checkpoint.name, device=find_device(device))
+    return model, read_state(checkpoint)["shards"].get("tokenizer_fingerprint")
 
 
-def load_tokenizer(run: Path, fingerprint: str) -> Tokenizer:
-    """The tokenizer in the folder of a run, if it has this fingerprint."""
+def load_tokenizer(run: Path, fingerprint: str, model: Any) -> Tokenizer:
+    """The tokenizer of a run; the model learns from it which of its tokens are there.
+
+    A model may be made for more tokens than there are: rows without a token are padding, and are never chosen.
+    """
+    tokenizer = _read_tokenizer(run, fingerprint)
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise CheckpointError(
+            f"{run}: its tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows "
+            f"{model.config.vocab_size:,}. The files are of different runs."
+        )
+    model.config = dataclasses.replace(model.config, vocab_size=tokenizer.vocab_size)
+    return tokenizer
+
+
+def _read_tokenizer(run: Path, fingerprint: str) -> Tokenizer:
     from gristmill.tokenizer import Tokenizer
 
     path = run / TOKENIZER_FILE

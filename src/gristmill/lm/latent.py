@@ -14,7 +14,6 @@ Shapes: N texts, T tokens each, Z latent dimensions.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from torch import Tensor
 from gristmill.arguments import check_whole_number
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.batch import IGNORED, Batch
-from gristmill.lm.generate import check_run_folder, end_of_text_id, find_device, load_tokenizer
+from gristmill.lm.generate import end_of_text_id, load_of_run, load_tokenizer
 from gristmill.lm.models.vae import SequenceVAE
 from gristmill.lm.sampling import new_dice
 
@@ -115,12 +114,8 @@ def load_vae(
 
     `CheckpointError` where there is no run or checkpoint, the model is no VAE, or it has nothing to do with text.
     """
-    from gristmill.lm.checkpoint import find_checkpoint, load_model, read_state
-
     folder = Path(run)
-    check_run_folder(folder)
-    checkpoint = find_checkpoint(folder, which)
-    model, _ = load_model(folder, which=checkpoint.name, device=find_device(device))
+    model, fingerprint = load_of_run(folder, which=which, device=device)
     if not isinstance(model, SequenceVAE):
         raise CheckpointError(
             f"{folder}: its model is a {type(model).__name__}, which has no latents. Call gm.lm.generate, or train "
@@ -131,21 +126,12 @@ def load_vae(
             f"{folder}: it was trained on vectors, and makes vectors, not text. Call encode and decode_vectors of its "
             f"model, which gristmill.lm.checkpoint.load_model gives."
         )
-    fingerprint = read_state(checkpoint)["shards"].get("tokenizer_fingerprint")
     if fingerprint is None:
         raise CheckpointError(
             f"{folder}: it was trained on token ids, without a tokenizer that makes text of them. Call encode and "
             f"generate of its model, which gristmill.lm.checkpoint.load_model gives."
         )
-    tokenizer = load_tokenizer(folder, fingerprint)
-    if tokenizer.vocab_size > model.config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: its tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows "
-            f"{model.config.vocab_size:,}. The files are of different runs."
-        )
-    # A model may be made for more tokens than there are: rows without a token are padding, and are never chosen.
-    model.config = dataclasses.replace(model.config, vocab_size=tokenizer.vocab_size)
-    return model, tokenizer
+    return model, load_tokenizer(folder, fingerprint, model)
 
 
 # With a model and its tokenizer
