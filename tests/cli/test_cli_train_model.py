@@ -4,10 +4,13 @@ import json
 import signal
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import tyro
 
-from gristmill.cli.train_model import translate
-from lm.tiny_runs import build_shards
+from gristmill.cli.train_model import Command, translate
+from lm.tiny_runs import build_shards, texts, tokenizer
 
 TINY = (
     *("--context-length=16", "--num-layers=2", "--num-heads=2", "--d-model=32", "--batch-size=4"),
@@ -29,8 +32,8 @@ def test_a_run_prints_its_summary_and_can_be_evaluated(gristmill, shards, tmp_pa
     assert (code, err) == (0, "")
     rows = dict(line.strip().split("  ", 1) for line in out.splitlines())
     assert list(rows) == [
-        *("steps", "tokens", "parameters", "training loss", "validation loss", "bits per byte", "tokens/s", "MFU"),
-        *("memory", "time", "saved to"),
+        *("steps", "tokens", "parameters", "training loss", "validation loss", "bits per byte", "tokens/s"),
+        *("waiting for data", "MFU", "memory", "time", "saved to"),
     ]
     assert rows["tokens"].strip() == "384"
     assert rows["saved to"].strip().endswith("run/checkpoints/step-000006")
@@ -152,3 +155,43 @@ def test_a_signal_saves_and_the_same_command_goes_on(gristmill_process, gristmil
     saved = sorted((tmp_path / "run/checkpoints").iterdir())
     assert len(saved) == 1
     assert saved[0].name != "step-100000"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--model", "vae"], (True, False, 4)),
+        (["--model", "vae", "--pin_memory"], (True, False, 4)),
+        (["--model", "vae", "--no-pin_memory"], (False, False, 4)),
+        (["--preset", "vae-fast", "--no-pin-memory"], (False, True, 4)),
+        (["--preset", "vae-fast", "--no-fast_detection", "--batch_size=9"], (True, False, 9)),
+        (["--preset", "vae-debug", "--fast-detection"], (True, True, 1)),
+    ],
+)
+def test_switches_can_be_said_both_ways_and_undo_a_preset(arguments, expected):
+    arguments = translate([*arguments, "data", "-o", "run"])
+    command = tyro.cli(Command, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    assert (command.pin_memory, command.fast_detection, command.batch_size) == expected
+
+
+def test_a_vae_is_trained_on_parquet_and_says_what_came_of_it(gristmill, tmp_path):
+    rows = [" ".join(text.split()[: 2 + index % 9]) for index, text in enumerate(texts(200))]
+    pq.write_table(pa.table({"text": rows}), tmp_path / "data.parquet")
+    tokenizer().save(tmp_path / "tokenizer.json")
+    small = ["--num_layers", 1, "--num_heads", 1, "--d_model", 16, "--latent_dim", 4, "--max_sequence_length", 32]
+    data = ["--tokenizer", tmp_path / "tokenizer.json", "--cache_dir", tmp_path / "cache", "--val_fraction", 0.1]
+    more = ["--max_steps", 5, "--num_workers", 1, "--use_dynamic_padding", "--device", "cpu", "--plot_frequency", 0]
+    run = tmp_path / "run"
+    code, out, err = gristmill(
+        "train-model", tmp_path / "data.parquet", "-o", run, "--model", "vae", *small, *data, *more
+    )
+    assert code == 0, err
+    rows = dict(line.strip().split("  ", 1) for line in out.splitlines())
+    assert {"validation KL", "padding", "waiting for data"} <= set(rows)
+    code, out, err = gristmill("evaluate", run, tmp_path / "data.parquet", "--checkpoint", "latest", "--device", "cpu")
+    assert code == 0, err
+    assert rows["validation loss"].strip() in out
+    assert "nats a sequence" in out
+    code, _, err = gristmill("train-model", tmp_path / "data.parquet", "-o", tmp_path / "other", "--device", "cpu")
+    assert code == 1
+    assert "model='vae'" in err

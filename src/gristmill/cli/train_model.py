@@ -82,7 +82,14 @@ def translate(arguments: list[str]) -> list[str]:
     model = _value(arguments, "model") or written.get("model")
     options = preset_options(_value(arguments, "preset"), {"model": model})
     options = without_length({**without_length(options, written), **written}, given)
-    return [*_flags({name: value for name, value in options.items() if name not in given}), *arguments]
+    spelled = _flags({name: value for name, value in options.items() if name not in given})
+    return [*spelled, *(argument for argument in arguments if not _says_the_default(argument))]
+
+
+def _says_the_default(argument: str) -> bool:
+    """Whether it is a switch that says what holds anyway, and undoes a preset: --pin_memory, --no-compile_model."""
+    default = FIELDS[_name(argument)].default if argument.startswith("--") and _name(argument) in FIELDS else None
+    return isinstance(default, bool) and default == (not argument.startswith(("--no-", "--no_")))
 
 
 def _name(argument: str) -> str:
@@ -113,13 +120,12 @@ def _flags(options: dict[str, Any]) -> list[str]:
     flags: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            flags.append(flag)
-        elif value is False and FIELDS[name].default is True:
-            flags.append(flag.replace("--", "--no-", 1))
+        if isinstance(value, bool):
+            if value != FIELDS[name].default:
+                flags.append(flag if value else flag.replace("--", "--no-", 1))
         elif value is None and FIELDS[name].default is not None:
             flags += [flag, "None"]
-        elif value is not None and value is not False:
+        elif value is not None:
             flags += [flag, str(value)]
     return flags
 
