@@ -28,9 +28,10 @@ def draw_ladder(rates: Mapping[str, float], path: Path) -> None:
     axes.set_xlim(0, 1.18 * max(values))
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    axes.set_title(
-        "A sequence VAE: tokens a second without padding, each measure added to those above it",
-        loc="left",
+    figure.suptitle(
+        "Tokens a second without padding, each measure added to those above",
+        x=0,
+        ha="left",
         fontsize=10,
         fontweight="bold",
         color=INK,

@@ -91,9 +91,9 @@ def test_every_message_names_its_figure_and_the_flags_that_help_in_their_order()
         "collapse": [
             "--free_bits 0.5 --free_bits_mode dimension",
             "--word_dropout 0.5",
-            "--batch_norm_mu 0.5",
             "--kl_schedule linear",
-            "--kl_weight",
+            "--batch_norm_mu 0.5",
+            "--latent_injection embedding",
         ],
         "few_units": ["--free_bits 0.1 --free_bits_mode dimension", "--batch_norm_mu 0.5", "--latent_dim 8"],
         "ignored": ["--word_dropout 0.3", "--bag_of_words_weight", "--free_bits_mode dimension"],

@@ -172,9 +172,10 @@ def _judge_prior(view: _View) -> Verdict:
 def _tell_collapse(metrics: PosteriorMetrics) -> str:
     return (
         f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder does without "
-        f"them. What helps, best first: --free_bits 0.5 --free_bits_mode dimension together with --word_dropout 0.5, "
-        f"--batch_norm_mu 0.5 (with 16 sequences or more at once), --kl_schedule linear (or cyclical) with many "
-        f"--kl_warmup_steps, --latent_injection embedding, a smaller --kl_weight."
+        f"them. What helps, best first: --free_bits 0.5 --free_bits_mode dimension together with --word_dropout 0.5 "
+        f"(also for this run: --init_from its folder), --word_dropout 0.9 with --kl_schedule linear and "
+        f"--kl_warmup_steps 0.9, --batch_norm_mu 0.5 from the start (with 16 sequences or more at once), "
+        f"--latent_injection embedding."
     )
 
 
