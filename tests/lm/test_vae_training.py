@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gristmill as gm
-from gristmill import CheckpointError, OptionError
+from gristmill import CheckpointError, CorpusError, OptionError
 from gristmill.lm.checkpoint import load_model
 from gristmill.lm.evaluate import evaluate
 from gristmill.lm.models.vae import SequenceVAE, VAEConfig
@@ -190,9 +190,48 @@ def test_another_batch_size_would_be_other_data_and_is_refused(shards, tmp_path)
         train_vae(shards, tmp_path / "run", max_steps=4, resume="auto", batch_size=8, gradient_accumulation_steps=1)
 
 
-def test_what_was_said_goes_before_fast_detection(shards, tmp_path):
-    train_vae(shards, tmp_path / "run", fast_detection=True, update_frequency=5, window_size=5)
-    assert [record["step"] for record in records(tmp_path / "run", "posterior")] == [5, 10, 15, 20]
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, (100, 1000, 50)),
+        ({"fast_detection": True}, (200, 2000, 50)),
+        ({"fast_detection": True, "update_frequency": 100, "plot_frequency": 0}, (100, 0, 50)),
+    ],
+)
+def test_what_was_said_goes_before_fast_detection(shards, tmp_path, options, expected):
+    said = {"update_frequency": None, "window_size": None, "plot_frequency": None, **options}
+    train_vae(shards, tmp_path / "run", max_steps=1, **said)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["update_frequency"], config["plot_frequency"], config["window_size"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embedding_dim": 7}, "embedding_dim=7, and the data has tokens"),
+        ({"val_fraction": 0.3}, "val_fraction=0.3 is for Parquet files"),
+        ({"kl_warmup_steps": float("nan")}, "kl_warmup_steps=nan: pass a whole number"),
+        ({"text_column": "text"}, "text_column"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(shards, tmp_path, options, message):
+    with pytest.raises(OptionError, match=message):
+        train_vae(shards, tmp_path / "run", **options)
+
+
+def test_no_document_for_validation_is_told_with_the_option_that_helps(parquet, tmp_path):
+    train_vae(parquet, tmp_path / "run", **from_parquet(parquet, val_fraction=0.0, max_steps=1, num_workers=0))
+    assert "larger --val_fraction" in events(tmp_path / "run", "fell into validation")[0]["message"]
+
+
+def test_few_sequences_for_a_batch_norm_are_told(shards, tmp_path):
+    train_vae(shards, tmp_path / "run", max_steps=1, batch_norm_mu=0.5)
+    assert events(tmp_path / "run", "4 sequences at once are few")
+
+
+def test_a_column_that_is_not_there_is_told_by_the_option_of_this_command(parquet, tmp_path):
+    with pytest.raises(CorpusError, match="text_column="):
+        train_vae(parquet, tmp_path / "run", **from_parquet(parquet, text_column="nope"))
 
 
 def test_the_last_record_has_a_speed_and_padding_though_a_validation_came_before_it(shards, tmp_path):

@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gristmill
+from gristmill import CheckpointError, OptionError
 from gristmill.posterior import PosteriorMetricsMonitor
 from gristmill.posterior.estimates import kl_per_dimension, mutual_information
 from posterior.posteriors import batches, gaussian_posteriors, quiet_monitor, squared
@@ -292,3 +293,43 @@ def test_verbose_is_a_line_a_look_on_stderr(capsys):
 def test_importing_the_package_needs_no_torch():
     code = "import sys, gristmill.posterior, gristmill.posterior.draw; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("bad", ["one mu", "all mu", "logvar"])
+def test_a_posterior_that_is_not_finite_has_an_alarm_of_its_own(bad):
+    monitor = quiet_monitor(2, 0, 2)
+    for mu, logvar, z in batches(6, batch_size=16):
+        mu, logvar = mu.clone(), logvar.clone()
+        if bad == "one mu":
+            mu[0, 0] = torch.nan
+        elif bad == "all mu":
+            mu[:] = torch.nan
+        else:
+            logvar[0] = torch.inf
+        monitor.update(mu, logvar, z)
+    monitor.flush()
+    assert [alarm.kind for alarm in monitor.alarms] == ["not_finite"]
+    assert "--learning_rate" in monitor.alarms[0].message
+
+
+@pytest.mark.parametrize(
+    ("mu", "logvar", "z"),
+    [
+        (np.zeros((4, 2)), torch.zeros(4, 2), None),
+        (torch.zeros(4, 2), None, None),
+        (torch.zeros(()), torch.zeros(()), None),
+        (torch.zeros(4, 0), torch.zeros(4, 0), None),
+        (torch.zeros(4, 2), torch.zeros(4, 2), [1, 2]),
+    ],
+)
+def test_what_is_no_posterior_is_refused_in_words(mu, logvar, z):
+    with pytest.raises(OptionError, match="B x Z"):
+        quiet_monitor(1, 0, 1).update(mu, logvar, z)
+
+
+def test_numbers_that_are_none_are_refused():
+    for options in ({"update_frequency": 1.5}, {"window_size": "a"}, {"update_frequency": True}):
+        with pytest.raises(OptionError):
+            PosteriorMetricsMonitor(**options)
+    with pytest.raises(CheckpointError, match="alarms, step, window"):
+        quiet_monitor(1, 0, 1).load_state_tensors({}, {})

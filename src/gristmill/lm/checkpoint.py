@@ -146,7 +146,11 @@ class CheckpointWriter:
         self._pending = self._pool.submit(self._write, state, files)
 
     def _write(self, state: Mapping[str, Any], files: Mapping[str, Mapping[str, Tensor]]) -> None:
-        write_checkpoint(self._run, state, files)
+        try:
+            write_checkpoint(self._run, state, files)
+        except OSError as error:
+            error.filename = error.filename or str(self._run)  # a full disk does not say where
+            raise
         prune(self._run, keep=self._keep)
 
     def wait(self) -> None:

@@ -156,20 +156,20 @@ class TrainConfig:
     num_workers: int = 8
     """VAE: processes that prepare batches from Parquet files; 0: a thread."""
     pin_memory: bool = True
-    """VAE: copy batches to the GPU from page-locked memory."""
+    """VAE: batches are copied to the GPU from page-locked memory (--pin-memory); not so with this."""
     prefetch_factor: int = 2
     """VAE: batches that each of the processes is ahead."""
 
     disable_metrics_monitoring: bool = False
     """VAE: no watch for posterior collapse; it then takes no memory and no time."""
     fast_detection: bool = False
-    """VAE: watch less often: an update every 200 steps, plots every 2,000."""
-    update_frequency: int = 100
-    """VAE: steps between two looks at the posterior."""
-    plot_frequency: int = 1000
-    """VAE: steps between two plots of it; 0: none."""
-    window_size: int = 50
-    """VAE: steps whose posteriors are looked at together."""
+    """VAE: a cheaper watch: where nothing else is said, a look every 200 steps, plots every 2,000."""
+    update_frequency: int | None = None
+    """VAE: steps between two looks at the posterior. None: 100."""
+    plot_frequency: int | None = None
+    """VAE: steps between two plots of it; 0: none. None: 1000."""
+    window_size: int | None = None
+    """VAE: steps whose posteriors are looked at together. None: 50."""
 
     batch_size: int | Literal["auto"] = 32
     """Sequences that one device takes at once (VAE: 4). auto: as many as fit, the global batch kept."""
@@ -324,7 +324,8 @@ def resolved(config: TrainConfig, data: TrainingData, *, batch_size: int, world_
     return dataclasses.replace(
         config,
         vocab_size=_vocab_size(config, data),
-        embedding_dim=data.embedding_dim,
+        embedding_dim=_embedding_dim(config, data),
+        **_frequencies(config),
         batch_size=batch_size,
         gradient_accumulation_steps=accumulation,
         global_batch_size=batch_size * accumulation * world_size,
@@ -372,11 +373,29 @@ def _vocab_size(config: TrainConfig, data: TrainingData) -> int | None:
     if needed is None:
         return None
     if config.vocab_size is not None and config.vocab_size < needed:
+        has = "there are ids up to" if data.tokenizer is None else f"the tokenizer of the {data.noun} has"
+        number = f"{needed - 1:,}" if data.tokenizer is None else f"{needed:,} tokens"
         raise VocabSizeError(
-            f"vocab_size={config.vocab_size} is too small: the tokenizer of the {data.noun} has {needed:,} tokens. "
+            f"vocab_size={config.vocab_size} is too small: {has} {number}. "
             f"Pass vocab_size >= {needed}, or leave it out."
         )
     return config.vocab_size or needed
+
+
+def _embedding_dim(config: TrainConfig, data: TrainingData) -> int | None:
+    if config.embedding_dim not in (None, data.embedding_dim):
+        there = "tokens" if data.embedding_dim is None else f"vectors of {data.embedding_dim} numbers"
+        raise OptionError(f"embedding_dim={config.embedding_dim}, and the data has {there}. Leave it out.")
+    return data.embedding_dim
+
+
+def _frequencies(config: TrainConfig) -> dict[str, Any]:
+    """How often the posterior of a VAE is looked at: as was said, otherwise as usual."""
+    if config.model != "vae":
+        return {}
+    usual = {"update_frequency": 100, "plot_frequency": 1000, "window_size": 50}
+    usual |= {"update_frequency": 200, "plot_frequency": 2000} if config.fast_detection else {}
+    return {name: number if getattr(config, name) is None else getattr(config, name) for name, number in usual.items()}
 
 
 def _steps(interval: int | float, max_steps: int, *, least: int = 1) -> int:

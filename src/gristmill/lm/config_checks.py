@@ -19,11 +19,10 @@ _COUNTS = (
     *("context_length", "num_layers", "num_heads", "d_model", "gradient_accumulation_steps"),
     *("devices", "num_nodes", "keep", "log_interval", "sample_tokens"),
     *("max_sequence_length", "latent_dim", "memory_tokens", "kl_cycles", "num_buckets", "prefetch_factor"),
-    *("update_frequency", "window_size"),
 )
 _OPTIONAL_COUNTS = (
     *("vocab_size", "d_ff", "global_batch_size", "max_steps", "max_tokens"),
-    *("encoder_layers", "embedding_dim"),
+    *("encoder_layers", "embedding_dim", "update_frequency", "window_size"),
 )
 _INTERVALS = ("val_check_interval", "checkpoint_interval", "sample_interval", "warmup_steps", "kl_warmup_steps")
 _POSITIVE = ("learning_rate", "eps", "rope_theta", "norm_eps", "muon_learning_rate")
@@ -69,7 +68,7 @@ def check_config(config: TrainConfig) -> None:
     if config.optimizer == "muon" and config.strategy == "fsdp":
         raise OptionError("optimizer='muon' needs whole matrices, and strategy='fsdp' divides them. Pass one of them.")
     for name, nothing in (("num_workers", "a thread"), ("plot_frequency", "no plots")):
-        if check_whole_number(name, getattr(config, name)) < 0:
+        if getattr(config, name) is not None and check_whole_number(name, getattr(config, name)) < 0:
             raise OptionError(f"{name}={getattr(config, name)} is negative. Pass 0 for {nothing}, or more.")
     _check_belongs(config)
     _check_length(config)
@@ -112,7 +111,7 @@ def _check_count(name: str, value: Any, otherwise: str = "") -> None:
 
 def _check_interval(name: str, value: Any) -> None:
     _check_is_number(name, value)
-    if value < 0 or (isinstance(value, float) and value > 1):
+    if not value >= 0 or (isinstance(value, float) and value > 1):  # not a number is neither
         raise OptionError(f"{name}={value!r}: pass a whole number, or a fraction between 0 and 1.")
 
 

@@ -145,7 +145,7 @@ def evaluate(
     _check_tokenizer(folder, which, opened)
     dataset = opened.open_dataset(_for_evaluation(config, folder, batch_size), target, split)
     if dataset is None:
-        raise OptionError(f"{data}: there is no split {split!r}. Pass split='train', or encode with a val_fraction.")
+        raise OptionError(f"{data}: there is no split {split!r}: {opened.no_validation} Or take the split 'train'.")
     number = num_val_batches(limit_batches, dataset)
     begin = time.perf_counter()
     with _autocast(config.precision if precision == "auto" else precision, target):

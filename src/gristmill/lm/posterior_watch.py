@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["PosteriorWatch"]
 
 PLOT_FOLDER = "plots"
-FAST_DETECTION = {"update_frequency": 200, "plot_frequency": 2000, "window_size": 50}
 
 
 class PosteriorWatch:
@@ -36,7 +35,9 @@ class PosteriorWatch:
         self._can_decode = config.strategy != "fsdp"
         self._told: list[str] = []
         self.monitor = PosteriorMetricsMonitor(
-            **_frequencies(config),
+            config.update_frequency or 100,  # they are resolved
+            config.plot_frequency or 0,
+            config.window_size or 50,
             plot_folder=folder / PLOT_FOLDER,
             seed=config.seed,
             tell=self._told.append,
@@ -73,12 +74,3 @@ class PosteriorWatch:
     def close(self) -> None:
         """End the drawing of plots."""
         self.monitor.close()
-
-
-def _frequencies(config: TrainConfig) -> dict[str, Any]:
-    """What was asked for; --fast_detection stands in for the defaults, not for what was said."""
-    asked = {name: getattr(config, name) for name in FAST_DETECTION}
-    if not config.fast_detection:
-        return asked
-    said = {name: value for name, value in asked.items() if value != getattr(TrainConfig, name)}
-    return {**FAST_DETECTION, **said}

@@ -18,7 +18,7 @@ from gristmill.lm.config import TrainConfig, asked_global_batch, resolved
 from gristmill.lm.evaluate import LossModule
 from gristmill.lm.meters import Meter, device_name, device_peak
 from gristmill.lm.optim import Optimizers, build_optimizer
-from gristmill.lm.training_data import NO_VALIDATION, Dataset, TrainingData
+from gristmill.lm.training_data import Dataset, TrainingData
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
+
+BATCH_NORM_LEAST = 16  # sequences at once
 
 Tell = Callable[[str], None]
 
@@ -134,13 +136,18 @@ def open_datasets(
         world_size = _world_size(config)
         waste = dataset.padding_waste(world_size)  # type: ignore[attr-defined]  # fails where there are too few
         tell(f"padding: {waste:.1%} of what is computed on.")
+        if config.batch_norm_mu and int(config.batch_size) < BATCH_NORM_LEAST:
+            tell(
+                f"batch_norm_mu: {config.batch_size} sequences at once are few to take a mean over. Pass --batch_size "
+                f"{BATCH_NORM_LEAST} or more, with fewer --gradient_accumulation_steps."
+            )
     try:
         val_dataset = data.open_dataset(config, device, "val")
     except TrainingError as error:  # too short
         tell(f"there is no validation: in the validation split {error}")
         return dataset, None
     if val_dataset is None:
-        tell(NO_VALIDATION)
+        tell(data.no_validation)
     return dataset, val_dataset
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "DocumentData", "TrainingData", "WindowData", "open_training_data"]
 
-NO_VALIDATION = "the data has no validation split. Pass --val-fraction where it is encoded to have one."
-
 
 class Dataset(Protocol):
     """Batches as a pure function of step and rank: `TokenDataset`, `SequenceDataset`."""
@@ -64,6 +62,7 @@ class TrainingData(Protocol):
     identity: dict[str, Any]  # what tells data apart
     uses_workers: bool  # whether batches are prepared by processes
     messages: list[str]  # what a person should know about it
+    no_validation: str  # what to say where there is nothing for it
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -102,9 +101,10 @@ def _has_parquet(folder: Path) -> bool:
 
 def open_documents(data: Any, config: TrainConfig, *, tokenizer: Any = None, progress: Any = None) -> SequenceData:
     """The documents as sequences, read as `config` says. Which of them are for validation depends on no seed."""
+    from gristmill.lm.config import TrainConfig
     from gristmill.lm.sequences import open_sequences
 
-    return open_sequences(
+    opened = open_sequences(
         data,
         max_sequence_length=config.max_sequence_length,
         tokenizer=config.tokenizer if tokenizer is None else tokenizer,
@@ -115,6 +115,12 @@ def open_documents(data: Any, config: TrainConfig, *, tokenizer: Any = None, pro
         cache_dir=config.cache_dir,
         progress=progress,
     )
+    if not opened.from_parquet and config.val_fraction != TrainConfig.val_fraction:
+        raise OptionError(
+            f"val_fraction={config.val_fraction} is for Parquet files: shards were divided when they were encoded. "
+            f"Leave it out, or encode them again with --val-fraction."
+        )
+    return opened
 
 
 class WindowData:
@@ -123,6 +129,7 @@ class WindowData:
     noun = "shards"
     embedding_dim: int | None = None
     uses_workers = False
+    no_validation = "the shards have no validation split. Encode with --val-fraction to have one."
 
     def __init__(self, shards: Shards) -> None:
         """Of the split that `shards` were opened for, and of the split "val" beside it."""
@@ -187,6 +194,9 @@ class DocumentData:
         self.identity = data.identity
         self.uses_workers = data.from_parquet
         self.messages = list(data.messages)
+        self.no_validation = WindowData.no_validation
+        if data.from_parquet:
+            self.no_validation = "no document fell into validation. Pass a larger --val_fraction to have some."
 
     def tokens_per_sequence(self, config: TrainConfig) -> float:
         """The mean of the documents."""

@@ -121,6 +121,10 @@ def _verdict(*, bad: bool, good: bool) -> Verdict:
     return "bad" if bad else "good" if good else "between"
 
 
+def _judge_not_finite(view: _View) -> Verdict:
+    return "bad" if view.metrics.kl is None else "good"
+
+
 def _judge_collapse(view: _View) -> Verdict:
     metrics = view.metrics
     information, units, strict = metrics.mutual_information, metrics.active_units, metrics.active_units_strict
@@ -167,6 +171,14 @@ def _judge_prior(view: _View) -> Verdict:
 
 
 # What is told
+
+
+def _tell_not_finite(metrics: PosteriorMetrics) -> str:
+    return (
+        f"the posterior is not finite: mu or logvar of the last {metrics.num_samples} sequences hold NaN or infinity, "
+        f"and nothing can be said about it. What helps, best first: a lower --learning_rate, --clip_norm 1, "
+        f"--precision bf16-mixed or 32 instead of 16-mixed."
+    )
 
 
 def _tell_collapse(metrics: PosteriorMetrics) -> str:
@@ -224,6 +236,7 @@ def _units(metrics: PosteriorMetrics) -> str:
 
 Tell = Callable[[PosteriorMetrics], str]
 KINDS: dict[str, tuple[Callable[[_View], Verdict], Tell, Tell]] = {
+    "not_finite": (_judge_not_finite, _tell_not_finite, lambda metrics: "the posterior is finite again."),
     "collapse": (_judge_collapse, _tell_collapse, _cleared("the posterior has recovered from its collapse")),
     "few_units": (_judge_few_units, _tell_few_units, _cleared("enough units are active again")),
     "ignored": (_judge_ignored, _tell_ignored, _cleared("the decoder uses the latents again")),

@@ -29,7 +29,7 @@ def kl_per_dimension(mu_NZ: Tensor, logvar_NZ: Tensor) -> Tensor:
 def active_units(mu_NZ: Tensor, threshold: float) -> Tensor:
     """Return how many dimensions have a mean that varies with x: Var_x(mu_d) > `threshold`.
 
-    One posterior has no variance: the result is then NaN.
+    One posterior has no variance, and neither has what is not finite: the result is then NaN.
 
     >>> active_units(torch.tensor([[-1.0, 5.0], [1.0, 5.0]]), 0.01).item()
     1.0
@@ -37,7 +37,9 @@ def active_units(mu_NZ: Tensor, threshold: float) -> Tensor:
     mu_NZ = exact(mu_NZ)
     if len(mu_NZ) < 2:
         return mu_NZ.new_full((), math.nan)
-    return (mu_NZ.var(0) > threshold).sum().to(mu_NZ.dtype)
+    variance_Z = mu_NZ.var(0)
+    units = (variance_Z > threshold).sum().to(mu_NZ.dtype)
+    return torch.where(variance_Z.isfinite().all(), units, math.nan)
 
 
 def mutual_information(mu_NZ: Tensor, logvar_NZ: Tensor, z_NZ: Tensor) -> Tensor:

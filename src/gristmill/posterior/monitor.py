@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gristmill.errors import OptionError
+from gristmill.arguments import check_whole_number
+from gristmill.errors import CheckpointError, OptionError
 from gristmill.posterior.alarms import Alarms
 from gristmill.posterior.arrival import Arrival
 from gristmill.posterior.drawing import Drawing
@@ -123,11 +124,12 @@ class PosteriorMetricsMonitor:
         nats a token where `num_tokens` of the batch are given. `reconstruct` decodes this batch from other latents,
         B x Z, and returns the nats of each sequence; it is called only when that is due.
         """
+        _check_shapes(mu, logvar, z)
         self._step = step = self._checked_step(step)
         self._collect(wait=False)
         if not self.wants(step) or not len(mu):
             return
-        mu_BZ, logvar_BZ, z_BZ = self._checked(mu, logvar, z)
+        mu_BZ, logvar_BZ, z_BZ = self._detached(mu, logvar, z)
         nats = _nats_a_sequence(reconstruction, num_tokens, len(mu_BZ))
         self._window.add(step, mu_BZ, logvar_BZ, z_BZ, nats)
         if step % self.update_frequency == 0:
@@ -136,21 +138,11 @@ class PosteriorMetricsMonitor:
     def _checked_step(self, step: int | None) -> int:
         if step is None:
             return self._step + 1
-        if step <= self._step:
+        if check_whole_number("step", step) <= self._step:
             raise OptionError(f"step={step} is not after {self._step}, the last one. Steps count from 1 and only rise.")
         return step
 
-    def _checked(self, mu: Tensor, logvar: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        if mu.ndim != 2 or not mu.is_floating_point():
-            raise OptionError(
-                f"mu is {mu.dtype} of shape {tuple(mu.shape)}. Pass a mean for every sequence and dimension: floats, "
-                f"B x Z."
-            )
-        for name, other in (("logvar", logvar), ("z", z)):
-            if other is not None and other.shape != mu.shape:
-                raise OptionError(
-                    f"{name} has shape {tuple(other.shape)}, mu {tuple(mu.shape)}. Pass the same of both."
-                )
+    def _detached(self, mu: Tensor, logvar: Tensor, z: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         mu, logvar = mu.detach(), logvar.detach()
         if z is not None:
             return mu, logvar, z.detach()
@@ -270,6 +262,8 @@ class PosteriorMetricsMonitor:
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Take over what `state_tensors` gave, wherever its tensors lie; `CheckpointError` if it does not fit."""
+        if missing := {"window", "alarms", "step"} - numbers.keys():
+            raise CheckpointError(f"the state of the posterior monitor lacks {', '.join(sorted(missing))}.")
         self._window.load(tensors, numbers["window"])
         self._alarms.load(numbers["alarms"])
         self._pending.clear()
@@ -284,9 +278,22 @@ class PosteriorMetricsMonitor:
             self._drawing.go_on_after(step)
 
 
+def _check_shapes(mu: Any, logvar: Any, z: Any) -> None:
+    for name, given in (("mu", mu), ("logvar", logvar), ("z", z)):
+        if not isinstance(given, Tensor) and not (name == "z" and given is None):
+            raise OptionError(f"{name} is a {type(given).__name__}. Pass a tensor of floats, B x Z.")
+    if mu.ndim != 2 or not mu.is_floating_point() or not mu.shape[1]:
+        raise OptionError(
+            f"mu is {mu.dtype} of shape {tuple(mu.shape)}. Pass a mean for every sequence and dimension: floats, B x Z."
+        )
+    for name, other in (("logvar", logvar), ("z", z)):
+        if other is not None and other.shape != mu.shape:
+            raise OptionError(f"{name} has shape {tuple(other.shape)}, mu {tuple(mu.shape)}. Pass the same of both.")
+
+
 def _check_at_least(least: int, **given: int) -> None:
     for name, value in given.items():
-        if value < least:
+        if check_whole_number(name, value) < least:
             raise OptionError(f"{name}={value} is out of range. Pass {name} >= {least}.")
 
 

@@ -93,6 +93,8 @@ def _make(
             shutil.rmtree(folder)
         new.rename(folder)
     except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say where
+            error.filename = str(folder.parent)
         # An input that cannot be read will be another one next time; only an interruption is worth going on after.
         if isinstance(error, Exception) or not keep_unfinished:
             shutil.rmtree(new, ignore_errors=True)

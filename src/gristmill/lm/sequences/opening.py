@@ -142,12 +142,16 @@ def _check_fraction(fraction: Any) -> float:
 
 @contextlib.contextmanager
 def _without_skip_hint() -> Iterator[None]:
-    """Errors of damaged inputs without the option to leave them out, which is there for corpora only."""
+    """Errors in the words of this stage: no option to leave damaged inputs out, and columns by their name here."""
     try:
         yield
     except DamagedInputError as error:
         message = str(error).replace(", or pass on_error='skip'.", ".")
         raise type(error)(message, path=error.path, offset=error.offset) from error
+    except CorpusError as error:
+        if "text_field=" not in str(error):
+            raise
+        raise CorpusError(str(error).replace("text_field=", "text_column=")) from error
 
 
 # What there is in it
@@ -169,7 +173,11 @@ def _of_shards(
         )
     train = ShardSequences(shards, max_sequence_length=max_sequence_length)
     if not train.num_sequences:
-        raise EmptyCorpusError(f"{shards!r}: no document to train on has a token.")
+        where = "the Parquet files" if from_parquet else str(shards.paths[0].parent if shards.paths else "the shards")
+        raise EmptyCorpusError(
+            f"{where}: no document to train on has a token. Pass more text, or a smaller val_fraction: validation may "
+            f"have taken all."
+        )
     val = None
     if shards.split == "train" and "val" in manifest.splits:
         val = ShardSequences(Shards(shards.paths[0].parent, split="val"), max_sequence_length=max_sequence_length)
