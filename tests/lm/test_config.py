@@ -178,3 +178,9 @@ def test_an_option_of_the_other_model_is_an_error_and_not_ignored():
         TrainConfig.of({"latent_dim": 8})
     with pytest.raises(OptionError, match=r"context_length=512 is an option of model='gpt'.*max_sequence_length"):
         TrainConfig.of({"model": "vae", "context_length": 512})
+
+
+def test_columns_may_be_a_list_in_a_file_and_in_python(tmp_path):
+    (tmp_path / "c.yaml").write_text("model: vae\nembedding_columns: [a, b]\n")
+    assert read_config(tmp_path / "c.yaml")["embedding_columns"] == "a,b"
+    assert TrainConfig.of({"model": "vae", "embedding_columns": ["a", "b"]}).embedding_columns == "a,b"

@@ -305,6 +305,8 @@ def normalized(options: Mapping[str, Any], source: str) -> dict[str, Any]:
             close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.5)
             hint = f" Did you mean {close[0]!r}?" if close else f" The options are {', '.join(FIELDS)}."
             raise OptionError(f"{source}: there is no option {str(key)!r}.{hint}")
+        if name == "embedding_columns" and isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
         given[name] = _as_number(value) if "float" in str(FIELDS[name].type) else value
     return given
 
