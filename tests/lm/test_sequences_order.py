@@ -56,7 +56,7 @@ def story_lengths(number, seed=0):
 
 def test_eight_buckets_waste_at_most_a_twentieth_on_stories():
     source = Numbered(story_lengths(20_000))
-    with dataset(source, batch_size=32, max_sequence_length=1000) as data:
+    with dataset(source, batch_size=32, max_sequence_length=1000, num_buckets=8) as data:
         assert len(data.bounds) == 8
         assert data.padding_waste() <= 0.05
         assert data.padding_waste(world_size=4) <= 0.05
