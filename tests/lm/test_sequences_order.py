@@ -10,7 +10,7 @@ import torch
 import gristmill as gm
 from gristmill.lm.batch import IGNORED
 from gristmill.lm.sequences import choose_bounds
-from lm.sequence_sources import MAX_LENGTH, Numbered, dataset, numbers, random_lengths, same
+from lm.sequence_sources import Numbered, dataset, numbers, random_lengths, same
 
 torch.set_num_threads(1)
 
@@ -62,12 +62,6 @@ def test_eight_buckets_waste_at_most_a_twentieth_on_stories():
         assert data.padding_waste(world_size=4) <= 0.05
     with dataset(source, batch_size=32, max_sequence_length=1000, use_dynamic_padding=False) as data:
         assert data.bounds == [1000] and data.padding_waste() > 0.7
-
-
-def test_validation_with_the_bounds_of_training_has_no_further_widths_unless_it_must():
-    train = dataset(Numbered(random_lengths(100, longest=20)))
-    assert dataset(Numbered(random_lengths(10, longest=20)), bounds=train.bounds).bounds == train.bounds
-    assert dataset(Numbered([MAX_LENGTH]), bounds=train.bounds).bounds == [*train.bounds, MAX_LENGTH]
 
 
 # The order

@@ -1,4 +1,4 @@
-"""The sequence VAE: its loss against closed forms, who sees what, its switches."""
+"""The sequence VAE: its loss against closed forms, who sees what, its switches, its sizes."""
 
 from __future__ import annotations
 
@@ -12,75 +12,30 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm.batch import IGNORED, Batch
 from gristmill.lm.models import MODELS
-from gristmill.lm.models import vae as vae_module
 from gristmill.lm.models.vae import BatchNormMu, SequenceVAE, VAEConfig, kl_divergence, pooled, with_free_bits
 from gristmill.lm.optim import build_optimizer
-
-torch.set_num_threads(1)
-
-V, T, E, Z = 70, 12, 5, 6
-CONFIG = VAEConfig(V, max_sequence_length=T, num_layers=2, num_heads=2, d_model=16, latent_dim=Z)
-OF_VECTORS = dataclasses.replace(CONFIG, vocab_size=None, embedding_dim=E)
-INJECTIONS = ("memory", "embedding")
-SWITCHES = {"word_dropout": 0.3, "batch_norm_mu": 0.5, "free_bits": 2.0, "bag_of_words_weight": 0.1}
+from lm.tiny_vae import (
+    CONFIG,
+    INJECTIONS,
+    OF_VECTORS,
+    SWITCHES,
+    E,
+    T,
+    V,
+    Z,
+    batch_of,
+    loss_of,
+    make,
+    rows_of,
+    vectors_of,
+    wider,
+    with_empty_row,
+)
 
 
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
-
-
-def make(config=CONFIG, *, std=0.3, **changes):
-    """A model with weights large enough that attention matters."""
-    model = SequenceVAE(dataclasses.replace(config, **changes)).eval()
-    if std:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if not name.startswith("posterior"):
-                    parameter.normal_(std=std)
-    return model
-
-
-def batch_of(*lengths, width=None):
-    """Random sequences of these lengths, padded as a dataset pads them."""
-    width = width or max(lengths)
-    inputs_BT = torch.zeros(len(lengths), width, dtype=torch.int64)
-    targets_BT = torch.full((len(lengths), width), IGNORED)
-    for row, length in enumerate(lengths):
-        inputs_BT[row, :length] = targets_BT[row, :length] = torch.randint(V, (length,))
-    return Batch(inputs_BT, targets_BT)
-
-
-def vectors_of(*lengths):
-    width = max(lengths)
-    vectors_BTE, targets_BT = torch.zeros(len(lengths), width, E), torch.full((len(lengths), width), IGNORED)
-    for row, length in enumerate(lengths):
-        vectors_BTE[row, :length], targets_BT[row, :length] = torch.randn(length, E), 0
-    return Batch(torch.zeros_like(targets_BT), targets_BT, vectors_BTE=vectors_BTE)
-
-
-def wider(batch, width):
-    """The same sequences, padded further."""
-    more = width - batch.inputs_BT.shape[1]
-    vectors = None if batch.vectors_BTE is None else F.pad(batch.vectors_BTE, (0, 0, 0, more))
-    inputs, targets = F.pad(batch.inputs_BT, (0, more)), F.pad(batch.targets_BT, (0, more), value=IGNORED)
-    return Batch(inputs, targets, vectors_BTE=vectors)
-
-
-def with_empty_row(batch):
-    fields = {name: value for name, value in vars(batch).items() if value is not None}
-    rows = {name: torch.cat([value, torch.zeros_like(value[:1])]) for name, value in fields.items()}
-    rows["targets_BT"][-1] = IGNORED
-    return Batch(**rows)
-
-
-def rows_of(batch, *rows):
-    return Batch(**{name: None if value is None else value[list(rows)] for name, value in vars(batch).items()})
-
-
-def loss_of(model, batch, kl_weight=1.0, seed=7):
-    torch.manual_seed(seed)
-    return model.loss(batch, {"kl_weight": kl_weight})
 
 
 # The loss
@@ -401,234 +356,6 @@ def test_rows_of_no_token_get_no_probability_no_gradient_and_stay_zero():
         assert (weight[V:] == 0).all()
     ids = model.generate(torch.randn(4, Z), max_tokens=T, temperature=5.0, seed=0)
     assert max(id for row in ids for id in row) < V
-
-
-# Precision, compilation, random numbers
-
-
-def test_bfloat16_autocast_leaves_the_posterior_in_float32():
-    model, batch = make(std=0.0), batch_of(12, 5, 9)
-    expected, _ = loss_of(model, batch)
-    with torch.autocast("cpu", torch.bfloat16):
-        loss, stats = loss_of(model, batch)
-        nats_B = model.reconstruction_nats(batch, stats["z"])
-    assert {value.dtype for value in stats.values()} == {torch.float32} == {nats_B.dtype}
-    assert loss.item() == pytest.approx(expected.item(), rel=0.02)
-
-
-@pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize(
-    "switches",
-    [
-        {"latent_injection": "embedding"},
-        {**SWITCHES, "word_dropout": 0.0},
-        {"free_bits": 1.0, "free_bits_mode": "dimension", "tie_embeddings": True},
-    ],
-)
-def test_the_loss_compiles_in_one_graph_and_is_the_same(switches, autocast):
-    torch._dynamo.reset()
-    model = make(**switches).train()
-    batch, results = batch_of(12, 5, 9), []
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    for loss_of_batch in (model.loss, torch.compile(model.loss, fullgraph=True, backend="aot_eager")):
-        model.load_state_dict(state)
-        model.zero_grad()
-        torch.manual_seed(1)
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            loss, stats = loss_of_batch(batch, {"kl_weight": torch.tensor(0.5)})
-        loss.backward()
-        results.append([loss.detach(), *stats.values(), *(p.grad for p in model.parameters()), *model.buffers()])
-    tolerance = 5e-2 if autocast else 1e-5
-    for eager, compiled in zip(*results, strict=True):
-        torch.testing.assert_close(compiled, eager, atol=tolerance, rtol=tolerance)
-
-
-@pytest.mark.parametrize("config", [dataclasses.replace(CONFIG, word_dropout=0.5), OF_VECTORS])
-def test_word_dropout_and_vectors_compile_in_one_graph(config):
-    torch._dynamo.reset()
-    model = make(config).train()
-    batch = batch_of(12, 5) if config.embedding_dim is None else vectors_of(12, 5)
-    loss, _ = torch.compile(model.loss, fullgraph=True, backend="aot_eager")(batch, {"kl_weight": torch.tensor(1.0)})
-    loss.backward()
-    assert loss.isfinite()
-
-
-def test_another_kl_weight_is_no_reason_to_compile_anew():
-    torch._dynamo.reset()
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    model, batch = make().train(), batch_of(12, 5)
-    compiled = torch.compile(model.loss, backend=counter)
-    losses = [compiled(batch, {"kl_weight": torch.tensor(weight)})[0].item() for weight in (0.0, 0.3, 0.7, 1.0)]
-    assert counter.frame_count == 1
-    assert len(set(losses)) == 4
-
-
-def test_nothing_in_a_step_waits_for_the_device(monkeypatch):
-    model, batch = make(**SWITCHES).train(), batch_of(12, 5)
-    for name in ("item", "tolist", "__bool__", "__float__", "__int__", "cpu", "numpy", "nonzero"):
-        monkeypatch.setattr(torch.Tensor, name, lambda *_, name=name: pytest.fail(f"{name} waits"))
-    loss, _ = model.loss(batch, {"kl_weight": torch.tensor(0.5)})
-    loss.backward()
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("config", [dataclasses.replace(CONFIG, **SWITCHES), OF_VECTORS])
-def test_on_a_gpu_nothing_waits_and_the_loss_is_that_of_the_cpu(config, dtype):
-    model = make(config).train()
-    batch = batch_of(12, 5, 9) if config.embedding_dim is None else vectors_of(12, 5, 9)
-    z_BZ = torch.randn(3, Z)
-    expected_B = model.reconstruction_nats(batch, z_BZ)
-    model, batch, z_BZ, weight = model.cuda(), batch.to("cuda"), z_BZ.cuda(), torch.tensor(0.5, device="cuda")
-    model.loss(batch, {"kl_weight": weight})[0].backward()  # the first loads kernels, which waits
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        with torch.autocast("cuda", dtype):
-            loss, stats = model.loss(batch, {"kl_weight": weight})
-        loss.backward()
-        found_B = model.reconstruction_nats(batch, z_BZ)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    assert {value.dtype for value in stats.values()} == {torch.float32}
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-    torch.testing.assert_close(found_B.cpu(), expected_B, atol=1e-2, rtol=1e-3)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("switches", [{}, {**SWITCHES, "word_dropout": 0.0}])
-def test_on_a_gpu_the_compiled_loss_is_the_same(switches):
-    torch._dynamo.reset()
-    model, batch = make(**switches).cuda().train(), batch_of(12, 5, 9).to("cuda")
-    with torch.no_grad():
-        model.posterior.linear.bias[Z:] = -20  # no noise to speak of: compiled, it is drawn otherwise
-    schedule = {"kl_weight": torch.tensor(0.5, device="cuda")}
-    eager, _ = model.loss(batch, schedule)
-    compiled, _ = torch.compile(model.loss, fullgraph=True)(batch, schedule)
-    compiled.backward()
-    torch.testing.assert_close(compiled, eager, atol=2e-2, rtol=2e-2)
-
-
-def test_the_latent_is_drawn_by_the_generator_of_torch_and_looking_at_it_draws_nothing():
-    model, batch = make(**SWITCHES).train(), batch_of(12, 5)
-    assert torch.equal(loss_of(model, batch, seed=1)[1]["z"], loss_of(model, batch, seed=1)[1]["z"])
-    assert not torch.equal(loss_of(model, batch, seed=1)[1]["z"], loss_of(model, batch, seed=2)[1]["z"])
-    state = torch.get_rng_state()
-    buffers = {name: value.clone() for name, value in model.state_dict().items()}
-    model.reconstruction_nats(batch, torch.randn(2, Z, generator=torch.Generator()))
-    model.generate(torch.zeros(2, Z), max_tokens=3)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(value, buffers[name]) for name, value in model.state_dict().items())
-    assert model.training
-
-
-def test_sequences_reckoned_in_parts_cost_the_same(monkeypatch):
-    model, batch = make(), batch_of(12, 5, 9)
-    z_BZ = torch.randn(3, Z)
-    whole = model.reconstruction_nats(batch, z_BZ)
-    monkeypatch.setattr(vae_module, "TOKENS_AT_ONCE", 7)
-    torch.testing.assert_close(model.reconstruction_nats(batch, z_BZ), whole)
-
-
-# From latents to sequences
-
-
-@pytest.mark.parametrize("injection", INJECTIONS)
-def test_generation_with_a_cache_takes_the_tokens_of_reckoning_all_anew(injection):
-    model = make(latent_injection=injection)
-    z_NZ = torch.randn(3, Z)
-    found = model.generate(z_NZ, max_tokens=T, temperature=0)
-    for z_Z, ids in zip(z_NZ, found, strict=True):
-        expected = []
-        for _ in range(T):
-            inputs = torch.tensor([expected], dtype=torch.int64).reshape(1, -1)
-            x_BTD = torch.cat([model.starts(1), model.embedding(inputs)], dim=1)
-            expected.append(int(model.logits(model.decoded(x_BTD, z_Z[None])[0, -1]).argmax()))
-        assert ids == expected
-
-
-def test_generation_ends_each_row_at_its_own_stop_and_at_the_longest_sequence():
-    model = make()
-    z_NZ = torch.randn(8, Z)
-    free = model.generate(z_NZ, max_tokens=100, seed=5, temperature=3.0)
-    assert {len(row) for row in free} == {T}
-    stop_id = free[0][4]
-    stopped = model.generate(z_NZ, max_tokens=100, seed=5, temperature=3.0, stop_id=stop_id)
-    for row, whole in zip(stopped, free, strict=True):
-        end = whole.index(stop_id) if stop_id in whole else T
-        assert row == whole[:end], "what becomes of a row does not depend on the others"
-    assert [len(row) for row in model.generate(z_NZ, max_tokens=3, seed=0)] == [3] * 8
-    assert model.generate(z_NZ[:0], max_tokens=3) == []
-    assert model.generate(z_NZ[:1], max_tokens=0) == [[]]
-
-
-def test_the_same_seed_gives_the_same_tokens():
-    model, z_NZ = make(), torch.randn(2, Z)
-    one, same, other = (model.generate(z_NZ, max_tokens=T, seed=seed) for seed in (1, 1, 2))
-    assert one == same != other
-
-
-@pytest.mark.parametrize("injection", INJECTIONS)
-def test_vectors_are_decoded_each_after_those_before_it(injection):
-    model = make(OF_VECTORS, latent_injection=injection)
-    z_NZ = torch.randn(2, Z)
-    found = model.decode_vectors(z_NZ, 5)
-    assert found.shape == (2, 5, E)
-    targets = torch.zeros(2, 5, dtype=torch.int64)
-    # What it expects of a sequence, and the sequence, are then the same: it costs nothing beyond the constant.
-    nats_B = model.reconstruction_nats(Batch(targets, targets, vectors_BTE=found), z_NZ)
-    torch.testing.assert_close(nats_B, torch.full((2,), 5 * E / 2 * math.log(2 * math.pi)), atol=1e-3, rtol=1e-5)
-
-
-def test_generation_under_autocast_has_a_cache_of_its_type():
-    model = make(std=0.0)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert len(model.generate(torch.randn(2, Z), max_tokens=4, seed=0)) == 2
-        assert make(OF_VECTORS).decode_vectors(torch.randn(2, Z), 3).dtype == torch.float32
-
-
-def test_a_model_of_vectors_makes_no_tokens_and_the_other_way_round():
-    with pytest.raises(OptionError, match="makes vectors, not tokens"):
-        make(OF_VECTORS).generate(torch.randn(1, Z), max_tokens=3)
-    with pytest.raises(OptionError, match="makes tokens, not vectors"):
-        make().decode_vectors(torch.randn(1, Z), 3)
-    with pytest.raises(OptionError, match=r"length=13 is out of range\. Pass 1 to 12"):
-        make(OF_VECTORS).decode_vectors(torch.randn(1, Z), 13)
-    with pytest.raises(OptionError, match="takes sequences of vectors, and the batch has none"):
-        make(OF_VECTORS).loss(batch_of(3), {})
-
-
-# Learning
-
-
-@pytest.mark.parametrize("injection", INJECTIONS)
-def test_a_tiny_model_puts_sequences_into_latents_and_takes_them_out_again(injection):
-    config = dataclasses.replace(CONFIG, d_model=32, latent_injection=injection, word_dropout=0.5)
-    model = SequenceVAE(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003, weight_decay=0.0)
-    batch = batch_of(12, 5, 9, 12)
-    for step in range(300):
-        optimizer.zero_grad()
-        loss_of(model, batch, 0.01, seed=step)[0].backward()
-        optimizer.step()
-    mu_BZ, _ = model.encode(batch)
-    ids = model.generate(mu_BZ, max_tokens=T, temperature=0)
-    for row, length in enumerate((12, 5, 9, 12)):
-        assert ids[row][:length] == batch.inputs_BT[row, :length].tolist()
-    shuffled_B = model.reconstruction_nats(batch, mu_BZ.roll(1, 0))
-    assert (shuffled_B > model.reconstruction_nats(batch, mu_BZ) + 5).all(), "it asks the latent"
-
-
-@pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_every_optimizer_takes_all_parameters(name):
-    model = make(**SWITCHES).train()
-    optimizer = build_optimizer(model, name, lr=0.01)
-    loss_of(model, batch_of(12, 5))[0].backward()
-    before = {key: value.clone() for key, value in model.named_parameters()}
-    optimizer.step()
-    unchanged = [key for key, value in model.named_parameters() if torch.equal(before[key], value)]
-    assert unchanged == []
-    for key, number in model.stacked_weights().items():
-        assert before[key].shape[0] % number == 0
 
 
 # What it says of itself

@@ -72,7 +72,7 @@ class TokenDataset:
         self._arguments: dict[str, Any] = {
             "context_length": check_positive("context_length", context_length),
             "batch_size": check_positive("batch_size", batch_size),
-            "seed": _check_seed(seed),
+            "seed": check_seed(seed),
             "document_mask": bool(document_mask),
             "device": torch.device(device),
             "keep_on_device": _check_keep(keep_on_device),
@@ -315,7 +315,8 @@ def check_within(name: str, value: int, count: int, count_name: str) -> None:
         raise OptionError(f"{name}={value} is not among {count_name}={count}. Pass 0 <= {name} < {count_name}.")
 
 
-def _check_seed(seed: Any) -> int:
+def check_seed(seed: Any) -> int:
+    """`seed`, if it is one."""
     number = check_whole_number("seed", seed)
     if not 0 <= number < 2**64:
         raise OptionError(f"seed={number} is out of range. Pass 0 <= seed < 2**64.")

@@ -108,7 +108,6 @@ class Reading:
     """What the steps since the last reading were like."""
 
     loss: float  # mean over the steps
-    last_loss: float
     stats: dict[str, float]  # what else the model tells of a step, likewise
     grad_norm: float
     first_bad_step: int | None  # the first whose loss is not a number
@@ -207,7 +206,6 @@ class Meter:
         mfu, mfu_matmul = (None if peak is None else rate * self._flops_per_token / peak for peak in self._peaks)
         reading = Reading(
             loss=math.fsum(losses) / len(losses) if not bad else math.nan,
-            last_loss=losses[-1],
             stats={name: math.fsum(row) / len(row) for name, row in zip(self._names[1:-1], stats, strict=True)},
             grad_norm=norms[-1],
             first_bad_step=bad[0] if bad else None,

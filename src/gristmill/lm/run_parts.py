@@ -40,8 +40,6 @@ __all__ = [
 
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
 
-BATCH_NORM_LEAST = 16  # sequences at once
-
 Tell = Callable[[str], None]
 
 
@@ -132,15 +130,6 @@ def open_datasets(
     assert dataset is not None  # the data was opened for it
     for message in (*data.messages, *getattr(dataset, "messages", ())):
         tell(message)
-    if config.model == "vae":
-        world_size = _world_size(config)
-        waste = dataset.padding_waste(world_size)  # type: ignore[attr-defined]  # fails where there are too few
-        tell(f"padding: {waste:.1%} of what is computed on.")
-        if config.batch_norm_mu and int(config.batch_size) < BATCH_NORM_LEAST:
-            tell(
-                f"batch_norm_mu: {config.batch_size} sequences at once are few to take a mean over. Pass --batch_size "
-                f"{BATCH_NORM_LEAST} or more, with fewer --gradient_accumulation_steps."
-            )
     try:
         val_dataset = data.open_dataset(config, device, "val")
     except TrainingError as error:  # too short
@@ -149,11 +138,6 @@ def open_datasets(
     if val_dataset is None:
         tell(data.no_validation)
     return dataset, val_dataset
-
-
-def _world_size(config: TrainConfig) -> int:
-    assert config.global_batch_size is not None and isinstance(config.batch_size, int)  # it is resolved
-    return config.global_batch_size // (config.batch_size * config.gradient_accumulation_steps)
 
 
 def new_meter(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "DocumentData", "TrainingData", "WindowData", "open_training_data"]
 
 
+BATCH_NORM_LEAST = 16  # sequences at once
+
+
 class Dataset(Protocol):
     """Batches as a pure function of step and rank: `TokenDataset`, `SequenceDataset`."""
 
@@ -210,7 +213,7 @@ class DocumentData:
         source = self._source(split)
         if source is None:
             return None
-        return SequenceDataset(
+        dataset = SequenceDataset(
             source,
             max_sequence_length=config.max_sequence_length,
             batch_size=config.batch_size,
@@ -222,6 +225,9 @@ class DocumentData:
             pin_memory=config.pin_memory,
             prefetch_factor=config.prefetch_factor,
         )
+        if split == "train":
+            dataset.messages += _said_at_the_start(dataset, config)
+        return dataset
 
     def _source(self, split: str) -> SequenceSource | None:
         return {"train": self._data.train, "val": self._data.val}.get(split)
@@ -232,6 +238,19 @@ class DocumentData:
         if source is None or not source.source_bytes:
             return None
         return loss / math.log(2) * source.num_tokens / source.source_bytes
+
+
+def _said_at_the_start(dataset: SequenceDataset, config: TrainConfig) -> list[str]:
+    """How much padding there is, and whether batches are too small; an error where there are too few sequences."""
+    assert config.global_batch_size is not None and isinstance(config.batch_size, int)  # it is resolved
+    world_size = config.global_batch_size // (config.batch_size * config.gradient_accumulation_steps)
+    said = [f"padding: {dataset.padding_waste(world_size):.1%} of what is computed on."]
+    if config.batch_norm_mu and config.batch_size < BATCH_NORM_LEAST:
+        said.append(
+            f"batch_norm_mu: {config.batch_size} sequences at once are few to take a mean over. Pass --batch_size "
+            f"{BATCH_NORM_LEAST} or more, with fewer --gradient_accumulation_steps."
+        )
+    return said
 
 
 def bits_per_byte(loss: float, shards: Shards) -> float:

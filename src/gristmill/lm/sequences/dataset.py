@@ -5,7 +5,7 @@ Shapes: N sequences in all, B in a micro-batch of one rank, U in one of all rank
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
 
@@ -14,7 +14,7 @@ import torch
 from gristmill.arguments import check_whole_number, usable_cores
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.batch import Batch
-from gristmill.lm.dataset import check_positive, check_within
+from gristmill.lm.dataset import check_positive, check_seed, check_within
 from gristmill.lm.read_ahead import ReadAhead
 from gristmill.lm.sequences.buckets import choose_bounds
 from gristmill.lm.sequences.loader import Padded, Task, WorkerLoader, padded
@@ -48,7 +48,6 @@ class SequenceDataset:
         seed: int,
         use_dynamic_padding: bool = False,
         num_buckets: int = 16,
-        bounds: Sequence[int] | None = None,
         device: torch.device | str = "cpu",
         num_workers: int = 0,
         pin_memory: bool = True,
@@ -56,8 +55,6 @@ class SequenceDataset:
     ) -> None:
         """Looks at the lengths; no sequence is read yet.
 
-        bounds: widths to use instead of the best ones, such as `.bounds` of the training data for validation, so that
-            a compiled model meets no further shapes. One is added where a sequence is longer than all of them.
         num_workers: processes that read and pad batches ahead; 0: a thread does it.
         pin_memory: batches for a GPU lie in page-locked memory first, from which it copies without waiting.
         prefetch_factor: batches that each worker is ahead.
@@ -73,7 +70,6 @@ class SequenceDataset:
             source,
             check_positive("max_sequence_length", max_sequence_length),
             check_positive("num_buckets", num_buckets) if use_dynamic_padding else None,
-            bounds if use_dynamic_padding else None,
         )
         self._order = Order(source.lengths_N, self._bounds, seed=check_seed(seed))
         # What makes the batches of a rank among so many, before they are asked for: a thread or workers.
@@ -228,9 +224,7 @@ class _ThreadLoader:
         return self._ahead.take(number, 1)
 
 
-def _find_bounds(
-    source: SequenceSource, max_sequence_length: int, num_buckets: int | None, bounds: Sequence[int] | None
-) -> list[int]:
+def _find_bounds(source: SequenceSource, max_sequence_length: int, num_buckets: int | None) -> list[int]:
     if not source.num_sequences:
         raise TrainingError("there is no sequence: every document is empty. Pass documents with text.")
     longest = int(source.lengths_N.max())
@@ -241,15 +235,4 @@ def _find_bounds(
         )
     if num_buckets is None:
         return [max_sequence_length]
-    if bounds is None:
-        return choose_bounds(source.lengths_N, num_buckets=num_buckets, longest=max_sequence_length)
-    given = sorted({check_positive("bounds", bound) for bound in bounds})
-    return given if given and longest <= given[-1] else [*given, max_sequence_length]
-
-
-def check_seed(seed: int) -> int:
-    """`seed`, if it is one."""
-    number = check_whole_number("seed", seed)
-    if not 0 <= number < 2**64:
-        raise OptionError(f"seed={number} is out of range. Pass 0 <= seed < 2**64.")
-    return number
+    return choose_bounds(source.lengths_N, num_buckets=num_buckets, longest=max_sequence_length)

@@ -14,8 +14,8 @@ from gristmill import _core
 from gristmill.corpus import Files, Reading, find_files
 from gristmill.errors import CorpusError, DamagedInputError, EmptyCorpusError, OptionError
 from gristmill.lm.checkpoint import shards_identity
+from gristmill.lm.dataset import check_seed
 from gristmill.lm.sequences.cache import Entry, cache_root
-from gristmill.lm.sequences.dataset import check_seed
 from gristmill.lm.sequences.parquet import column_types
 from gristmill.lm.sequences.parquet_cache import SHARDS_FOLDER, Columns, Request, cached_lists, cached_text
 from gristmill.lm.sequences.source import FlatSequences, SequenceSource, ShardSequences
