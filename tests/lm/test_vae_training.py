@@ -144,6 +144,14 @@ def test_validation_is_the_bound_without_free_bits_word_dropout_and_weight(shard
         evaluate(tmp_path / "run", shards, split="test")
 
 
+def test_a_model_of_parquet_is_evaluated_on_shards_and_in_batches_of_any_size(parquet, shards, tmp_path):
+    options = from_parquet(parquet, num_workers=0, max_steps=2, text_column="text")
+    train_vae(parquet, tmp_path / "run", **options)
+    assert evaluate(tmp_path / "run", shards, which="latest").num_tokens > 0
+    sizes = [evaluate(tmp_path / "run", parquet, split="train", batch_size=size) for size in (1, 300)]
+    assert sizes[0].num_tokens == sizes[1].num_tokens
+
+
 def test_every_token_of_a_step_counts_the_same_in_whatever_micro_batch_it_is(parquet, tmp_path):
     """Two micro-batches of other lengths: the loss is that of all their tokens, not the mean of two means."""
     options = from_parquet(parquet, max_steps=1, log_interval=1, learning_rate=1e-9, num_workers=0)

@@ -18,7 +18,7 @@ from gristmill.lm.batch import IGNORED, Batch
 from gristmill.lm.checkpoint import find_checkpoint, identity_differences, load_model, read_state
 from gristmill.lm.config import TrainConfig
 from gristmill.lm.schedule import step_seed
-from gristmill.lm.training_data import Dataset, TrainingData, open_training_data
+from gristmill.lm.training_data import Dataset, TrainingData, is_shards, open_training_data
 from gristmill.shards import Shards
 
 __all__ = ["Evaluation", "LossModule", "MeanLoss", "evaluate", "mean_loss"]
@@ -141,9 +141,10 @@ def evaluate(
     """
     folder, target = Path(run), _find_device(device)
     model, config = load_model(run, which=which, device=target)
-    opened = open_training_data(data, _for_evaluation(config, folder, batch_size), split=split)
+    asked = _for_evaluation(config, folder, data, batch_size)
+    opened = open_training_data(data, asked, split=split)
     _check_tokenizer(folder, which, opened)
-    dataset = opened.open_dataset(_for_evaluation(config, folder, batch_size), target, split)
+    dataset = opened.open_dataset(asked, target, split)
     if dataset is None:
         raise OptionError(f"{data}: there is no split {split!r}: {opened.no_validation} Or take the split 'train'.")
     number = num_val_batches(limit_batches, dataset)
@@ -162,12 +163,16 @@ def evaluate(
     )
 
 
-def _for_evaluation(config: TrainConfig, run: Path, batch_size: int | None) -> TrainConfig:
-    """The config of the run, for other batches perhaps, and with the tokenizer that lies in its folder."""
+def _for_evaluation(config: TrainConfig, run: Path, data: Any, batch_size: int | None) -> TrainConfig:
+    """The config of the run, for other batches perhaps: Parquet is read as in training, shards as they are."""
     size = batch_size or (config.batch_size if isinstance(config.batch_size, int) else 1)
-    path = run / "tokenizer.json"
-    own = {"tokenizer": str(path)} if config.model == "vae" and path.exists() else {}
-    return TrainConfig.of({**config.to_json(), "batch_size": size, **own})
+    reading: dict[str, Any] = {}
+    if config.model == "vae" and is_shards(data):
+        columns = ("tokenizer", "text_column", "tokens_column", "embedding_columns")
+        reading = {**dict.fromkeys(columns), "val_fraction": TrainConfig.val_fraction}
+    elif config.model == "vae" and (run / "tokenizer.json").exists():
+        reading = {"tokenizer": str(run / "tokenizer.json")}
+    return TrainConfig.of({**config.to_json(), "batch_size": size, **reading})
 
 
 def _find_device(device: str) -> torch.device:

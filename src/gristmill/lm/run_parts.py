@@ -18,7 +18,8 @@ from gristmill.lm.config import TrainConfig, asked_global_batch, resolved
 from gristmill.lm.evaluate import LossModule
 from gristmill.lm.meters import Meter, device_name, device_peak
 from gristmill.lm.optim import Optimizers, build_optimizer
-from gristmill.lm.training_data import Dataset, TrainingData
+from gristmill.lm.sequences import SequenceDataset
+from gristmill.lm.training_data import Dataset, TrainingData, said_at_the_start
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -130,6 +131,9 @@ def open_datasets(
     assert dataset is not None  # the data was opened for it
     for message in (*data.messages, *getattr(dataset, "messages", ())):
         tell(message)
+    if isinstance(dataset, SequenceDataset):
+        for message in said_at_the_start(dataset, config):
+            tell(message)
     try:
         val_dataset = data.open_dataset(config, device, "val")
     except TrainingError as error:  # too short

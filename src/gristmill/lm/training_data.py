@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from gristmill.lm.sequences import SequenceData, SequenceDataset, SequenceSource
     from gristmill.tokenizer import Tokenizer
 
-__all__ = ["Dataset", "DocumentData", "TrainingData", "WindowData", "open_training_data"]
+__all__ = [
+    "Dataset",
+    "DocumentData",
+    "TrainingData",
+    "WindowData",
+    "is_shards",
+    "open_training_data",
+    "said_at_the_start",
+]
 
 
 BATCH_NORM_LEAST = 16  # sequences at once
@@ -90,12 +98,17 @@ def open_training_data(
         return DocumentData(open_documents(data, config, progress=progress))
     if isinstance(data, Shards):
         return WindowData(data)
-    if not (Path(data) / MANIFEST_FILE).exists() and (_has_parquet(Path(data)) or str(data).endswith(".parquet")):
+    if not is_shards(data) and (_has_parquet(Path(data)) or str(data).endswith(".parquet")):
         raise OptionError(
             f"{data}: model={config.model!r} is trained on token shards. Make them with `gristmill encode {data} -t "
             f"TOKENIZER -o SHARDS`, or pass model='vae', which takes Parquet files too."
         )
     return WindowData(Shards(data, split=split))
+
+
+def is_shards(data: Any) -> bool:
+    """Whether it is a folder of token shards, opened or not."""
+    return isinstance(data, Shards) or (Path(data) / MANIFEST_FILE).exists()
 
 
 def _has_parquet(folder: Path) -> bool:
@@ -213,7 +226,7 @@ class DocumentData:
         source = self._source(split)
         if source is None:
             return None
-        dataset = SequenceDataset(
+        return SequenceDataset(
             source,
             max_sequence_length=config.max_sequence_length,
             batch_size=config.batch_size,
@@ -225,9 +238,6 @@ class DocumentData:
             pin_memory=config.pin_memory,
             prefetch_factor=config.prefetch_factor,
         )
-        if split == "train":
-            dataset.messages += _said_at_the_start(dataset, config)
-        return dataset
 
     def _source(self, split: str) -> SequenceSource | None:
         return {"train": self._data.train, "val": self._data.val}.get(split)
@@ -240,7 +250,7 @@ class DocumentData:
         return loss / math.log(2) * source.num_tokens / source.source_bytes
 
 
-def _said_at_the_start(dataset: SequenceDataset, config: TrainConfig) -> list[str]:
+def said_at_the_start(dataset: SequenceDataset, config: TrainConfig) -> list[str]:
     """How much padding there is, and whether batches are too small; an error where there are too few sequences."""
     assert config.global_batch_size is not None and isinstance(config.batch_size, int)  # it is resolved
     world_size = config.global_batch_size // (config.batch_size * config.gradient_accumulation_steps)
