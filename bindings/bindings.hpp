@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
+#include "gristmill/corpus.hpp"
 #include "gristmill/merge.hpp"
 #include "gristmill/monitor.hpp"
 #include "gristmill/pretokenize.hpp"
-#include "gristmill/spans.hpp"
 
 namespace nb = nanobind;
 

@@ -59,9 +59,9 @@ constexpr std::size_t kPolledBytes = 1 << 20;
 constexpr std::size_t kWithGilBytes = 2048;
 
 // The UTF-8 bytes of a str or bytes object, valid as long as this is.
-class Text {
+class Utf8 {
   public:
-    explicit Text(nb::handle object) {
+    explicit Utf8(nb::handle object) {
         if (PyBytes_CheckExact(object.ptr()) || PyBytes_Check(object.ptr())) {
             kept_ = nb::borrow(object);
             view_ = {PyBytes_AS_STRING(object.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(object.ptr()))};
@@ -119,7 +119,7 @@ nb::object list_of(const Token* ids, std::size_t size) {
 }
 
 nb::object encode(const Encoder& encoder, nb::handle object, const SpecialRule& rule) {
-    const Text text(object);
+    const Utf8 text(object);
     if (text.view().size() <= kWithGilBytes) {
         struct Context {
             bool narrow;
@@ -142,14 +142,14 @@ nb::object encode(const Encoder& encoder, nb::handle object, const SpecialRule& 
 }
 
 nb::object encode_array(const Encoder& encoder, nb::handle object, const SpecialRule& rule, int num_threads) {
-    const Text text(object);
+    const Utf8 text(object);
     return to_numpy(run_encoding(text.view().size(), nb::none(), [&](Monitor& monitor) {
         return encoder.encode(text.view(), rule, parse_threads(num_threads), monitor);
     }));
 }
 
 nb::tuple encode_batch(const Encoder& encoder, const nb::list& texts, const SpecialRule& rule, int num_threads) {
-    std::vector<Text> kept;
+    std::vector<Utf8> kept;
     std::vector<std::string_view> views;
     std::size_t num_bytes = 0;
     kept.reserve(texts.size());
@@ -198,7 +198,7 @@ nb::object encode_file(const Encoder& encoder, nb::handle path, const SpecialRul
 }
 
 std::uint64_t count_tokens(const Encoder& encoder, nb::handle object, const SpecialRule& rule, int num_threads) {
-    const Text text(object);
+    const Utf8 text(object);
     return run_encoding(text.view().size(), nb::none(), [&](Monitor& monitor) {
         return encoder.count_tokens(text.view(), rule, parse_threads(num_threads), monitor);
     });
@@ -216,7 +216,7 @@ std::vector<Id> run_for_ids(std::size_t num_bytes, const Work& work) {
 
 nb::object encode_dropout(const Encoder& encoder, nb::handle object, const SpecialRule& rule, double dropout,
                           std::uint64_t seed) {
-    const Text text(object);
+    const Utf8 text(object);
     return nb::cast(to_array(run_for_ids(text.view().size(), [&](std::vector<Id>& ids, Monitor& monitor) {
         encoder.encode_dropout(text.view(), rule, dropout, seed, ids, monitor);
     })));

@@ -1,11 +1,12 @@
 // Native exceptions become Python's: OSError with errno and path, and the classes of gristmill.errors.
+#include "gristmill/errors.hpp"
+
 #include <cerrno>
 #include <new>
 #include <stdexcept>
 #include <system_error>
 
 #include "bindings.hpp"
-#include "gristmill/count.hpp"
 
 namespace gristmill::bindings {
 namespace {

@@ -1,6 +1,5 @@
-#include "gristmill/json_lines.hpp"
-
 #include "bindings.hpp"
+#include "gristmill/corpus.hpp"
 
 namespace gristmill::bindings {
 namespace {

@@ -1,11 +1,10 @@
-#include "gristmill/spans.hpp"
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 
 #include "bindings.hpp"
-#include "gristmill/xxh64.hpp"
+#include "gristmill/corpus.hpp"
+#include "gristmill/shards.hpp"
 
 namespace gristmill::bindings {
 namespace {

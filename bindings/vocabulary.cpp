@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "bindings.hpp"
-#include "gristmill/encode.hpp"
+#include "gristmill/tokenizer.hpp"
 
 namespace gristmill::bindings {
 namespace {

@@ -1,6 +1,5 @@
-#include "gristmill/words.hpp"
-
 #include "bindings.hpp"
+#include "gristmill/count.hpp"
 
 namespace gristmill::bindings {
 namespace {

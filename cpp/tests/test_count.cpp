@@ -13,7 +13,7 @@
 #include "count/piece_table.hpp"
 #include "count/spill.hpp"
 #include "gristmill/count.hpp"
-#include "gristmill/specials.hpp"
+#include "gristmill/pretokenize.hpp"
 
 using namespace gristmill;
 

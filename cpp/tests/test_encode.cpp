@@ -49,12 +49,12 @@ void test_pieces_of_kilobytes_equal_the_plain_loop_and_the_heap() {
     for (int round = 0; round < 120; ++round) {
         const std::vector<std::string>& units = round % 2 ? kLetters : kCharacters;
         Layout layout = random_layout(random);
-        layout.shuffled_ranks = round % 4 == 0;  // these never go by rounds
+        layout.shuffled_ranks = round % 4 == 0;  // these never go by sweeps
         layout.num_others = 0;
         const VocabularyParts parts = random_parts(random, units, layout);
         const Encoder encoder(parts, std::nullopt, any_of(random, kernels()));
         std::string piece = joined(random, units, 500 + random() % 2000);
-        piece.resize(std::max<std::size_t>(piece.size(), 1020 + random() % 8), 'a');  // where rounds begin
+        piece.resize(std::max<std::size_t>(piece.size(), 1020 + random() % 8), 'a');  // where sweeps begin
         const Ids ids = encoded_piece(encoder, piece);
         Ids by_heap;
         encoder.encode_piece_dropout(piece, 0, 1, by_heap);

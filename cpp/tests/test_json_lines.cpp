@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "gristmill/json_lines.hpp"
+#include "gristmill/corpus.hpp"
 
 using namespace gristmill;
 using namespace std::string_literals;

@@ -4,9 +4,9 @@
 
 #include "check.hpp"
 #include "encode_judge.hpp"
+#include "gristmill/corpus.hpp"
 #include "gristmill/count.hpp"
-#include "gristmill/spans.hpp"
-#include "gristmill/xxh64.hpp"
+#include "gristmill/shards.hpp"
 
 using namespace gristmill;
 using namespace gristmill::test;

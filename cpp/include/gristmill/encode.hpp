@@ -1,7 +1,6 @@
 // encode: text -> ids under a vocabulary, and back.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,32 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "gristmill/id_buffer.hpp"
-#include "gristmill/merge.hpp"
+#include "gristmill/corpus.hpp"
+#include "gristmill/errors.hpp"
+#include "gristmill/ids.hpp"
 #include "gristmill/monitor.hpp"
 #include "gristmill/pretokenize.hpp"
-#include "gristmill/spans.hpp"
-#include "gristmill/specials.hpp"
+#include "gristmill/tokenizer.hpp"
 
 namespace gristmill {
-
-struct MergeRule {
-    Id left, right, made;
-};
-
-struct IdOfBytes {
-    std::string bytes;
-    Id id;
-};
-
-// Ids as they are, in any order and with gaps. Several rules may make one token; rules are in the order of their rank.
-struct VocabularyParts {
-    std::array<Id, 256> byte_ids;
-    std::vector<MergeRule> merges;
-    std::vector<IdOfBytes> others;  // tokens that no merge makes
-    bool whole_pieces = false;      // a piece that is one of `others` is that token
-    std::vector<IdOfBytes> specials;
-};
 
 // A special that is not allowed is spelled out in a text.
 struct ForgedSpecial : std::invalid_argument {
@@ -139,9 +120,5 @@ class Encoder {
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };
-
-// For every token, the merge that makes it when its own bytes are encoded with its rank as priority; tokens that are
-// never made so are left out. In the order of ranks (ids are ranks).
-std::vector<MergeRule> recover_merges(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids);
 
 }  // namespace gristmill

@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "gristmill/count.hpp"
+#include "gristmill/ids.hpp"
 #include "gristmill/monitor.hpp"
-#include "gristmill/words.hpp"
 
 namespace gristmill {
 
-using Id = std::uint32_t;  // 0..255 are the bytes, 256 + i is what merge i made
 using Merge = std::pair<Id, Id>;
 
 // Which pair wins among equal counts.

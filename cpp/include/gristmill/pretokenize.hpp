@@ -9,26 +9,19 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "gristmill/kernel.hpp"
 
 namespace gristmill {
 
 enum class Pattern : std::uint8_t { gpt2, cl100k, o200k, llama3, qwen2, whitespace };
-enum class Kernel : std::uint8_t { scalar, avx2, avx512 };
 
 std::optional<Pattern> pattern_from_name(std::string_view name);
-std::optional<Kernel> kernel_from_name(std::string_view name);
-std::string_view kernel_name(Kernel kernel);
-// What this CPU can run. `scalar` always.
-bool kernel_supported(Kernel kernel);
-// The fastest supported kernel, or the one named by GRISTMILL_KERNEL. Throws std::invalid_argument for an unknown or
-// unsupported name.
-Kernel default_kernel();
 // The Unicode version of the class tables, e.g. "17.0.0".
 std::string_view unicode_version();
-
-// Readable bytes that every scanned text must have behind its end (their value does not matter).
-inline constexpr std::size_t kTextPadding = 64;
 
 // Finds the piece ends of one text, a batch at a time, so that positions stay in the first-level cache and fit 16 bits.
 //
@@ -70,5 +63,43 @@ inline constexpr std::size_t kNoCut = static_cast<std::size_t>(-1);
 // there is none. Looks back at most 4 bytes before p, so a caller that starts in mid-text passes at least that much
 // context before `from`.
 std::size_t find_cut(Pattern pattern, const std::uint8_t* text, std::size_t size, std::size_t from);
+
+// Special tokens are hard boundaries of text: found by their spelling, the leftmost first, the longest among those.
+class SpecialFinder {
+  public:
+    // `specials` are distinct and not empty.
+    explicit SpecialFinder(const std::vector<std::string>& specials);
+
+    struct Match {
+        std::size_t position;
+        std::uint32_t index;  // into the list given; kNone when there is no match, and position is then `size`
+    };
+    static constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
+
+    // The first special that starts at or behind `from` and ends within text[0, size).
+    Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const;
+    // Whether any special, wherever the search began, could cover both text[at - 1] and text[at].
+    bool may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const;
+    // How many bytes on either side of `at` may_span() looks at.
+    std::size_t span_reach() const { return span_reach_; }
+    std::size_t length(std::uint32_t index) const { return specials_[index].size(); }
+    bool empty() const { return specials_.empty(); }
+
+  private:
+    std::size_t next_candidate(const std::uint8_t* text, std::size_t size, std::size_t from) const;
+    std::uint32_t longest_at(const std::uint8_t* text, std::size_t size, std::size_t at) const;
+
+    std::vector<std::string> specials_;
+    std::vector<std::uint32_t> sorted_;    // indices, by spelling
+    std::vector<std::uint16_t> prefixes_;  // distinct first two bytes of the specials that have two
+    std::vector<bool> starts_with_;  // by the first two bytes, for more prefixes than a register compare is good for
+    bool has_single_byte_ = false;
+    std::size_t span_reach_ = 0;  // the longest special with ASCII white space inside: only such can cover a cut
+};
+
+// A position p > start, near the end of `text`, where it may be cut in two whatever follows: pieces and specials of
+// both parts are those of the whole. 0 if there is none. `longest` is the length of the longest special.
+std::size_t last_cut(std::string_view text, std::size_t start, Pattern pattern, const SpecialFinder& specials,
+                     std::size_t longest);
 
 }  // namespace gristmill

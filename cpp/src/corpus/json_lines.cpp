@@ -1,8 +1,7 @@
-#include "gristmill/json_lines.hpp"
-
 #include <cstring>
 
 #include "corpus/json_line.hpp"
+#include "gristmill/corpus.hpp"
 
 namespace gristmill {
 

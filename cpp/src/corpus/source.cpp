@@ -21,14 +21,6 @@ constexpr std::size_t kKeptCapacity = 4 << 20;
 
 }  // namespace
 
-FileError::FileError(int error_code, const std::string& file_path)
-    : std::runtime_error(file_path + ": " + std::strerror(error_code)), code(error_code), path(file_path) {}
-
-InputChanged::InputChanged(const std::string& file_path, const std::string& how)
-    : std::runtime_error(file_path + " changed while it was read: " + how +
-                         ". Nothing was kept; run again when the file is complete."),
-      path(file_path) {}
-
 void MemorySource::read(std::uint64_t at, std::uint8_t* into, std::size_t size) {
     std::memcpy(into, text_.data() + at, size);
 }

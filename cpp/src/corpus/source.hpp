@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "gristmill/count.hpp"
-#include "gristmill/specials.hpp"
+#include "gristmill/errors.hpp"
+#include "gristmill/pretokenize.hpp"
 
 namespace gristmill {
 

@@ -1,8 +1,8 @@
-#include "gristmill/spans.hpp"
-
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+
+#include "gristmill/corpus.hpp"
 
 namespace gristmill {
 

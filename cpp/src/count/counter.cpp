@@ -5,12 +5,12 @@
 #include <chrono>
 #include <deque>
 
-#include "corpus/last_cut.hpp"
 #include "corpus/source.hpp"
 #include "count/join.hpp"
 #include "count/piece_table.hpp"
 #include "count/spill.hpp"
 #include "gristmill/count.hpp"
+#include "gristmill/pretokenize.hpp"
 #include "threads.hpp"
 
 namespace gristmill {

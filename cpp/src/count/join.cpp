@@ -13,7 +13,7 @@ namespace {
 // One part of one thread's table, its counts taken out by ordinal. A word that another thread also has keeps the sum
 // where it was seen first and 0 elsewhere. Ordinals ascend with `first`, so every side is a sorted run.
 struct Side {
-    const LargeVector<Record>* records;
+    const LargeVector<WordRecord>* records;
     const std::uint8_t* arena;
     LargeVector<std::uint64_t> counts;
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "count/piece_table.hpp"
+#include "gristmill/count.hpp"
 #include "gristmill/monitor.hpp"
-#include "gristmill/words.hpp"
 
 namespace gristmill {
 

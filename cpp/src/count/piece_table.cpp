@@ -14,8 +14,6 @@ std::uint64_t tagged_key(const std::uint8_t* bytes, std::size_t size, std::size_
     return (load_8(bytes) & ~(~std::uint64_t{0} << (8 * size & 63))) | static_cast<std::uint64_t>(tag) << 56;
 }
 
-std::uint64_t short_key(const std::uint8_t* piece, std::size_t size) { return tagged_key(piece, size, size); }
-
 }  // namespace
 
 PieceTable::PieceTable(HashSeed seed) : seed_(seed), short_(kShortBits), medium_(kMediumBits), long_(kLongBits) {}
@@ -46,7 +44,7 @@ void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends
         const std::uint32_t start = ends[i - 1], size = ends[i] - start;
         const std::uint32_t is_short =
             static_cast<std::uint32_t>(static_cast<std::int32_t>(size - kShortBytes - 1) >> 31);
-        const std::uint64_t key = short_key(base + start, size);
+        const std::uint64_t key = tagged_key(base + start, size, size);
         const auto slot = static_cast<std::uint32_t>(short_.slots.slot_of(key * seed_.a)) & is_short;
         short_.slots.prefetch(slot);
         shorts[num_shorts] = {key, slot, start};
@@ -67,7 +65,7 @@ void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends
 void PieceTable::count_piece(const std::uint8_t* piece, std::size_t size, std::uint64_t position) {
     reserve_group(1);
     if (size <= kShortBytes) {
-        const std::uint64_t key = short_key(piece, size);
+        const std::uint64_t key = tagged_key(piece, size, size);
         add_short(key, short_.slots.slot_of(key * seed_.a), position);
     } else {
         add_other(size <= kMediumBytes ? probe_medium(piece, size) : probe_long(piece, size), position);
@@ -117,7 +115,7 @@ void PieceTable::add_long(const OtherProbe& probe, std::uint64_t first) {
     Slots<LongEntry>& slots = long_.slots;
     const std::uint64_t hash = probe.low;
     const auto size = static_cast<std::size_t>(probe.high & ~CountedWord::kLongTag);
-    const auto is_same = [&](const Record& record) {
+    const auto is_same = [&](const WordRecord& record) {
         return record.high == probe.high && std::memcmp(arena_.data() + record.low, probe.piece, size) == 0;
     };
     std::size_t slot = probe.slot;

@@ -41,7 +41,7 @@ inline bool is_free(const MediumEntry& entry) { return entry.high == 0; }
 inline bool is_free(const LongEntry& entry) { return entry.hash == 0; }
 
 // What of a word a hit need not touch. As in CountedWord, but `low` of a long word is its offset in the arena.
-struct Record {
+struct WordRecord {
     std::uint64_t low, high, first;
 
     CountedWord with_count(std::uint64_t count, const std::uint8_t* arena) const {
@@ -56,10 +56,10 @@ struct Part {
     explicit Part(unsigned bits) : slots(bits) {}
 
     Slots<Entry> slots;
-    LargeVector<Record> records;  // by ordinal, and so in the order of first occurrence: a sorted run as it stands
+    LargeVector<WordRecord> records;  // by ordinal, and so in the order of first occurrence: a sorted run as it stands
     std::vector<std::uint32_t> carries;  // an ordinal for each time its 32-bit count wrapped
 
-    void insert(std::size_t slot, Entry entry, const Record& record) {
+    void insert(std::size_t slot, Entry entry, const WordRecord& record) {
         entry.count = 1;
         entry.ordinal = static_cast<std::uint32_t>(records.size());
         slots[slot] = entry;
@@ -79,17 +79,18 @@ struct Part {
     }
     void clear() {
         slots.clear();
-        records = LargeVector<Record>();  // `= {}` would keep the memory
+        records = LargeVector<WordRecord>();  // `= {}` would keep the memory
         carries = std::vector<std::uint32_t>();
     }
     std::uint64_t memory_bytes() const {
-        return slots.memory_bytes() + allocated_bytes(records.capacity() * sizeof(Record));
+        return slots.memory_bytes() + allocated_bytes(records.capacity() * sizeof(WordRecord));
     }
     // What growing would take beside it, if that is near: twice the old size while entries move over.
     std::uint64_t growth_bytes(std::size_t soon) const {
         return (slots.has_room(soon) ? 0 : 2 * slots.memory_bytes()) +
-               (records.size() + soon <= records.capacity() ? 0
-                                                            : allocated_bytes(2 * records.capacity() * sizeof(Record)));
+               (records.size() + soon <= records.capacity()
+                    ? 0
+                    : allocated_bytes(2 * records.capacity() * sizeof(WordRecord)));
     }
 };
 

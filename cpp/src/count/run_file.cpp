@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "gristmill/count.hpp"
+#include "gristmill/errors.hpp"
 
 namespace gristmill {
 namespace {

@@ -1,9 +1,9 @@
-#include "gristmill/words.hpp"
-
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
 #include <unordered_map>
+
+#include "gristmill/count.hpp"
 
 namespace gristmill {
 namespace {

@@ -8,6 +8,8 @@
 #include "encode/bpe_kernel.hpp"
 #include "encode/pair_ranks.hpp"
 #include "encode/token_table.hpp"
+#include "gristmill/kernel.hpp"
+#include "gristmill/monitor.hpp"
 
 namespace gristmill {
 
@@ -18,14 +20,14 @@ class Bpe {
 
     // Up to this many bytes a scan for the best pair beats a heap.
     static constexpr std::size_t kShortPiece = kKernelPieceBytes;
-    // From here on rounds beat a heap.
-    static constexpr std::size_t kRoundsPiece = 1024;
+    // From here on sweeps beat a heap.
+    static constexpr std::size_t kSweepsPiece = 1024;
 
     // Writes the ids of `piece` to `ids`, at most one a byte, and returns their number. `is_whole`: it is a piece, not
     // a part of one. `monitor` stops the work on a long one.
     std::size_t encode(std::string_view piece, bool is_whole, Id* ids, const Monitor* monitor = nullptr) const {
         if (is_whole && has_whole_pieces() && find_whole(piece, ids)) return 1;
-        if (piece.size() >= kRoundsPiece && is_monotone_) return encode_rounds(piece, ids, monitor);
+        if (piece.size() >= kSweepsPiece && is_monotone_) return encode_sweeps(piece, ids, monitor);
         if (piece.size() > kShortPiece) return encode_long(piece, ids, monitor);
         if (!kernel_ || piece.size() < 2) return encode_short(piece, ids);
         return kernel_(ranks_.view(), reinterpret_cast<const std::uint8_t*>(piece.data()), piece.size(), ids);
@@ -37,7 +39,7 @@ class Bpe {
   private:
     std::size_t encode_short(std::string_view piece, Id* ids) const;
     std::size_t encode_long(std::string_view piece, Id* ids, const Monitor* monitor) const;
-    std::size_t encode_rounds(std::string_view piece, Id* ids, const Monitor* monitor) const;
+    std::size_t encode_sweeps(std::string_view piece, Id* ids, const Monitor* monitor) const;
     bool find_whole(std::string_view piece, Id* id) const;
 
     const TokenTable& tokens_;

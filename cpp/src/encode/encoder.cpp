@@ -3,9 +3,9 @@
 #include <cstring>
 #include <variant>
 
-#include "corpus/last_cut.hpp"
 #include "encode/ordered_output.hpp"
 #include "encode/worker_pool.hpp"
+#include "gristmill/pretokenize.hpp"
 #include "threads.hpp"
 
 namespace gristmill {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "gristmill/id_buffer.hpp"
+#include "gristmill/ids.hpp"
 
 namespace gristmill {
 

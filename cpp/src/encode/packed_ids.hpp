@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gristmill/merge.hpp"
+#include "gristmill/ids.hpp"
 
 namespace gristmill {
 

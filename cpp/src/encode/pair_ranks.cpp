@@ -61,7 +61,7 @@ void PairRanks::fill_buckets(const std::vector<MergeRule>& merges) {
     const auto pairs = first_ranks(merges);
     auto bits = static_cast<unsigned>(std::bit_width(std::max<std::size_t>(pairs.size() * 13 / 10, 8) - 1));
     for (bool complete = false; !complete; ++bits) {
-        buckets_.assign(std::size_t{1} << bits, kNoPair);
+        buckets_.assign(std::size_t{1} << bits, kFreeSlot);
         view_.bucket_shift = 64 - (bits - 1);
         complete = std::all_of(pairs.begin(), pairs.end(), [this](const auto& item) {
             const auto [pair, rank] = item;
@@ -78,7 +78,7 @@ bool PairRanks::insert(std::uint64_t slot) {
     for (int move = 0; move < kMaxMoves; ++move) {
         const auto [first, second] = buckets_of(slot >> kPackedRankBits, view_.bucket_shift);
         for (const std::size_t at : {2 * first, 2 * first + 1, 2 * second, 2 * second + 1}) {
-            if (buckets_[at] == kNoPair) {
+            if (buckets_[at] == kFreeSlot) {
                 buckets_[at] = slot;
                 return true;
             }

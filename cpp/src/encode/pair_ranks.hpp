@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "encode/pair_ranks_view.hpp"
-#include "gristmill/encode.hpp"
+#include "gristmill/tokenizer.hpp"
 
 namespace gristmill {
 

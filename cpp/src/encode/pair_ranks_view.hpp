@@ -12,7 +12,7 @@ inline constexpr Rank kNoRank = static_cast<Rank>(-1);
 
 // A pair and its rank in 8 bytes: 20 bits for each id, 24 for the rank. Whatever does not fit goes another way.
 inline constexpr unsigned kPackedIdBits = 20, kPackedRankBits = 24;
-inline constexpr std::uint64_t kNoPair = ~std::uint64_t{0};
+inline constexpr std::uint64_t kFreeSlot = ~std::uint64_t{0};
 
 // A pair lies in one of two buckets of two slots, so that every question, whatever its answer, is the same few
 // instructions: two loads that do not wait for each other, and no branch to mispredict. At three quarters full that is
@@ -22,7 +22,7 @@ struct PairRanksView {
     const std::uint32_t* byte_ids;
     const std::uint32_t* made;  // by rank; nullptr: rank + first_made
     std::uint32_t first_made;
-    const std::uint64_t* buckets;  // two slots each; kNoPair: free
+    const std::uint64_t* buckets;  // two slots each; kFreeSlot: free
     unsigned bucket_shift;
 };
 

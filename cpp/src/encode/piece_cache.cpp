@@ -55,7 +55,7 @@ PieceKey PieceCache<Token>::long_key(const std::uint8_t* piece, std::size_t size
     const std::uint64_t word = load_8(piece + size - 8);
     x = fold_multiply(x ^ word, b);
     y = fold_multiply(y ^ word, a);
-    return {x, y >> 8 | kLongTag};
+    return {x, y >> 8 | kHashedTag};
 }
 
 template <class Token>
@@ -127,7 +127,7 @@ typename PieceCache<Token>::Entry PieceCache<Token>::make_entry(const PieceKey& 
                                                                 const Id* ids, std::size_t num_ids) {
     Entry entry{};
     entry.key = key;
-    const bool is_long = key.high & kLongTag;
+    const bool is_long = key.high & kHashedTag;
     if (!is_long && PackedIds<Token>::fits(ids, num_ids)) {
         entry.ids.set(ids, num_ids);
         return entry;

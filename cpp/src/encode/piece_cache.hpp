@@ -15,8 +15,8 @@
 #endif
 
 #include "encode/packed_ids.hpp"
+#include "gristmill/ids.hpp"
 #include "gristmill/large_memory.hpp"
-#include "gristmill/merge.hpp"
 #include "hash.hpp"
 
 namespace gristmill {
@@ -36,7 +36,7 @@ struct alignas(16) PieceKey {
 };
 
 inline constexpr std::size_t kMaxKeyBytes = 15;
-inline constexpr std::uint64_t kLongTag = std::uint64_t{1} << 63;  // in `high`: it is the hash of a longer piece
+inline constexpr std::uint64_t kHashedTag = std::uint64_t{1} << 63;  // in `high`: it is the hash of a longer piece
 
 inline constexpr struct KeyMasks {
     struct alignas(16) Row {
@@ -55,7 +55,7 @@ inline constexpr struct KeyMasks {
 } kKeyMasks;
 
 // size <= kMaxKeyBytes; 16 bytes are readable.
-inline PieceKey short_key(const std::uint8_t* piece, std::size_t size) {
+inline PieceKey inline_key(const std::uint8_t* piece, std::size_t size) {
     const KeyMasks::Row& mask = kKeyMasks.rows[size];
 #if defined(__SSE2__)
     const auto* row = reinterpret_cast<const __m128i*>(&mask);
@@ -95,20 +95,20 @@ class PieceCache {
     };
     const Home& home() const { return home_; }
     PieceKey key_of(const std::uint8_t* piece, std::size_t size) const {
-        return size <= kMaxKeyBytes ? short_key(piece, size) : long_key(piece, size);
+        return size <= kMaxKeyBytes ? inline_key(piece, size) : long_key(piece, size);
     }
     // The entry of a piece, from its slot on; nullptr if it is not there.
     const Entry* find(const PieceKey& key, std::uint32_t slot, std::string_view piece) const {
         for (;; slot = after(slot)) {
             const Entry& entry = entries_[slot];
-            if (entry.key == key && (!(key.high & kLongTag) || record_of(entry).bytes() == piece)) return &entry;
+            if (entry.key == key && (!(key.high & kHashedTag) || record_of(entry).bytes() == piece)) return &entry;
             if (!entry.key.high) return nullptr;
         }
     }
     // Writes the ids of an entry, and up to kIdSlack more, and returns their end.
     Token* copy_ids(const Entry& entry, Token* out) const {
         if (!entry.ids.is_place()) return entry.ids.write(out);
-        const Record record = record_of(entry);
+        const ArenaRecord record = record_of(entry);
         std::memcpy(out, record.ids(), record.num_ids * sizeof(Token));
         return out + record.num_ids;
     }
@@ -129,7 +129,7 @@ class PieceCache {
 
   private:
     // In the arena: u32 size of the piece (0 for one that is its own key), u32 number of ids, the ids, the bytes.
-    struct Record {
+    struct ArenaRecord {
         const std::uint8_t* at;
         std::uint32_t num_bytes, num_ids;
         const Token* ids() const { return reinterpret_cast<const Token*>(at + 8); }
@@ -137,8 +137,8 @@ class PieceCache {
             return {reinterpret_cast<const char*>(at) + 8 + num_ids * sizeof(Token), num_bytes};
         }
     };
-    Record record_of(const Entry& entry) const {
-        Record record{arena_.data() + std::size_t{entry.ids.place()} * kArenaUnit, 0, 0};
+    ArenaRecord record_of(const Entry& entry) const {
+        ArenaRecord record{arena_.data() + std::size_t{entry.ids.place()} * kArenaUnit, 0, 0};
         std::memcpy(&record.num_bytes, record.at, 4);
         std::memcpy(&record.num_ids, record.at + 4, 4);
         return record;

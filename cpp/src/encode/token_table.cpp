@@ -1,6 +1,7 @@
 #include "encode/token_table.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <unordered_map>
 
 namespace gristmill {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gristmill/encode.hpp"
+#include "gristmill/tokenizer.hpp"
 
 namespace gristmill {
 

@@ -119,7 +119,7 @@ Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t
             home = cache_.home();
             continue;
         }
-        const PieceKey key = short_key(base + begin, size);
+        const PieceKey key = inline_key(base + begin, size);
         const std::uint32_t slot = home.slot_of(key);
         home.prefetch(slot);
         *probe++ = {key, slot, begin};
@@ -238,7 +238,7 @@ PieceCache<Token> seeded_cache(const EncodeTables& tables, std::size_t limit_byt
         Id ids[kMaxKeyBytes];
         const std::size_t num_ids = tables.bpe.encode(token, true, ids);
         // One that is not itself is rare; a special may even be spelled as another token is.
-        if (num_ids == 1 && ids[0] == id) cache.seed(short_key(padded, token.size()), token, ids, num_ids);
+        if (num_ids == 1 && ids[0] == id) cache.seed(inline_key(padded, token.size()), token, ids, num_ids);
     }
     return cache;
 }

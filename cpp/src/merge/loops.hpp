@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "crew.hpp"
 #include "gristmill/merge.hpp"
-#include "merge/crew.hpp"
 #include "merge/pair_scan.hpp"
 #include "merge/pair_table.hpp"
 #include "merge/queue.hpp"

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "crew.hpp"
 #include "gristmill/monitor.hpp"
-#include "merge/crew.hpp"
 #include "merge/pair_table.hpp"
 #include "merge/postings.hpp"
 #include "merge/symbols.hpp"

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "crew.hpp"
+#include "gristmill/count.hpp"
 #include "gristmill/large_memory.hpp"
 #include "gristmill/monitor.hpp"
-#include "gristmill/words.hpp"
-#include "merge/crew.hpp"
 #include "merge/postings.hpp"
 
 namespace gristmill::merge {

@@ -1,7 +1,7 @@
-#include "gristmill/specials.hpp"
-
 #include <algorithm>
 #include <cstring>
+
+#include "gristmill/pretokenize.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

@@ -1,4 +1,5 @@
-// XXH64 as its specification defines it, so that others can compute what we write down.
+// shards: the checksum of token files. XXH64 as its specification defines it, so that others can compute what we write
+// down.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace gristmill::merge {
+namespace gristmill {
 
 // The caller is member 0 and works too. A job is handed over and collected through two atomics, because the phases of a
 // round last some tens of microseconds: idle members spin for about as long, then sleep.
@@ -104,4 +104,4 @@ class Crew {
     std::vector<std::thread> threads_;  // last: they use everything above
 };
 
-}  // namespace gristmill::merge
+}  // namespace gristmill

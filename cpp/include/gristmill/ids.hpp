@@ -1,4 +1,4 @@
-// An array of ids, 16 or 32 bits each, whose size is known only when it is full.
+// Ids, and arrays of them.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,10 @@
 
 namespace gristmill {
 
+using Id = std::uint32_t;  // in Gristmill's own layout 0..255 are the bytes, 256 + i is what merge i made
+
+// An array of ids, 16 or 32 bits each, whose size is known only when it is full.
+//
 // Address space is reserved for the worst case, one id a byte, and what was not needed goes back: nothing is ever moved
 // to grow, so threads may write while others read the text.
 class IdBuffer {

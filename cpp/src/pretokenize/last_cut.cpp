@@ -1,6 +1,6 @@
-#include "corpus/last_cut.hpp"
-
 #include <algorithm>
+
+#include "gristmill/pretokenize.hpp"
 
 namespace gristmill {
 

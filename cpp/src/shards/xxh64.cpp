@@ -1,9 +1,8 @@
-#include "gristmill/xxh64.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
+#include "gristmill/shards.hpp"
 #include "hash.hpp"
 
 namespace gristmill {

@@ -1,8 +1,9 @@
 // From a table of ranks, as tiktoken has it, to merges.
 #include <algorithm>
+#include <stdexcept>
 #include <unordered_map>
 
-#include "gristmill/encode.hpp"
+#include "gristmill/tokenizer.hpp"
 
 namespace gristmill {
 namespace {

@@ -1,4 +1,4 @@
-// JSON lines -> the texts of one field, unescaped: strictly RFC 8259, one object a line.
+// corpus: what readers hand on. Documents are stretches of one buffer, never an object each.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,29 @@
 #include <vector>
 
 #include "gristmill/json_fault.hpp"
-#include "gristmill/pretokenize.hpp"
+#include "gristmill/kernel.hpp"
 
 namespace gristmill {
+
+// Document i is text[begins[i], ends[i]).
+struct Spans {
+    std::string_view text;
+    const std::int64_t* begins;
+    const std::int64_t* ends;
+    std::size_t size;
+
+    std::string_view operator[](std::size_t i) const {
+        return text.substr(static_cast<std::size_t>(begins[i]), static_cast<std::size_t>(ends[i] - begins[i]));
+    }
+};
+
+// Throws std::invalid_argument unless every stretch lies inside the text.
+void check_spans(const Spans& spans);
+
+// The stretches between separators, the one behind the last included: always one more than there are separators.
+void split_spans(std::string_view text, std::string_view separator, std::vector<std::int64_t>& begins,
+                 std::vector<std::int64_t>& ends);
+std::size_t count_newlines(std::string_view text);
 
 // As Python has it: "bom", "not-object" and so on.
 std::string_view json_fault_name(JsonFault fault);

@@ -52,7 +52,7 @@ class PlacesByRank {
 // A symbol has its id in the first and in the last cell of those it covers: the left neighbour of a symbol is found in
 // the cell before it, the right one behind its length. The first cell of a right part that was merged holds kInside, so
 // a place whose pair is gone does not match.
-std::size_t Bpe::encode_rounds(std::string_view piece, Id* ids, const Monitor* monitor) const {
+std::size_t Bpe::encode_sweeps(std::string_view piece, Id* ids, const Monitor* monitor) const {
     if (piece.size() > 0xffffffffu) throw std::length_error("a piece of 4 GiB or more cannot be encoded");
     const auto size = static_cast<std::uint32_t>(piece.size());
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(piece.data());

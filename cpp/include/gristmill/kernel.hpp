@@ -1,0 +1,24 @@
+// Instruction sets that have code of their own, and which of them this CPU can run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace gristmill {
+
+enum class Kernel : std::uint8_t { scalar, avx2, avx512 };
+
+std::optional<Kernel> kernel_from_name(std::string_view name);
+std::string_view kernel_name(Kernel kernel);
+// What this CPU can run. `scalar` always.
+bool kernel_supported(Kernel kernel);
+// The fastest supported kernel, or the one named by GRISTMILL_KERNEL. Throws std::invalid_argument for an unknown or
+// unsupported name.
+Kernel default_kernel();
+
+// Readable bytes that a text must have after its end where a kernel reads it in place (their value does not matter).
+inline constexpr std::size_t kTextPadding = 64;
+
+}  // namespace gristmill
