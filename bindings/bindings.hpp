@@ -8,6 +8,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,61 +82,45 @@ std::string file_system_path(nb::handle name);
 // Calls on_progress(stage, done, total) with what a monitor says.
 void report_progress(const nb::object& on_progress, const Monitor& monitor);
 
-// Runs `work` on a thread of its own with the GIL released, while this one answers signals and reports progress some
-// ten times a second. What the callback or a signal handler raises cancels the work and is raised again.
+// Runs native work on the calling thread with the GIL released. Ten times a second the work's monitor answers signals
+// and reports progress, whether the calling thread works or waits for others. What a signal handler or the callback
+// raises cancels the work and is raised again.
 class Watch {
   public:
-    explicit Watch(nb::object on_progress) : on_progress_(std::move(on_progress)) {}
+    explicit Watch(nb::object on_progress = nb::none()) : on_progress_(std::move(on_progress)) {}
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
     Monitor& monitor() { return monitor_; }
 
     template <class Work>
-    auto run(Work&& work) {
-        using Result = decltype(work());
-        if constexpr (std::is_void_v<Result>) {
-            run_erased([](void* w) { (*static_cast<std::remove_reference_t<Work>*>(w))(); }, &work);
-        } else {
-            std::optional<Result> result;
-            auto store = [&] { result.emplace(work()); };
-            run_erased([](void* s) { (*static_cast<decltype(store)*>(s))(); }, &store);
-            return std::move(*result);
-        }
-    }
-
-  private:
-    void run_erased(void (*call)(void*), void* work);
-    Monitor monitor_;
-    nb::object on_progress_;
-};
-
-// The same for work that may be over in milliseconds: it stays on the calling thread, whose caches are warm, and looks
-// out for signals itself.
-class Polled {
-  public:
-    explicit Polled(nb::object on_progress) : on_progress_(std::move(on_progress)) {}
-
-    // `work` takes a Monitor&.
-    template <class Work>
-    auto run(const Work& work) {
-        monitor_.poll_on_this_thread([](void* self) { static_cast<Polled*>(self)->poll(); }, this);
+    auto run(const Work& work) -> decltype(work()) {
+        monitor_.poll_on_this_thread([](void* self) { static_cast<Watch*>(self)->poll(); }, this);
         try {
-            auto result = [&] {
-                const nb::gil_scoped_release release;
-                return work(monitor_);
-            }();
-            report_progress(on_progress_, monitor_);
-            return result;
-        } catch (const Cancelled&) {
-            if (failure_) std::rethrow_exception(failure_);
+            const Reporting reporting(*this);
+            const nb::gil_scoped_release release;
+            return work();
+        } catch (...) {
+            // Another thread may be the first to notice that the work is cancelled, and another error may come first.
+            if (interruption_) std::rethrow_exception(interruption_);
             throw;
         }
     }
 
   private:
+    // Reports what was done when the work ends without an error.
+    struct Reporting {
+        explicit Reporting(Watch& watch) : watch(watch), num_exceptions(std::uncaught_exceptions()) {}
+        ~Reporting() noexcept(false) {
+            if (std::uncaught_exceptions() == num_exceptions) report_progress(watch.on_progress_, watch.monitor_);
+        }
+        Watch& watch;
+        int num_exceptions;
+    };
     void poll();
 
     Monitor monitor_;
     nb::object on_progress_;
-    std::exception_ptr failure_;  // another thread may be the first to notice that it is cancelled
+    std::exception_ptr interruption_;
 };
 
 }  // namespace gristmill::bindings

@@ -16,20 +16,22 @@ class PyCounter {
     void add_files(const nb::sequence& names) {
         std::vector<std::string> paths;
         for (nb::handle name : names) paths.push_back(file_system_path(name));
-        watch_.run([&, &counter = open()] { counter.add_files(paths); });
+        watch_.run([&, &counter = open()] {
+            FileTexts files(paths);
+            counter.add(files);
+        });
     }
     void add_texts(const nb::sequence& texts) {
         const nb::tuple kept(texts);  // holds the references while the GIL is released, whatever happens to the list
         std::vector<std::string_view> views;
         for (nb::handle text : kept) views.push_back(view(nb::cast<nb::bytes>(text)));
-        watch_.run([&, &counter = open()] { counter.add_texts(views); });
+        ViewTexts in_memory(std::move(views));
+        watch_.run([&, &counter = open()] { counter.add(in_memory); });
     }
     void add_spans(nb::handle text, const InputArray<std::int64_t>& begins, const InputArray<std::int64_t>& ends) {
         const Bytes bytes(text);
-        const Spans spans = parse_spans(bytes, begins, ends);
-        std::vector<std::string_view> views(spans.size);
-        for (std::size_t i = 0; i < spans.size; ++i) views[i] = spans[i];
-        watch_.run([&, &counter = open()] { counter.add_texts(views); });
+        SpanTexts stretches(parse_spans(bytes, begins, ends));
+        watch_.run([&, &counter = open()] { counter.add(stretches); });
     }
     std::size_t last_cut(nb::handle text, std::size_t start) {
         const Bytes bytes(text);

@@ -10,34 +10,77 @@ namespace {
 
 nb::bytes to_bytes(std::string_view bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
+// The encoder and its specials, from which rules are made.
+class PyEncoder : public Encoder {
+  public:
+    PyEncoder(const VocabularyParts& parts, std::optional<Pattern> pattern, std::size_t cache_bytes)
+        : Encoder(parts, pattern, default_kernel(), cache_bytes), specials_(parts.specials) {}
+
+    std::unique_ptr<SpecialRule> special_rule(const std::vector<Id>& allowed, const std::vector<Id>& disallowed) const {
+        return std::make_unique<SpecialRule>(chosen(allowed), chosen(disallowed));
+    }
+
+  private:
+    std::vector<IdOfBytes> chosen(const std::vector<Id>& ids) const {
+        const std::unordered_set<Id> wanted(ids.begin(), ids.end());
+        std::vector<IdOfBytes> result;
+        for (const IdOfBytes& special : specials_) {
+            if (wanted.contains(special.id)) result.push_back(special);
+        }
+        return result;
+    }
+
+    std::vector<IdOfBytes> specials_;
+};
+
 [[noreturn]] void raise_unknown(long long id) {
     PyErr_SetObject(PyExc_KeyError, nb::int_(id).ptr());
     throw nb::python_error();
 }
 
-std::string_view known_token(const Encoder& encoder, std::uint64_t id) {
+std::string_view known_token(const PyEncoder& encoder, std::uint64_t id) {
     const std::string_view token = id <= 0xffffffffu ? encoder.token_bytes(static_cast<Id>(id)) : std::string_view();
     if (token.empty()) raise_unknown(static_cast<long long>(id));
     return token;
 }
 
-nb::bytes decode_bytes(const Encoder& encoder, const InputArray<std::uint32_t>& ids) {
+// Ids between two looks at the monitor, or at signals.
+constexpr std::size_t kIdsPerCheck = 65536;
+
+nb::bytes decode_bytes(const PyEncoder& encoder, const InputArray<std::uint32_t>& ids) {
+    Watch watch;
+    const auto for_each_token = [&](const auto& visit) {
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+            if (i % kIdsPerCheck == 0) watch.monitor().check();
+            visit(ids.data()[i], encoder.token_bytes(ids.data()[i]));
+        }
+    };
+    std::optional<Id> unknown;
     std::size_t size = 0;
-    for (std::size_t i = 0; i < ids.size(); ++i) size += known_token(encoder, ids.data()[i]).size();
+    watch.run([&] {
+        for_each_token([&](Id id, std::string_view token) {
+            size += token.size();
+            if (token.empty() && !unknown) unknown = id;
+        });
+    });
+    if (unknown) raise_unknown(*unknown);
     nb::object bytes = nb::steal(checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size))));
-    char* out = PyBytes_AS_STRING(bytes.ptr());
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        const std::string_view token = encoder.token_bytes(ids.data()[i]);
-        std::memcpy(out, token.data(), token.size());
-        out += token.size();
-    }
+    char* out = PyBytes_AS_STRING(bytes.ptr());  // nobody else has it yet: the GIL need not be held
+    watch.run([&] {
+        for_each_token([&](Id, std::string_view token) {
+            std::memcpy(out, token.data(), token.size());
+            out += token.size();
+        });
+    });
     return nb::borrow<nb::bytes>(bytes);
 }
 
-nb::bytes decode_list(const Encoder& encoder, const nb::list& ids) {
+nb::bytes decode_list(const PyEncoder& encoder, const nb::list& ids) {
     std::string bytes;
     bytes.reserve(4 * ids.size());
+    std::size_t num_ids = 0;
     for (nb::handle item : ids) {
+        if (++num_ids % kIdsPerCheck == 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
         if (!PyLong_CheckExact(item.ptr())) {
             PyErr_Format(PyExc_TypeError, "an id is a %s instead of an int", Py_TYPE(item.ptr())->tp_name);
             throw nb::python_error();
@@ -99,7 +142,8 @@ auto run_encoding(std::size_t num_bytes, nb::object on_progress, const Work& wor
         const nb::gil_scoped_release release;
         return work(unwatched);
     }
-    return Polled(std::move(on_progress)).run(work);
+    Watch watch(std::move(on_progress));
+    return watch.run([&] { return work(watch.monitor()); });
 }
 
 // A numpy array that takes over `ids`.
@@ -118,7 +162,7 @@ nb::object list_of(const Token* ids, std::size_t size) {
     return list;
 }
 
-nb::object encode(const Encoder& encoder, nb::handle object, const SpecialRule& rule) {
+nb::object encode(const PyEncoder& encoder, nb::handle object, const SpecialRule& rule) {
     const Utf8 text(object);
     if (text.view().size() <= kWithGilBytes) {
         struct Context {
@@ -141,14 +185,14 @@ nb::object encode(const Encoder& encoder, nb::handle object, const SpecialRule& 
                             : list_of(ids.data<std::uint32_t>(), ids.size());
 }
 
-nb::object encode_array(const Encoder& encoder, nb::handle object, const SpecialRule& rule, int num_threads) {
+nb::object encode_array(const PyEncoder& encoder, nb::handle object, const SpecialRule& rule, int num_threads) {
     const Utf8 text(object);
     return to_numpy(run_encoding(text.view().size(), nb::none(), [&](Monitor& monitor) {
         return encoder.encode(text.view(), rule, parse_threads(num_threads), monitor);
     }));
 }
 
-nb::tuple encode_batch(const Encoder& encoder, const nb::list& texts, const SpecialRule& rule, int num_threads) {
+nb::tuple encode_batch(const PyEncoder& encoder, const nb::list& texts, const SpecialRule& rule, int num_threads) {
     std::vector<Utf8> kept;
     std::vector<std::string_view> views;
     std::size_t num_bytes = 0;
@@ -159,11 +203,12 @@ nb::tuple encode_batch(const Encoder& encoder, const nb::list& texts, const Spec
         views.push_back(kept.back().view());
         num_bytes += views.back().size();
     }
-    std::vector<std::int64_t> offsets;
-    IdBuffer ids = run_encoding(num_bytes, nb::none(), [&](Monitor& monitor) {
-        return encoder.encode_batch(views, rule, parse_threads(num_threads), offsets, monitor);
+    ViewTexts in_memory(std::move(views));
+    EncodedTexts encoded = run_encoding(num_bytes, nb::none(), [&](Monitor& monitor) {
+        return encoder.encode(in_memory, rule, {}, parse_threads(num_threads), monitor);
     });
-    return nb::make_tuple(to_numpy(std::move(ids)), to_array(std::move(offsets)));
+    encoded.ends.insert(encoded.ends.begin(), 0);
+    return nb::make_tuple(to_numpy(std::move(encoded.ids)), to_array(std::move(encoded.ends)));
 }
 
 // What ends the work of other threads: they see it within a few thousand bytes of text.
@@ -171,33 +216,28 @@ struct Cancellation {
     Monitor monitor;
 };
 
-nb::tuple encode_documents(const Encoder& encoder, nb::handle text, const InputArray<std::int64_t>& begins,
+nb::tuple encode_documents(const PyEncoder& encoder, nb::handle text, const InputArray<std::int64_t>& begins,
                            const InputArray<std::int64_t>& ends, const SpecialRule& rule, std::optional<Id> end_of_text,
                            bool before, bool continued, bool unfinished, Cancellation& cancellation) {
     const Bytes bytes(text);
-    const Spans documents = parse_spans(bytes, begins, ends);
-    DocumentIds result;
-    {
+    SpanTexts documents(parse_spans(bytes, begins, ends));
+    EncodedTexts encoded = [&] {
         const nb::gil_scoped_release release;
-        result = encoder.encode_documents(documents, rule, {end_of_text, before, continued, unfinished},
-                                          cancellation.monitor);
-    }
-    void* ids = result.ids.get();
-    nb::capsule owner(result.ids.release(), [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });
-    const nb::object array = result.width == 2 ? nb::cast(Array<std::uint16_t>(ids, {result.num_ids}, owner))
-                                               : nb::cast(Array<std::uint32_t>(ids, {result.num_ids}, owner));
-    return nb::make_tuple(array, to_array(std::move(result.ends)));
+        return encoder.encode(documents, rule, {end_of_text, before, continued, unfinished}, 1, cancellation.monitor);
+    }();
+    return nb::make_tuple(to_numpy(std::move(encoded.ids)), to_array(std::move(encoded.ends)));
 }
 
-nb::object encode_file(const Encoder& encoder, nb::handle path, const SpecialRule& rule, int num_threads,
+nb::object encode_file(const PyEncoder& encoder, nb::handle path, const SpecialRule& rule, int num_threads,
                        nb::object on_progress) {
     const std::string name = file_system_path(path);
     return to_numpy(run_encoding(kPolledBytes, std::move(on_progress), [&](Monitor& monitor) {
-        return encoder.encode_file(name, rule, parse_threads(num_threads), monitor);
+        FileTexts file({name});
+        return encoder.encode(file, rule, {}, parse_threads(num_threads), monitor).ids;
     }));
 }
 
-std::uint64_t count_tokens(const Encoder& encoder, nb::handle object, const SpecialRule& rule, int num_threads) {
+std::uint64_t count_tokens(const PyEncoder& encoder, nb::handle object, const SpecialRule& rule, int num_threads) {
     const Utf8 text(object);
     return run_encoding(text.view().size(), nb::none(), [&](Monitor& monitor) {
         return encoder.count_tokens(text.view(), rule, parse_threads(num_threads), monitor);
@@ -214,7 +254,7 @@ std::vector<Id> run_for_ids(std::size_t num_bytes, const Work& work) {
     });
 }
 
-nb::object encode_dropout(const Encoder& encoder, nb::handle object, const SpecialRule& rule, double dropout,
+nb::object encode_dropout(const PyEncoder& encoder, nb::handle object, const SpecialRule& rule, double dropout,
                           std::uint64_t seed) {
     const Utf8 text(object);
     return nb::cast(to_array(run_for_ids(text.view().size(), [&](std::vector<Id>& ids, Monitor& monitor) {
@@ -222,26 +262,32 @@ nb::object encode_dropout(const Encoder& encoder, nb::handle object, const Speci
     })));
 }
 
-nb::object encode_piece(const Encoder& encoder, const nb::bytes& piece) {
+nb::object encode_piece(const PyEncoder& encoder, const nb::bytes& piece) {
     const std::vector<Id> ids = run_for_ids(
         piece.size(), [&](std::vector<Id>& ids, Monitor& monitor) { encoder.encode_piece(view(piece), ids, monitor); });
     return list_of(ids.data(), ids.size());
 }
 
-nb::object encode_piece_dropout(const Encoder& encoder, const nb::bytes& piece, double dropout, std::uint64_t seed) {
+nb::object encode_piece_dropout(const PyEncoder& encoder, const nb::bytes& piece, double dropout, std::uint64_t seed) {
     const std::vector<Id> ids = run_for_ids(piece.size(), [&](std::vector<Id>& ids, Monitor& monitor) {
         encoder.encode_piece_dropout(view(piece), dropout, seed, ids, monitor);
     });
     return list_of(ids.data(), ids.size());
 }
 
-nb::object token_lengths(const Encoder& encoder) {
+std::size_t last_cut(const PyEncoder& encoder, nb::handle text, std::size_t start, const SpecialRule& rule) {
+    const Bytes bytes(text);
+    const nb::gil_scoped_release release;
+    return encoder.last_cut(bytes.view(), start, rule);
+}
+
+nb::object token_lengths(const PyEncoder& encoder) {
     std::vector<std::uint32_t> lengths(encoder.num_ids());
     for (Id id = 0; id < lengths.size(); ++id) lengths[id] = static_cast<std::uint32_t>(encoder.token_bytes(id).size());
     return nb::cast(to_array(std::move(lengths)));
 }
 
-nb::dict cache_stats(const Encoder& encoder) {
+nb::dict cache_stats(const PyEncoder& encoder) {
     const CacheStats stats = encoder.cache_stats();
     nb::dict result;
     result["num_caches"] = stats.num_caches;
@@ -264,29 +310,6 @@ std::vector<IdOfBytes> parse_tokens(const nb::sequence& tokens, const std::vecto
     if (result.size() != ids.size()) throw nb::value_error("there are more ids than tokens");
     return result;
 }
-
-// The encoder and the names of its specials, from which rules are made.
-class PyEncoder : public Encoder {
-  public:
-    PyEncoder(const VocabularyParts& parts, std::optional<Pattern> pattern, std::size_t cache_bytes)
-        : Encoder(parts, pattern, default_kernel(), cache_bytes), specials_(parts.specials) {}
-
-    std::unique_ptr<SpecialRule> special_rule(const std::vector<Id>& allowed, const std::vector<Id>& disallowed) const {
-        return std::make_unique<SpecialRule>(chosen(allowed), chosen(disallowed));
-    }
-
-  private:
-    std::vector<IdOfBytes> chosen(const std::vector<Id>& ids) const {
-        const std::unordered_set<Id> wanted(ids.begin(), ids.end());
-        std::vector<IdOfBytes> result;
-        for (const IdOfBytes& special : specials_) {
-            if (wanted.contains(special.id)) result.push_back(special);
-        }
-        return result;
-    }
-
-    std::vector<IdOfBytes> specials_;
-};
 
 void init_encoder(PyEncoder* self, const InputArray<std::uint32_t>& byte_ids, const InputRules& merges,
                   const nb::sequence& other_tokens, const std::vector<Id>& other_ids, bool whole_pieces,
@@ -330,74 +353,21 @@ void register_encode(nb::module_& m) {
              "special_tokens"_a = nb::make_tuple(), "special_ids"_a = std::vector<Id>(), "cache_bytes"_a = 0)
         .def_prop_ro("dtype", [](const PyEncoder& self) { return self.is_narrow() ? "uint16" : "uint32"; })
         .def("special_rule", &PyEncoder::special_rule, "allowed"_a, "disallowed"_a)
-        .def(
-            "encode",
-            [](const PyEncoder& self, nb::handle text, const SpecialRule& rule) { return encode(self, text, rule); },
-            "text"_a, "rule"_a)
-        .def(
-            "encode_array",
-            [](const PyEncoder& self, nb::handle text, const SpecialRule& rule, int num_threads) {
-                return encode_array(self, text, rule, num_threads);
-            },
-            "text"_a, "rule"_a, "num_threads"_a = 1)
-        .def(
-            "encode_batch",
-            [](const PyEncoder& self, const nb::list& texts, const SpecialRule& rule, int num_threads) {
-                return encode_batch(self, texts, rule, num_threads);
-            },
-            "texts"_a, "rule"_a, "num_threads"_a = 1)
-        .def(
-            "encode_documents",
-            [](const PyEncoder& self, nb::handle text, const InputArray<std::int64_t>& begins,
-               const InputArray<std::int64_t>& ends, const SpecialRule& rule, std::optional<Id> end_of_text,
-               bool before, bool continued, bool unfinished, Cancellation& cancellation) {
-                return encode_documents(self, text, begins, ends, rule, end_of_text, before, continued, unfinished,
-                                        cancellation);
-            },
-            "text"_a, "begins"_a, "ends"_a, "rule"_a, nb::kw_only(), "end_of_text"_a.none(), "before"_a, "continued"_a,
-            "unfinished"_a, "cancellation"_a)
-        .def(
-            "encode_file",
-            [](const PyEncoder& self, nb::handle path, const SpecialRule& rule, int num_threads,
-               nb::object on_progress) { return encode_file(self, path, rule, num_threads, std::move(on_progress)); },
-            "path"_a, "rule"_a, "num_threads"_a = 1, "on_progress"_a = nb::none())
-        .def(
-            "count_tokens",
-            [](const PyEncoder& self, nb::handle text, const SpecialRule& rule, int num_threads) {
-                return count_tokens(self, text, rule, num_threads);
-            },
-            "text"_a, "rule"_a, "num_threads"_a = 1)
-        .def(
-            "encode_dropout",
-            [](const PyEncoder& self, nb::handle text, const SpecialRule& rule, double dropout, std::uint64_t seed) {
-                return encode_dropout(self, text, rule, dropout, seed);
-            },
-            "text"_a, "rule"_a, "dropout"_a, "seed"_a)
-        .def(
-            "encode_piece", [](const PyEncoder& self, const nb::bytes& piece) { return encode_piece(self, piece); },
-            "piece"_a)
-        .def(
-            "encode_piece_dropout",
-            [](const PyEncoder& self, const nb::bytes& piece, double dropout, std::uint64_t seed) {
-                return encode_piece_dropout(self, piece, dropout, seed);
-            },
-            "piece"_a, "dropout"_a, "seed"_a)
-        .def(
-            "last_cut",
-            [](const PyEncoder& self, nb::handle text, std::size_t start, const SpecialRule& rule) {
-                const Bytes bytes(text);
-                const nb::gil_scoped_release release;
-                return self.last_cut(bytes.view(), start, rule);
-            },
-            "text"_a, "start"_a, "rule"_a)
-        .def(
-            "decode_bytes",
-            [](const PyEncoder& self, const InputArray<std::uint32_t>& ids) { return decode_bytes(self, ids); },
-            "ids"_a)
-        .def(
-            "decode_list", [](const PyEncoder& self, const nb::list& ids) { return decode_list(self, ids); }, "ids"_a)
-        .def_prop_ro("token_lengths", [](const PyEncoder& self) { return token_lengths(self); })
-        .def_prop_ro("cache_stats", [](const PyEncoder& self) { return cache_stats(self); });
+        .def("encode", &encode, "text"_a, "rule"_a)
+        .def("encode_array", &encode_array, "text"_a, "rule"_a, "num_threads"_a = 1)
+        .def("encode_batch", &encode_batch, "texts"_a, "rule"_a, "num_threads"_a = 1)
+        .def("encode_documents", &encode_documents, "text"_a, "begins"_a, "ends"_a, "rule"_a, nb::kw_only(),
+             "end_of_text"_a.none(), "before"_a, "continued"_a, "unfinished"_a, "cancellation"_a)
+        .def("encode_file", &encode_file, "path"_a, "rule"_a, "num_threads"_a = 1, "on_progress"_a = nb::none())
+        .def("count_tokens", &count_tokens, "text"_a, "rule"_a, "num_threads"_a = 1)
+        .def("encode_dropout", &encode_dropout, "text"_a, "rule"_a, "dropout"_a, "seed"_a)
+        .def("encode_piece", &encode_piece, "piece"_a)
+        .def("encode_piece_dropout", &encode_piece_dropout, "piece"_a, "dropout"_a, "seed"_a)
+        .def("last_cut", &last_cut, "text"_a, "start"_a, "rule"_a)
+        .def("decode_bytes", &decode_bytes, "ids"_a)
+        .def("decode_list", &decode_list, "ids"_a)
+        .def_prop_ro("token_lengths", &token_lengths)
+        .def_prop_ro("cache_stats", &cache_stats);
 }
 
 }  // namespace gristmill::bindings

@@ -2,26 +2,34 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "gristmill/monitor.hpp"
+
 namespace gristmill {
 
 // The caller is member 0 and works too. A job is handed over and collected through two atomics, because the phases of a
-// round last some tens of microseconds: idle members spin for about as long, then sleep.
+// merge round last some tens of microseconds: idle members spin for about as long, then sleep. A caller that waits for
+// the others polls its monitor, so that Ctrl-C and progress do not depend on who has the longest share.
 class Crew {
   public:
-    explicit Crew(unsigned size)
-        : size_(size ? size : 1), num_spins_(size_ <= std::thread::hardware_concurrency() ? kSpins : 0) {
-        threads_.reserve(size_ - 1);
+    // The crew is smaller than asked for when the system has no more threads to give; no result depends on its size.
+    Crew(unsigned wanted, const Monitor& monitor)
+        : monitor_(monitor), num_spins_(wanted <= std::thread::hardware_concurrency() ? kSpins : 0) {
+        if (wanted > 1) threads_.reserve(wanted - 1);
         try {
-            for (unsigned member = 1; member < size_; ++member)
+            for (unsigned member = 1; member < wanted; ++member)
                 threads_.emplace_back([this, member] { serve(member); });
+        } catch (const std::system_error&) {
+            // Those that could be started do the work.
         } catch (...) {
             dismiss();
             throw;
@@ -31,17 +39,17 @@ class Crew {
     Crew& operator=(const Crew&) = delete;
     ~Crew() { dismiss(); }
 
-    unsigned size() const { return size_; }
+    unsigned size() const { return static_cast<unsigned>(threads_.size()) + 1; }
 
     // Calls job(member) on every member; returns when all are done; throws what the first failing one threw.
     template <class Job>
     void run(Job&& job) {
         context_ = &job;
         call_ = [](void* context, unsigned member) { (*static_cast<std::remove_reference_t<Job>*>(context))(member); };
-        busy_.store(size_ - 1, std::memory_order_relaxed);
+        busy_.store(size() - 1, std::memory_order_relaxed);
         start();
         attempt(0);
-        await(busy_, [](std::uint32_t busy) { return busy == 0; });
+        await_others();
         if (std::exception_ptr error = std::exchange(error_, nullptr)) std::rethrow_exception(error);
     }
 
@@ -55,12 +63,29 @@ class Crew {
     }
 
     template <class Done>
-    void await(std::atomic<std::uint32_t>& value, Done done) const {
-        for (int spin = 0; spin < num_spins_; ++spin) {
-            if (done(value.load(std::memory_order_acquire))) return;
+    bool spin(const std::atomic<std::uint32_t>& value, Done done) const {
+        for (int i = 0; i < num_spins_; ++i) {
+            if (done(value.load(std::memory_order_acquire))) return true;
             pause();
         }
-        for (std::uint32_t seen; !done(seen = value.load(std::memory_order_acquire));) value.wait(seen);
+        return false;
+    }
+
+    void await_others() {
+        if (spin(busy_, [](std::uint32_t busy) { return busy == 0; })) return;
+        std::unique_lock lock(mutex_);
+        caller_sleeps_.store(true);
+        while (busy_.load() != 0) {
+            last_done_.wait_for(lock, Monitor::kPollInterval);
+            lock.unlock();
+            try {
+                monitor_.check();
+            } catch (...) {
+                note_error();  // the job's state is in use until the others have noticed, too
+            }
+            lock.lock();
+        }
+        caller_sleeps_.store(false);
     }
 
     void dismiss() {
@@ -76,11 +101,18 @@ class Crew {
 
     void serve(unsigned member) {
         for (std::uint32_t seen = 0;;) {
-            await(generation_, [seen](std::uint32_t now) { return now != seen; });
+            const auto is_new = [seen](std::uint32_t now) { return now != seen; };
+            if (!spin(generation_, is_new)) {
+                while (!is_new(generation_.load(std::memory_order_acquire))) generation_.wait(seen);
+            }
             ++seen;
             if (!call_) return;
             attempt(member);
-            if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+            // Sequentially consistent, as in await_others(): either the caller sees 0, or it is seen to sleep.
+            if (busy_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
+                const std::lock_guard lock(mutex_);
+                last_done_.notify_one();
+            }
         }
     }
 
@@ -88,17 +120,23 @@ class Crew {
         try {
             call_(context_, member);
         } catch (...) {
-            const std::lock_guard lock(error_mutex_);
-            if (!error_) error_ = std::current_exception();
+            note_error();
         }
     }
 
-    const unsigned size_;
+    void note_error() noexcept {
+        const std::lock_guard lock(error_mutex_);
+        if (!error_) error_ = std::current_exception();
+    }
+
+    const Monitor& monitor_;
     const int num_spins_;  // none where members share a processor: they would wait for those they keep from working
     void (*call_)(void*, unsigned) = nullptr;
     void* context_ = nullptr;
     std::exception_ptr error_;
-    std::mutex error_mutex_;
+    std::mutex error_mutex_, mutex_;
+    std::condition_variable last_done_;
+    std::atomic<bool> caller_sleeps_{false};
     alignas(64) std::atomic<std::uint32_t> generation_{0};
     alignas(64) std::atomic<std::uint32_t> busy_{0};
     std::vector<std::thread> threads_;  // last: they use everything above

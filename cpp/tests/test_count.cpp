@@ -9,7 +9,6 @@
 #include <random>
 
 #include "check.hpp"
-#include "corpus/source.hpp"
 #include "count/piece_table.hpp"
 #include "count/spill.hpp"
 #include "gristmill/count.hpp"
@@ -130,7 +129,8 @@ std::string random_text(std::mt19937& random, std::size_t size) {
 WordTable count_files(const std::vector<std::string>& paths, const CountOptions& options, CountStats& stats) {
     Monitor monitor;
     Counter counter(options, monitor);
-    counter.add_files(paths);
+    FileTexts files(paths);
+    counter.add(files);
     return counter.finish(stats);
 }
 
@@ -169,8 +169,10 @@ void test_same_table_for_every_pattern_thread_count_and_block_size() {
         options.specials = specials;
         options.num_threads = 3;
         Counter counter(options, monitor);
-        counter.add_texts({texts[0], texts[1]});
-        counter.add_files({paths[2]});
+        ViewTexts in_memory({texts[0], texts[1]});
+        counter.add(in_memory);
+        FileTexts file({paths[2]});
+        counter.add(file);
         CountStats stats;
         CHECK(equals(counter.finish(stats), expected));
     }
@@ -285,13 +287,13 @@ void test_a_changed_missing_or_wrong_file_is_an_error() {
     CHECK(code == EISDIR);
 
     const std::string path = folder.write("text", "some words");
-    FileSource source(path, 64);
+    FileTexts texts({path});
     folder.write("text", "some more words");
     for (int attempt = 0; attempt < 2; ++attempt) {
         bool changed = false;
         try {
             std::uint8_t byte;
-            source.read(0, &byte, 1);
+            texts.read(0, 0, &byte, 1);
         } catch (const InputChanged&) {
             changed = true;
         }
@@ -306,7 +308,8 @@ void test_a_cancelled_count_throws() {
     Counter counter(CountOptions{}, monitor);
     bool cancelled = false;
     try {
-        counter.add_files({folder.write("text", "some words")});
+        FileTexts file({folder.write("text", "some words")});
+        counter.add(file);
     } catch (const Cancelled&) {
         cancelled = true;
     }
@@ -319,7 +322,8 @@ void test_tables_join_as_if_one_corpus_followed_the_other() {
     const auto count = [](const std::vector<std::string_view>& texts) {
         Monitor monitor;
         Counter counter(CountOptions{}, monitor);
-        counter.add_texts(texts);
+        ViewTexts in_memory(texts);
+        counter.add(in_memory);
         CountStats stats;
         return counter.finish(stats);
     };

@@ -150,36 +150,39 @@ void test_threads_batches_and_files_give_the_ids_of_one_thread() {
         texts.push_back("");
 
         Ids together;
-        std::vector<std::int64_t> expected_offsets = {0};
+        std::vector<std::int64_t> expected_ends;
         std::vector<Exact> kept;
         std::vector<std::string_view> views;
         for (const std::string& text : texts) {
             const Ids ids = judge.text(text, Pattern::cl100k, parts.specials);
             together.insert(together.end(), ids.begin(), ids.end());
-            expected_offsets.push_back(static_cast<std::int64_t>(together.size()));
+            expected_ends.push_back(static_cast<std::int64_t>(together.size()));
             kept.emplace_back(text);
             views.push_back(kept.back().view());
         }
         for (const unsigned num_threads : {1u, 2u, 7u}) {
             Monitor monitor;
-            std::vector<std::int64_t> offsets;
-            CHECK(to_ids(encoder.encode_batch(views, rule, num_threads, offsets, monitor)) == together);
-            CHECK(offsets == expected_offsets);
+            ViewTexts in_memory(views);
+            EncodedTexts all = encoder.encode(in_memory, rule, {}, num_threads, monitor);
+            CHECK(to_ids(std::move(all.ids)) == together);
+            CHECK(all.ends == expected_ends);
             for (std::size_t i = 0; i < 8; ++i) {
-                const Ids expected(together.begin() + expected_offsets[i], together.begin() + expected_offsets[i + 1]);
+                const Ids expected(together.begin() + (i ? expected_ends[i - 1] : 0),
+                                   together.begin() + expected_ends[i]);
                 CHECK(encoded(encoder, views[i], rule, num_threads) == expected);
                 Monitor counting;
                 CHECK(encoder.count_tokens(views[i], rule, num_threads, counting) == expected.size());
                 std::ofstream(path, std::ios::binary) << views[i];
                 Monitor reading;
-                CHECK(to_ids(encoder.encode_file(path, rule, num_threads, reading)) == expected);
+                FileTexts file({path});
+                CHECK(to_ids(encoder.encode(file, rule, {}, num_threads, reading).ids) == expected);
                 CHECK(reading.done() == views[i].size() && reading.total() == views[i].size());
             }
         }
         Monitor monitor;
-        std::vector<std::int64_t> offsets;
-        CHECK(encoder.encode_batch({}, rule, 2, offsets, monitor).size() == 0);
-        CHECK(offsets == std::vector<std::int64_t>{0});
+        ViewTexts none({});
+        const EncodedTexts nothing = encoder.encode(none, rule, {}, 2, monitor);
+        CHECK(nothing.ids.size() == 0 && nothing.ends.empty());
     }
     std::remove(path.c_str());
 }
@@ -272,10 +275,10 @@ void test_the_earliest_forged_special_is_reported_for_any_number_of_threads() {
                 Id found_id = 0;
                 try {
                     Monitor monitor;
-                    std::vector<std::int64_t> offsets;
+                    ViewTexts several({base, "", text, text});
                     if (how == 0) encoder.encode(text, rule, num_threads, monitor);
                     if (how == 1) encoder.count_tokens(text, rule, num_threads, monitor);
-                    if (how == 2) encoder.encode_batch({base, "", text, text}, rule, num_threads, offsets, monitor);
+                    if (how == 2) encoder.encode(several, rule, {}, num_threads, monitor);
                 } catch (const ForgedSpecial& found) {
                     index = found.text, position = found.position, found_id = found.id;
                 }

@@ -67,20 +67,6 @@ void test_xxh64_of_parts_is_that_of_the_whole() {
     }
 }
 
-Ids ids_of(const DocumentIds& encoded) {
-    Ids ids(encoded.num_ids);
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-        if (encoded.width == 2) {
-            std::uint16_t id;
-            std::memcpy(&id, encoded.ids.get() + 2 * i, 2);
-            ids[i] = id;
-        } else {
-            std::memcpy(&ids[i], encoded.ids.get() + 4 * i, 4);
-        }
-    }
-    return ids;
-}
-
 void test_documents_have_the_ids_of_their_texts_and_a_mark_each() {
     Random random(9);
     for (const Id first_id : {Id{0}, kWideIds}) {
@@ -101,11 +87,12 @@ void test_documents_have_the_ids_of_their_texts_and_a_mark_each() {
             text.shrink_to_fit();
             const Spans spans{text, begins.data(), ends.data(), begins.size()};
             for (int flags = 0; flags < 16; ++flags) {
-                DocumentMarks marks;
+                TextMarks marks;
                 if (flags & 8) marks.end_of_text = mark;
                 marks.before = flags & 4, marks.continued = flags & 2, marks.unfinished = flags & 1;
                 Monitor monitor;
-                const DocumentIds encoded = encoder.encode_documents(spans, rule, marks, monitor);
+                SpanTexts documents(spans);
+                EncodedTexts encoded = encoder.encode(documents, rule, marks, 1, monitor);
                 Ids expected;
                 std::vector<std::int64_t> expected_ends;
                 for (std::size_t i = 0; i < spans.size; ++i) {
@@ -118,7 +105,7 @@ void test_documents_have_the_ids_of_their_texts_and_a_mark_each() {
                     if (marks.end_of_text && !marks.before && !(is_last && marks.unfinished)) expected.push_back(mark);
                     expected_ends.push_back(static_cast<std::int64_t>(expected.size()));
                 }
-                CHECK(ids_of(encoded) == expected);
+                CHECK(to_ids(std::move(encoded.ids)) == expected);
                 CHECK(encoded.ends == expected_ends);
             }
         }
@@ -135,7 +122,8 @@ void test_a_cancelled_batch_stops() {
     monitor.cancel();
     bool stopped = false;
     try {
-        encoder.encode_documents({text, &begin, &end, 1}, SpecialRule({}, {}), {}, monitor);
+        SpanTexts document({text, &begin, &end, 1});
+        encoder.encode(document, SpecialRule({}, {}), {}, 1, monitor);
     } catch (const Cancelled&) {
         stopped = true;
     }
@@ -151,7 +139,8 @@ void test_a_text_cut_at_the_last_cut_counts_like_the_whole() {
             CountOptions options;
             options.specials = {"<|end|>", "<|end|> of"};
             Counter counter(options, monitor);
-            counter.add_texts(texts);
+            ViewTexts in_memory(texts);
+            counter.add(in_memory);
             CountStats stats;
             counter.finish(stats);
             return std::pair(stats.num_pieces, stats.num_words);

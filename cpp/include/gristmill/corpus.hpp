@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gristmill/json_fault.hpp"
@@ -32,6 +34,77 @@ void check_spans(const Spans& spans);
 void split_spans(std::string_view text, std::string_view separator, std::vector<std::int64_t>& begins,
                  std::vector<std::int64_t>& ends);
 std::size_t count_newlines(std::string_view text);
+
+// Texts by number, wherever they lie. Each is complete in itself: its end is an end of text for the pattern. Any thread
+// may ask for any part of any text at any time.
+class Texts {
+  public:
+    virtual ~Texts() = default;
+    virtual std::size_t size() const = 0;
+    virtual std::uint64_t num_bytes(std::size_t text) const = 0;
+
+    // A text that lies in memory. `readable`: how many bytes may be read from `data` on; at least the text's own.
+    struct View {
+        const std::uint8_t* data;
+        std::size_t readable;
+    };
+    // Not for texts of which data is nullptr: those are read.
+    virtual View view(std::size_t text) const = 0;
+    // Copies text[at, at + size).
+    virtual void read(std::size_t text, std::uint64_t at, std::uint8_t* into, std::size_t size);
+    // Called when another `num_bytes` of a text have been used, in any order; in the end for all of them.
+    virtual void finished(std::size_t /*text*/, std::uint64_t /*num_bytes*/) {}
+};
+
+// Texts in memory, which the caller keeps alive.
+class ViewTexts final : public Texts {
+  public:
+    explicit ViewTexts(std::vector<std::string_view> texts) : texts_(std::move(texts)) {}
+    std::size_t size() const override { return texts_.size(); }
+    std::uint64_t num_bytes(std::size_t text) const override { return texts_[text].size(); }
+    View view(std::size_t text) const override {
+        return {reinterpret_cast<const std::uint8_t*>(texts_[text].data()), texts_[text].size()};
+    }
+
+  private:
+    std::vector<std::string_view> texts_;
+};
+
+// Stretches of one buffer, which the caller keeps alive: bytes after a stretch are readable up to the buffer's end.
+class SpanTexts final : public Texts {
+  public:
+    explicit SpanTexts(const Spans& spans) : spans_(spans) {}
+    std::size_t size() const override { return spans_.size; }
+    std::uint64_t num_bytes(std::size_t text) const override {
+        return static_cast<std::uint64_t>(spans_.ends[text] - spans_.begins[text]);
+    }
+    View view(std::size_t text) const override {
+        const auto begin = static_cast<std::size_t>(spans_.begins[text]);
+        return {reinterpret_cast<const std::uint8_t*>(spans_.text.data()) + begin, spans_.text.size() - begin};
+    }
+
+  private:
+    Spans spans_;
+};
+
+// Files, each of them one text. A file is opened when its first bytes are read and closed when all are finished, so
+// that a corpus may have more files than a process may open. Its state is taken when it is listed and compared at every
+// step: a change while it is read is an error (InputChanged).
+class FileTexts final : public Texts {
+  public:
+    // Throws FileError for a path that is no regular file.
+    explicit FileTexts(const std::vector<std::string>& paths);
+    ~FileTexts() override;
+    std::size_t size() const override;
+    std::uint64_t num_bytes(std::size_t text) const override;
+    View view(std::size_t) const override { return {nullptr, 0}; }
+    void read(std::size_t text, std::uint64_t at, std::uint8_t* into, std::size_t size) override;
+    void finished(std::size_t text, std::uint64_t num_bytes) override;
+
+  private:
+    class File;
+    std::vector<std::unique_ptr<File>> files_;
+};
 
 // As Python has it: "bom", "not-object" and so on.
 std::string_view json_fault_name(JsonFault fault);

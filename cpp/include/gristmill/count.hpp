@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gristmill/corpus.hpp"
 #include "gristmill/errors.hpp"
 #include "gristmill/large_memory.hpp"
 #include "gristmill/monitor.hpp"
@@ -63,17 +64,15 @@ struct CountStats {
     double join_seconds = 0;
 };
 
-// Collects counts from any mix of files and texts; finish() joins them. Not for use by several threads at once: it has
+// Collects counts from texts of any kind; finish() joins them. Not for use by several threads at once: it has
 // its own.
 class Counter {
   public:
     Counter(CountOptions options, Monitor& monitor);
     ~Counter();
-    // Each file is one text; cuts at any safe place share it among the threads.
-    void add_files(const std::vector<std::string>& paths);
-    // Each text is complete in itself. The views must stay valid until the call returns.
-    void add_texts(const std::vector<std::string_view>& texts);
-    // Where a text that goes on may be cut in two and added part by part: near its end, behind `start`; 0 if nowhere.
+    // Short texts are taken together, long ones cut at safe places and shared among the threads.
+    void add(Texts& texts);
+    // Where a text that goes on may be cut in two and added part by part: near its end, after `start`; 0 if nowhere.
     std::size_t last_cut(std::string_view text, std::size_t start) const;
     WordTable finish(CountStats& stats);
 

@@ -33,33 +33,26 @@ class SpecialRule {
 
     const SpecialFinder& allowed() const { return allowed_; }
     Id allowed_id(std::uint32_t index) const { return allowed_ids_[index]; }
-    // Throws ForgedSpecial if text[0, size), which stands at `position` of text number `text_index`, holds a disallowed
-    // one.
-    void check(const std::uint8_t* text, std::size_t size, std::uint64_t text_index, std::uint64_t position) const;
+    const SpecialFinder& disallowed() const { return disallowed_; }
+    Id disallowed_id(std::uint32_t index) const { return disallowed_ids_[index]; }
     // Of either kind: no text may be cut where one of them could stand across.
     const SpecialFinder& all() const { return all_; }
-    // The longest of either kind, in bytes; 0 if there is none.
-    std::size_t longest() const { return longest_; }
 
   private:
     SpecialFinder allowed_, disallowed_, all_;
     std::vector<Id> allowed_ids_, disallowed_ids_;
-    std::size_t longest_ = 0;
 };
 
-// The id that tells documents apart, and where a batch of documents has none of it: its first document may go on with
-// one that an earlier batch began, its last may go on in the next.
-struct DocumentMarks {
+// The end-of-text id, and whether the first and last texts continue in neighbouring calls: those have no mark there.
+struct TextMarks {
     std::optional<Id> end_of_text;
-    bool before = false;  // rather than behind each document
+    bool before = false;  // each text rather than after it
     bool continued = false, unfinished = false;
 };
 
-struct DocumentIds {
-    std::unique_ptr<std::uint8_t[]> ids;
-    std::size_t num_ids = 0;
-    unsigned width = 2;              // bytes an id
-    std::vector<std::int64_t> ends;  // of the documents, marks included, in ids
+struct EncodedTexts {
+    IdBuffer ids;                    // of all texts, end to end
+    std::vector<std::int64_t> ends;  // of each text in `ids`, marks included
 };
 
 struct CacheStats {
@@ -83,15 +76,10 @@ class Encoder {
     // Whether all ids fit 16 bits; ids are then given in 16 bits, otherwise in 32.
     bool is_narrow() const;
 
+    EncodedTexts encode(Texts& texts, const SpecialRule& rule, const TextMarks& marks, unsigned num_threads,
+                        Monitor& monitor) const;
+    // The ids of one text.
     IdBuffer encode(std::string_view text, const SpecialRule& rule, unsigned num_threads, Monitor& monitor) const;
-    // The ids of all texts end to end; `offsets` gets where each begins, and the total.
-    IdBuffer encode_batch(const std::vector<std::string_view>& texts, const SpecialRule& rule, unsigned num_threads,
-                          std::vector<std::int64_t>& offsets, Monitor& monitor) const;
-    // The ids of documents with their marks, on the calling thread: a pipeline gives each of its threads whole batches.
-    DocumentIds encode_documents(const Spans& documents, const SpecialRule& rule, const DocumentMarks& marks,
-                                 Monitor& monitor) const;
-    IdBuffer encode_file(const std::string& path, const SpecialRule& rule, unsigned num_threads,
-                         Monitor& monitor) const;
     std::uint64_t count_tokens(std::string_view text, const SpecialRule& rule, unsigned num_threads,
                                Monitor& monitor) const;
     // For short texts: on the calling thread, and the ids stay where they were made. `use` is called once.

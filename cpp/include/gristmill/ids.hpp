@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -15,21 +16,31 @@ using Id = std::uint32_t;  // in Gristmill's own layout 0..255 are the bytes, 25
 
 // An array of ids, 16 or 32 bits each, whose size is known only when it is full.
 //
-// Address space is reserved for the worst case, one id a byte, and what was not needed goes back: nothing is ever moved
-// to grow, so threads may write while others read the text.
+// Address space is reserved for the worst case, one id per byte, and what was not needed goes back: nothing is ever
+// moved to grow, so threads may write while others read the text.
 class IdBuffer {
   public:
     IdBuffer() = default;
     IdBuffer(std::size_t capacity, unsigned width)
         : width_(width), memory_bytes_(capacity * width), memory_(allocate_zeroed(memory_bytes_)) {}
+    // A copy of ids whose number is known, in memory of the heap: what one call frees is there for the next.
+    template <class Token>
+    static IdBuffer copy_of(const Token* ids, std::size_t size) {
+        IdBuffer copy;
+        copy.is_on_heap_ = true;
+        copy.width_ = sizeof(Token);
+        copy.size_ = size;
+        copy.memory_ = std::malloc(size * sizeof(Token) + 1);
+        if (!copy.memory_) throw std::bad_alloc();
+        if (size) std::memcpy(copy.memory_, ids, size * sizeof(Token));
+        return copy;
+    }
     IdBuffer(IdBuffer&& other) noexcept { swap(other); }
     IdBuffer& operator=(IdBuffer&& other) noexcept {
         swap(other);
         return *this;
     }
-    ~IdBuffer() {
-        if (memory_) free_zeroed(memory_, memory_bytes_);
-    }
+    ~IdBuffer() { is_on_heap_ ? std::free(memory_) : memory_ ? free_zeroed(memory_, memory_bytes_) : void(); }
 
     template <class Token>
     Token* data() {
@@ -47,12 +58,14 @@ class IdBuffer {
 
   private:
     void swap(IdBuffer& other) noexcept {
+        std::swap(is_on_heap_, other.is_on_heap_);
         std::swap(width_, other.width_);
         std::swap(size_, other.size_);
         std::swap(memory_bytes_, other.memory_bytes_);
         std::swap(memory_, other.memory_);
     }
 
+    bool is_on_heap_ = false;
     unsigned width_ = 4;
     std::size_t size_ = 0;
     std::size_t memory_bytes_ = 0;

@@ -1,4 +1,8 @@
-// How a running stage is watched and stopped from outside: workers write, the calling thread polls.
+// How a running stage is watched and stopped from outside.
+//
+// One rule for all stages: the calling thread takes part in the work. Whatever thread works calls check() every
+// millisecond or so; on the calling thread check() also polls, ten times a second, and so does a caller that waits for
+// other threads (crew.hpp).
 #pragma once
 
 #include <atomic>
@@ -28,8 +32,7 @@ class Monitor {
     void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-    // Stages call this a few hundred times a second or more; it costs one relaxed load, and a look at the clock where
-    // somebody polls.
+    // Costs one relaxed load, and a look at the clock on the thread that polls.
     void check() const {
         if (cancelled()) throw Cancelled();
         if (poll_ && std::this_thread::get_id() == poller_ && std::chrono::steady_clock::now() >= next_poll_) poll();
@@ -46,8 +49,9 @@ class Monitor {
     std::uint64_t done() const { return done_.load(std::memory_order_relaxed); }
     std::uint64_t total() const { return total_.load(std::memory_order_relaxed); }
 
-  private:
     static constexpr auto kPollInterval = std::chrono::milliseconds(100);
+
+  private:
     void poll() const {
         next_poll_ = std::chrono::steady_clock::now() + kPollInterval;
         poll_(poll_context_);

@@ -5,6 +5,7 @@
 // chunk.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,6 +44,12 @@ class BoundaryScanner {
     // are readable.
     virtual void start(const std::uint8_t* text, std::size_t size) = 0;
     virtual bool next() = 0;
+    // All ends of a complete text of at most kMaxAppended bytes, each plus `offset`, written to `out`; returns their
+    // number. Up to 64 values of no meaning are written after them. Ends a text that was started.
+    virtual std::size_t append(const std::uint8_t* text, std::size_t size, std::uint16_t offset,
+                               std::uint16_t* out) = 0;
+    static constexpr std::size_t kMaxAppended = 8192;
+
     const std::uint8_t* base() const { return base_; }
     const std::uint16_t* ends() const { return ends_; }  // 64 more entries behind size() are readable
     std::size_t size() const { return size_; }
@@ -76,13 +83,18 @@ class SpecialFinder {
     };
     static constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
 
-    // The first special that starts at or behind `from` and ends within text[0, size).
-    Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const;
+    // The first special that starts in [from, to) and ends within text[0, size); `position` is `to` if there is none.
+    Match find(const std::uint8_t* text, std::size_t size, std::size_t from, std::size_t to) const;
+    Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const {
+        return find(text, size, from, size);
+    }
     // Whether any special, wherever the search began, could cover both text[at - 1] and text[at].
     bool may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const;
     // How many bytes on either side of `at` may_span() looks at.
     std::size_t span_reach() const { return span_reach_; }
     std::size_t length(std::uint32_t index) const { return specials_[index].size(); }
+    // The length of the longest; 0 if there is none.
+    std::size_t longest() const { return longest_; }
     bool empty() const { return specials_.empty(); }
 
   private:
@@ -94,12 +106,28 @@ class SpecialFinder {
     std::vector<std::uint16_t> prefixes_;  // distinct first two bytes of the specials that have two
     std::vector<bool> starts_with_;  // by the first two bytes, for more prefixes than a register compare is good for
     bool has_single_byte_ = false;
+    std::size_t longest_ = 0;
     std::size_t span_reach_ = 0;  // the longest special with ASCII white space inside: only such can cover a cut
 };
 
-// A position p > start, near the end of `text`, where it may be cut in two whatever follows: pieces and specials of
-// both parts are those of the whole. 0 if there is none. `longest` is the length of the longest special.
-std::size_t last_cut(std::string_view text, std::size_t start, Pattern pattern, const SpecialFinder& specials,
-                     std::size_t longest);
+// Where a text may be cut in two: pieces and specials of both parts are those of the whole.
+class Cutter {
+  public:
+    // `specials` must outlive it.
+    Cutter(Pattern pattern, const SpecialFinder& specials) : pattern_(pattern), specials_(specials) {}
+
+    // The first cut in [from, to), kNoCut if there is none. text[0, size) is all of the text, or at least reach() bytes
+    // on either side of [from, to) where there are so many.
+    std::size_t first(const std::uint8_t* text, std::size_t size, std::size_t from, std::size_t to) const;
+    std::size_t reach() const { return std::max<std::size_t>(kCutContext, specials_.span_reach()); }
+
+    // A cut p > start, near the end of `text`, that is one whatever follows; 0 if there is none.
+    std::size_t last(std::string_view text, std::size_t start) const;
+
+  private:
+    static constexpr std::size_t kCutContext = 4;  // how far find_cut() looks back
+    Pattern pattern_;
+    const SpecialFinder& specials_;
+};
 
 }  // namespace gristmill

@@ -5,8 +5,6 @@
 #include <bit>
 #include <limits>
 
-#include "threads.hpp"
-
 namespace gristmill {
 namespace {
 
@@ -122,15 +120,16 @@ class RangeJoiner {
 };
 
 // Leaves each word in one table only. Returns how many words were in more than one.
-std::uint64_t unite_duplicates(const Tables& tables, std::vector<Side>& sides, unsigned num_threads, Monitor& monitor) {
+std::uint64_t unite_duplicates(const Tables& tables, std::vector<Side>& sides, Crew& crew, Monitor& monitor) {
     if (tables.size() <= 1) return 0;
     std::size_t num_words = 0;
     for (const Side& side : sides) num_words += side.size();
     constexpr std::size_t kWordsPerRange = 512;
     const unsigned range_bits = std::clamp(static_cast<unsigned>(std::bit_width(num_words / kWordsPerRange)), 4u, 40u);
     const std::uint64_t num_ranges = std::uint64_t{1} << range_bits;
+    const unsigned num_threads = crew.size();
     std::vector<std::uint64_t> duplicates(num_threads);
-    run_threads(num_threads, [&](unsigned t) {
+    crew.run([&](unsigned t) {
         RangeJoiner joiner(tables, sides, range_bits);
         for (std::uint64_t range = num_ranges * t / num_threads; range < num_ranges * (t + 1) / num_threads; ++range) {
             if (range % 64 == 0) monitor.check();
@@ -143,58 +142,58 @@ std::uint64_t unite_duplicates(const Tables& tables, std::vector<Side>& sides, u
     return total;
 }
 
-// The words first seen in one stretch of the corpus: a range of ordinals on every side.
-struct Stretch {
+// The words first seen in one part of the corpus: a range of ordinals on every side.
+struct Slice {
     std::vector<std::size_t> begins, ends;
     std::size_t num_words = 0, num_bytes = 0;
 };
 
-// Stretches with about the same number of words each. (Of equal length they would not do: most words appear early.)
-std::vector<Stretch> cut_stretches(const std::vector<Side>& sides, unsigned num_stretches) {
+// Slices with about the same number of words each. (Of equal length they would not do: most words appear early.)
+std::vector<Slice> cut_slices(const std::vector<Side>& sides, unsigned num_slices) {
     const auto smaller = [](const Side& a, const Side& b) { return a.size() < b.size(); };
-    std::vector<Stretch> stretches(num_stretches);
+    std::vector<Slice> slices(num_slices);
     const Side& largest = *std::max_element(sides.begin(), sides.end(), smaller);
     for (const Side& side : sides) {
         std::size_t begin = 0;
-        for (unsigned s = 0; s < num_stretches; ++s) {
+        for (unsigned s = 0; s < num_slices; ++s) {
             std::size_t end = side.size();
-            if (s + 1 < num_stretches && largest.size()) {
-                const std::uint64_t limit = largest.first(largest.size() * (s + 1) / num_stretches);
+            if (s + 1 < num_slices && largest.size()) {
+                const std::uint64_t limit = largest.first(largest.size() * (s + 1) / num_slices);
                 std::size_t low = begin;
                 while (low < end) {
                     const std::size_t middle = low + (end - low) / 2;
                     side.first(middle) < limit ? low = middle + 1 : end = middle;
                 }
             }
-            stretches[s].begins.push_back(begin);
-            stretches[s].ends.push_back(end);
+            slices[s].begins.push_back(begin);
+            slices[s].ends.push_back(end);
             begin = end;
         }
     }
-    return stretches;
+    return slices;
 }
 
 bool is_kept(std::uint64_t count, std::uint64_t min_frequency) { return count && count >= min_frequency; }
 
-void measure(Stretch& stretch, const std::vector<Side>& sides, std::uint64_t min_frequency) {
+void measure(Slice& slice, const std::vector<Side>& sides, std::uint64_t min_frequency) {
     for (std::size_t s = 0; s < sides.size(); ++s) {
-        for (std::size_t i = stretch.begins[s]; i < stretch.ends[s]; ++i) {
+        for (std::size_t i = slice.begins[s]; i < slice.ends[s]; ++i) {
             if (!is_kept(sides[s].counts[i], min_frequency)) continue;
-            ++stretch.num_words;
-            stretch.num_bytes += sides[s].word(i).size();
+            ++slice.num_words;
+            slice.num_bytes += sides[s].word(i).size();
         }
     }
 }
 
-// Merges the sides' stretches by first occurrence into the result, from the given word and byte on.
-void write_stretch(const Stretch& stretch, const std::vector<Side>& sides, std::uint64_t min_frequency,
-                   WordTable& result, std::size_t word_at, std::size_t byte_at) {
+// Merges the sides' slices by first occurrence into the result, from the given word and byte on.
+void write_slice(const Slice& slice, const std::vector<Side>& sides, std::uint64_t min_frequency, WordTable& result,
+                 std::size_t word_at, std::size_t byte_at) {
     constexpr std::uint64_t kExhausted = std::numeric_limits<std::uint64_t>::max();
-    std::vector<std::size_t> at = stretch.begins;
+    std::vector<std::size_t> at = slice.begins;
     std::vector<std::uint64_t> heads(sides.size());
     const auto advance = [&](std::size_t s) {
-        while (at[s] < stretch.ends[s] && !is_kept(sides[s].counts[at[s]], min_frequency)) ++at[s];
-        heads[s] = at[s] < stretch.ends[s] ? sides[s].first(at[s]) : kExhausted;
+        while (at[s] < slice.ends[s] && !is_kept(sides[s].counts[at[s]], min_frequency)) ++at[s];
+        heads[s] = at[s] < slice.ends[s] ? sides[s].first(at[s]) : kExhausted;
     };
     for (std::size_t s = 0; s < sides.size(); ++s) advance(s);
     for (;;) {
@@ -213,8 +212,8 @@ void write_stretch(const Stretch& stretch, const std::vector<Side>& sides, std::
 
 }  // namespace
 
-WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint64_t min_frequency,
-                      unsigned num_threads, std::uint64_t& num_words, Monitor& monitor) {
+WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint64_t min_frequency, Crew& crew,
+                      std::uint64_t& num_words, Monitor& monitor) {
     num_words = 0;
     if (tables.empty()) {
         WordTable nothing;
@@ -222,20 +221,22 @@ WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint
         return nothing;
     }
     std::vector<Side> sides(kNumParts * tables.size());
-    run_threads(static_cast<unsigned>(tables.size()), [&](unsigned t) {
-        visit_parts(*tables[t], [&](std::size_t p, const auto& part) {
-            sides[kNumParts * t + p] = {&part.records, tables[t]->arena(), part.counts()};
-        });
+    crew.run([&](unsigned member) {
+        for (std::size_t t = member; t < tables.size(); t += crew.size()) {
+            visit_parts(*tables[t], [&](std::size_t p, const auto& part) {
+                sides[kNumParts * t + p] = {&part.records, tables[t]->arena(), part.counts()};
+            });
+        }
     });
     for (const Side& side : sides) num_words += side.size();
-    num_words -= unite_duplicates(tables, sides, num_threads, monitor);
+    num_words -= unite_duplicates(tables, sides, crew, monitor);
 
-    std::vector<Stretch> stretches = cut_stretches(sides, num_threads);
-    run_threads(num_threads, [&](unsigned t) { measure(stretches[t], sides, min_frequency); });
+    std::vector<Slice> slices = cut_slices(sides, crew.size());
+    crew.run([&](unsigned t) { measure(slices[t], sides, min_frequency); });
     std::vector<std::size_t> word_starts{0}, byte_starts{0};
-    for (const Stretch& stretch : stretches) {
-        word_starts.push_back(word_starts.back() + stretch.num_words);
-        byte_starts.push_back(byte_starts.back() + stretch.num_bytes);
+    for (const Slice& slice : slices) {
+        word_starts.push_back(word_starts.back() + slice.num_words);
+        byte_starts.push_back(byte_starts.back() + slice.num_bytes);
     }
     WordTable result;
     result.counts.resize(word_starts.back());
@@ -243,9 +244,7 @@ WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint
     result.offsets.resize(word_starts.back() + 1);
     result.bytes.resize(byte_starts.back());
     result.offsets.back() = byte_starts.back();
-    run_threads(num_threads, [&](unsigned t) {
-        write_stretch(stretches[t], sides, min_frequency, result, word_starts[t], byte_starts[t]);
-    });
+    crew.run([&](unsigned t) { write_slice(slices[t], sides, min_frequency, result, word_starts[t], byte_starts[t]); });
     return result;
 }
 

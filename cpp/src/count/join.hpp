@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "count/piece_table.hpp"
+#include "crew.hpp"
 #include "gristmill/count.hpp"
 #include "gristmill/monitor.hpp"
 
@@ -12,7 +13,7 @@ namespace gristmill {
 
 // Words counted fewer than `min_frequency` times are left out; `num_words` is the number before that. The tables are
 // freed.
-WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint64_t min_frequency,
-                      unsigned num_threads, std::uint64_t& num_words, Monitor& monitor);
+WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint64_t min_frequency, Crew& crew,
+                      std::uint64_t& num_words, Monitor& monitor);
 
 }  // namespace gristmill

@@ -1,20 +1,19 @@
+// The top of the stage: sinks for the text driver that write, count or drop out ids.
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <variant>
 
+#include "driver/drive.hpp"
 #include "encode/ordered_output.hpp"
 #include "encode/worker_pool.hpp"
-#include "gristmill/pretokenize.hpp"
-#include "threads.hpp"
+#include "gristmill/encode.hpp"
 
 namespace gristmill {
 namespace {
 
-// What one thread takes at a time. It and its ids stay in the second-level cache.
-constexpr std::size_t kBlockBytes = 256 << 10;
 // A thread is not worth starting for less.
-constexpr std::size_t kMinBlocksPerThread = 2;
+constexpr std::size_t kMinTasksPerThread = 2;
+// So many ids of several texts are made in a warm buffer and copied when their number is known.
+constexpr std::size_t kMaxCopiedIds = std::size_t{8} << 20;
 constexpr Id kNarrowIds = 65536;
 
 std::vector<std::string> bytes_of(const std::vector<IdOfBytes>& specials) {
@@ -34,36 +33,139 @@ std::vector<IdOfBytes> both(std::vector<IdOfBytes> a, const std::vector<IdOfByte
     return a;
 }
 
-const std::uint8_t* begin_of(std::string_view text) { return reinterpret_cast<const std::uint8_t*>(text.data()); }
-
-unsigned useful_threads(unsigned num_threads, std::size_t num_blocks) {
-    return static_cast<unsigned>(
-        std::clamp<std::size_t>(num_blocks / kMinBlocksPerThread, 1, std::max(1u, num_threads)));
+// Throws ForgedSpecial if a stretch holds a special that is not allowed.
+void check_specials(const SpecialRule& rule, const Stretch& stretch, std::size_t text, const Monitor& monitor) {
+    if (rule.disallowed().empty()) return;
+    const SpecialFinder::Match found =
+        TextScanner::find_polling(rule.disallowed(), stretch.data, stretch.size, 0, monitor);
+    if (found.index != SpecialFinder::kNone)
+        throw ForgedSpecial(text, stretch.position + found.position, rule.disallowed_id(found.index));
 }
 
-// Whole texts, or a block of one text.
-struct Task {
-    std::size_t first_text, num_texts;
-    std::uint64_t begin, end;  // where it is one text: the block of it
-    std::size_t num_bytes() const { return static_cast<std::size_t>(end - begin); }
+// Where the ids of a task go. begin(task, capacity) gives the place, end(end) says how many there are.
+//
+// In their place in the result, or on the way there:
+template <class Token>
+struct OrderedPlace {
+    OrderedOutput<Token>& output;
+    typename OrderedOutput<Token>::Segment segment{};
+    Token* begin(std::size_t task, std::size_t capacity) {
+        segment = output.begin(task, capacity);
+        return segment.out;
+    }
+    void end(Token* end) {
+        const auto num_ids = static_cast<std::size_t>(end - segment.out);
+        output.end(std::move(segment), num_ids);
+    }
+};
+// After those of the task before, on one thread:
+template <class Token>
+struct NextPlace {
+    Token* next;
+    Token* begin(std::size_t, std::size_t) { return next; }
+    void end(Token* end) { next = end; }
+};
+// Nowhere, if only their number is wanted:
+template <class Token>
+struct DiscardedPlace {
+    Worker<Token>& worker;
+    Token* begin(std::size_t, std::size_t capacity) { return worker.buffer(capacity); }
+    void end(Token*) { worker.release_large_buffer(); }
 };
 
-std::vector<Task> plan(const std::vector<std::string_view>& texts) {
-    std::vector<Task> tasks;
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-        const std::size_t size = texts[i].size();
-        if (size > kBlockBytes) {
-            for (std::size_t begin = 0; begin < size; begin += kBlockBytes)
-                tasks.push_back({i, 1, begin, std::min(begin + kBlockBytes, size)});
-        } else if (!tasks.empty() && tasks.back().first_text + tasks.back().num_texts == i && tasks.back().begin == 0 &&
-                   tasks.back().end + size <= kBlockBytes) {
-            ++tasks.back().num_texts;  // begin and end of several texts are only their size
-            tasks.back().end += size;
-        } else {
-            tasks.push_back({i, 1, 0, size});
+// What one call of encode() is about.
+struct Encoding {
+    const SpecialRule& rule;
+    const TextMarks& marks;
+    std::vector<std::atomic<std::int64_t>> num_ids;  // of each text; several threads may work on one
+    const Monitor& monitor;
+};
+
+template <class Token, class Place>
+class EncodeSink {
+  public:
+    static constexpr bool kJoinsTexts = false;
+
+    EncodeSink(Worker<Token>& worker, Encoding& encoding, Place& place)
+        : worker_(worker), encoding_(encoding), place_(place) {}
+
+    void do_task(const Task& task, Texts& texts, const TextRules& rules) {
+        worker_.start();
+        task_ = task.index;
+        out_ = nullptr;
+        if (task.num_texts > 1) begin_place(static_cast<std::size_t>(task.num_bytes()) + task.num_texts);
+        worker_.scanner().run(task, texts, rules, *this, encoding_.monitor);
+        place_.end(out_);
+    }
+
+    void begin_block(std::size_t text, bool is_first, std::size_t num_bytes) {
+        if (!out_) begin_place(num_bytes + 1);
+        block_ids_ = out_;
+        const TextMarks& marks = encoding_.marks;
+        if (is_first && marks.before && !(text == 0 && marks.continued)) mark();
+    }
+    void end_block(std::size_t text, bool is_last) {
+        const TextMarks& marks = encoding_.marks;
+        if (is_last && !marks.before && !(text + 1 == encoding_.num_ids.size() && marks.unfinished)) mark();
+        encoding_.num_ids[text].fetch_add(out_ - block_ids_, std::memory_order_relaxed);
+    }
+    void stretch(const Stretch& stretch, std::size_t text) {
+        check_specials(encoding_.rule, stretch, text, encoding_.monitor);
+    }
+    void pieces(const PieceBatch& batch) { out_ = worker_.encode(batch, out_, encoding_.monitor); }
+    void special(std::uint32_t index) { *out_++ = static_cast<Token>(encoding_.rule.allowed_id(index)); }
+
+  private:
+    // One id per byte, and one mark per text.
+    void begin_place(std::size_t num_ids) { out_ = place_.begin(task_, num_ids + kIdSlack); }
+    void mark() {
+        if (encoding_.marks.end_of_text) *out_++ = static_cast<Token>(*encoding_.marks.end_of_text);
+    }
+
+    Worker<Token>& worker_;
+    Encoding& encoding_;
+    Place& place_;
+    std::size_t task_ = 0;
+    Token* out_ = nullptr;
+    Token* block_ids_ = nullptr;  // where those of the block begin
+};
+
+// One short text, with as little around it as possible.
+template <class Token>
+struct ShortSink {
+    Worker<Token>& worker;
+    const SpecialRule& rule;
+    const Monitor& monitor;
+    Token* out;
+
+    void pieces(const PieceBatch& batch) { out = worker.encode(batch, out, monitor); }
+    void special(std::uint32_t index) { *out++ = static_cast<Token>(rule.allowed_id(index)); }
+};
+
+// BPE-dropout, piece by piece.
+struct DropoutSink {
+    const Bpe& bpe;
+    const SpecialRule& rule;
+    const double dropout;
+    std::uint64_t random_state;
+    const Monitor& monitor;
+    Id* out;
+
+    void pieces(const PieceBatch& batch) {
+        const std::uint8_t* begin = batch.begin;
+        for (std::size_t i = 0; i < batch.size; ++i) {
+            const std::uint8_t* end = batch.base + batch.ends[i];
+            const std::string_view piece(reinterpret_cast<const char*>(begin), static_cast<std::size_t>(end - begin));
+            out += bpe.encode_dropout(piece, dropout, random_state, out, &monitor);
+            begin = end;
         }
     }
-    return tasks;
+    void special(std::uint32_t index) { *out++ = rule.allowed_id(index); }
+};
+
+// A text in memory of which nothing more is readable.
+Stretch stretch_of(std::string_view text) {
+    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), text.size(), 0};
 }
 
 }  // namespace
@@ -73,16 +175,7 @@ SpecialRule::SpecialRule(const std::vector<IdOfBytes>& allowed, const std::vecto
       disallowed_(bytes_of(disallowed)),
       all_(bytes_of(both(allowed, disallowed))),
       allowed_ids_(ids_of(allowed)),
-      disallowed_ids_(ids_of(disallowed)) {
-    for (const auto& [bytes, id] : both(allowed, disallowed)) longest_ = std::max(longest_, bytes.size());
-}
-
-void SpecialRule::check(const std::uint8_t* text, std::size_t size, std::uint64_t text_index,
-                        std::uint64_t position) const {
-    const SpecialFinder::Match match = disallowed_.find(text, size, 0);
-    if (match.index != SpecialFinder::kNone)
-        throw ForgedSpecial(text_index, position + match.position, disallowed_ids_[match.index]);
-}
+      disallowed_ids_(ids_of(disallowed)) {}
 
 struct Encoder::Impl {
     Impl(const VocabularyParts& parts, std::optional<Pattern> pattern, Kernel kernel, std::size_t cache_bytes)
@@ -105,67 +198,12 @@ struct Encoder::Impl {
             throw std::invalid_argument("this encoder has no native pattern: cut the text into pieces first");
     }
 
+    TextRules rules(const SpecialRule& rule) const { return {rule.allowed(), Cutter(*tables.pattern, rule.all())}; }
+
     EncodeTables tables;
     std::unique_ptr<WorkerPool<std::uint16_t>> narrow;  // one of the two
     std::unique_ptr<WorkerPool<std::uint32_t>> wide;
 };
-
-namespace {
-
-// Runs tasks on threads, in order as they are handed out. ForgedSpecial of the earliest place wins: a task that is
-// under way when one fails is finished, so that no earlier place can be missed.
-template <class Token, class Run>
-void run_tasks(WorkerPool<Token>& pool, std::size_t num_tasks, unsigned num_threads, const Run& run) {
-    std::atomic<std::size_t> next{0};
-    std::atomic<bool> failed{false};
-    std::mutex forged_mutex;
-    std::optional<ForgedSpecial> forged;
-    run_threads(num_threads, [&](unsigned) {
-        try {
-            const auto worker = pool.take();
-            for (std::size_t task; !failed && (task = next.fetch_add(1)) < num_tasks;) run(*worker, task);
-        } catch (const ForgedSpecial& found) {
-            failed = true;
-            const std::lock_guard lock(forged_mutex);
-            if (!forged || std::pair(found.text, found.position) < std::pair(forged->text, forged->position))
-                forged.emplace(found);
-        } catch (...) {
-            failed = true;
-            throw;
-        }
-    });
-    if (forged) throw *forged;
-}
-
-// The first place in [at, limit) where `text` may be cut; `limit` if there is none.
-std::size_t first_cut(std::string_view text, std::size_t at, std::size_t limit, Pattern pattern,
-                      const SpecialRule& rule) {
-    while (at < limit && (at = find_cut(pattern, begin_of(text), limit, at)) != kNoCut) {
-        if (!rule.all().may_span(begin_of(text), text.size(), at)) return at;
-        ++at;
-    }
-    return limit;
-}
-
-// The part of `text` that belongs to the block [begin, end): blocks agree on where that is, as load_block() says. Empty
-// if it has no cut.
-std::string_view block_of(std::string_view text, std::uint64_t begin, std::uint64_t end, Pattern pattern,
-                          const SpecialRule& rule, std::size_t& position) {
-    const auto from = static_cast<std::size_t>(begin), to = static_cast<std::size_t>(end);
-    position = from ? first_cut(text, from, to, pattern, rule) : 0;
-    if (position == to) return {};
-    return text.substr(position, first_cut(text, to, text.size(), pattern, rule) - position);
-}
-
-template <class Token>
-Token* encode_block(Worker<Token>& worker, std::string_view block, bool padded, const SpecialRule& rule,
-                    std::size_t text_index, std::uint64_t position, Token* out, Monitor& monitor) {
-    rule.check(begin_of(block), block.size(), text_index, position);
-    if (padded) return worker.encode(begin_of(block), block.size(), rule, out, monitor);
-    return worker.encode_unpadded(block, rule, out, monitor);
-}
-
-}  // namespace
 
 Encoder::Encoder(const VocabularyParts& parts, std::optional<Pattern> pattern, Kernel kernel, std::size_t cache_bytes)
     : impl_(std::make_unique<Impl>(parts, pattern, kernel, cache_bytes)) {}
@@ -180,134 +218,77 @@ CacheStats Encoder::cache_stats() const {
     return impl_->with_pool([](auto& pool) { return pool.stats(); });
 }
 
-IdBuffer Encoder::encode(std::string_view text, const SpecialRule& rule, unsigned num_threads, Monitor& monitor) const {
-    std::vector<std::int64_t> offsets;
-    return encode_batch({text}, rule, num_threads, offsets, monitor);
-}
-
-IdBuffer Encoder::encode_batch(const std::vector<std::string_view>& texts, const SpecialRule& rule,
-                               unsigned num_threads, std::vector<std::int64_t>& offsets, Monitor& monitor) const {
+EncodedTexts Encoder::encode(Texts& texts, const SpecialRule& rule, const TextMarks& marks, unsigned num_threads,
+                             Monitor& monitor) const {
     impl_->need_pattern();
-    const Pattern pattern = *impl_->tables.pattern;
-    const std::vector<Task> tasks = plan(texts);
-    std::size_t num_bytes = 0;
-    for (const std::string_view text : texts) num_bytes += text.size();
-    monitor.begin(Stage::encode, num_bytes);
-    std::vector<std::atomic<std::int64_t>> counts(texts.size());  // several tasks may work on one text
-    IdBuffer ids = impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
-        OrderedOutput<Token> output(num_bytes + Worker<Token>::kSlack);
-        run_tasks(pool, tasks.size(), useful_threads(num_threads, tasks.size()), [&](auto& worker, std::size_t index) {
-            const Task& task = tasks[index];
-            std::string_view block = texts[task.first_text];
-            std::size_t position = 0;
-            if (task.num_texts == 1) block = block_of(block, task.begin, task.end, pattern, rule, position);
-            const std::size_t capacity = task.num_texts == 1 ? block.size() : task.num_bytes();
-            auto place = output.begin(index, capacity + Worker<Token>::kSlack);
-            Token* out = place.out;
-            for (std::size_t i = task.first_text; i < task.first_text + task.num_texts; ++i) {
-                if (task.num_texts > 1) block = texts[i];
-                Token* end = encode_block(worker, block, false, rule, i, position, out, monitor);
-                counts[i].fetch_add(end - out, std::memory_order_relaxed);
-                out = end;
-            }
-            const auto num_ids = static_cast<std::size_t>(out - place.out);
-            output.end(std::move(place), num_ids);
-            monitor.advance(task.num_bytes());
+    const TextRules rules = impl_->rules(rule);
+    TaskQueue queue(texts, kTaskBytes);
+    monitor.begin(Stage::encode, queue.num_bytes());
+    Crew crew(queue.useful_threads(num_threads, kMinTasksPerThread), monitor);
+    Encoding encoding{rule, marks, std::vector<std::atomic<std::int64_t>>(texts.size()), monitor};
+    const std::size_t capacity = static_cast<std::size_t>(queue.num_bytes()) + texts.size() + kIdSlack;
+    EncodedTexts result;
+    result.ids = impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
+        if (crew.size() == 1 && texts.size() > 1 && capacity <= kMaxCopiedIds) {
+            const auto worker = pool.take();
+            Token* const ids = worker->buffer(capacity);
+            NextPlace<Token> place{ids};
+            EncodeSink<Token, NextPlace<Token>> sink(*worker, encoding, place);
+            drive(queue, crew, monitor,
+                  [&](unsigned) { return [&](const Task& task) { sink.do_task(task, texts, rules); }; });
+            return IdBuffer::copy_of(ids, static_cast<std::size_t>(place.next - ids));
+        }
+        OrderedOutput<Token> output(capacity);
+        drive(queue, crew, monitor, [&](unsigned) {
+            return [&, worker = pool.take(), place = OrderedPlace<Token>{output}](const Task& task) mutable {
+                EncodeSink<Token, OrderedPlace<Token>>(*worker, encoding, place).do_task(task, texts, rules);
+            };
         });
         return output.finish();
     });
-    offsets.assign(1, 0);
-    for (const auto& count : counts) offsets.push_back(offsets.back() + count.load());
-    return ids;
-}
-
-DocumentIds Encoder::encode_documents(const Spans& documents, const SpecialRule& rule, const DocumentMarks& marks,
-                                      Monitor& monitor) const {
-    impl_->need_pattern();
-    std::size_t capacity = 2 * documents.size;  // the marks
-    for (std::size_t i = 0; i < documents.size; ++i) capacity += documents[i].size();
-    DocumentIds result;
-    result.ends.reserve(documents.size);
-    impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
-        const auto worker = pool.take();
-        // In the worker's own buffer, which is warm, and copied when the size is known.
-        Token* const ids = worker->buffer(capacity + Worker<Token>::kSlack);
-        Token* out = ids;
-        for (std::size_t i = 0; i < documents.size; ++i) {
-            const std::string_view document = documents[i];
-            if (marks.end_of_text && marks.before && !(i == 0 && marks.continued))
-                *out++ = static_cast<Token>(*marks.end_of_text);
-            const auto behind = documents.text.size() - static_cast<std::size_t>(documents.ends[i]);
-            const bool padded = behind >= kTextPadding;
-            out = encode_block(*worker, document, padded, rule, i, 0, out, monitor);
-            if (marks.end_of_text && !marks.before && !(i + 1 == documents.size && marks.unfinished))
-                *out++ = static_cast<Token>(*marks.end_of_text);
-            result.ends.push_back(out - ids);
-        }
-        result.num_ids = static_cast<std::size_t>(out - ids);
-        result.width = sizeof(Token);
-        result.ids.reset(new std::uint8_t[result.num_ids * sizeof(Token)]);
-        std::memcpy(result.ids.get(), ids, result.num_ids * sizeof(Token));
-        worker->release_large_buffer();
-    });
+    result.ends.reserve(texts.size());
+    std::int64_t end = 0;
+    for (const auto& num_ids : encoding.num_ids) result.ends.push_back(end += num_ids.load(std::memory_order_relaxed));
     return result;
 }
 
-IdBuffer Encoder::encode_file(const std::string& path, const SpecialRule& rule, unsigned num_threads,
-                              Monitor& monitor) const {
-    impl_->need_pattern();
-    FileSource file(path, kBlockBytes);
-    const auto size = static_cast<std::size_t>(file.size());
-    monitor.begin(Stage::encode, size);
-    const std::size_t num_blocks = std::max<std::size_t>(1, (size + kBlockBytes - 1) / kBlockBytes);
-    return impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
-        OrderedOutput<Token> output(size + Worker<Token>::kSlack);
-        run_tasks(pool, num_blocks, useful_threads(num_threads, num_blocks), [&](auto& worker, std::size_t index) {
-            const std::size_t begin = index * kBlockBytes, end = std::min(begin + kBlockBytes, size);
-            BlockText block{nullptr, 0, 0};
-            if (size) block = load_block(file, begin, end, *impl_->tables.pattern, rule.all(), worker.window());
-            auto place = output.begin(index, block.size + Worker<Token>::kSlack);
-            const std::string_view text(reinterpret_cast<const char*>(block.text), block.size);
-            Token* out = encode_block(worker, text, true, rule, 0, block.position, place.out, monitor);
-            const auto num_ids = static_cast<std::size_t>(out - place.out);
-            output.end(std::move(place), num_ids);
-            file.block_done();
-            monitor.advance(end - begin);
-        });
-        return output.finish();
-    });
+IdBuffer Encoder::encode(std::string_view text, const SpecialRule& rule, unsigned num_threads, Monitor& monitor) const {
+    ViewTexts texts({text});
+    return encode(texts, rule, {}, num_threads, monitor).ids;
 }
 
 std::uint64_t Encoder::count_tokens(std::string_view text, const SpecialRule& rule, unsigned num_threads,
                                     Monitor& monitor) const {
     impl_->need_pattern();
-    const std::vector<Task> tasks = plan({text});
-    monitor.begin(Stage::encode, text.size());
-    std::atomic<std::uint64_t> total{0};
+    ViewTexts texts({text});
+    const TextRules rules = impl_->rules(rule);
+    TaskQueue queue(texts, kTaskBytes);
+    monitor.begin(Stage::encode, queue.num_bytes());
+    Crew crew(queue.useful_threads(num_threads, kMinTasksPerThread), monitor);
+    const TextMarks no_marks;
+    Encoding encoding{rule, no_marks, std::vector<std::atomic<std::int64_t>>(1), monitor};
     impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
-        run_tasks(pool, tasks.size(), useful_threads(num_threads, tasks.size()), [&](auto& worker, std::size_t index) {
-            std::size_t position = 0;
-            const std::string_view block =
-                block_of(text, tasks[index].begin, tasks[index].end, *impl_->tables.pattern, rule, position);
-            Token* out = worker.buffer(block.size() + Worker<Token>::kSlack);
-            total +=
-                static_cast<std::uint64_t>(encode_block(worker, block, false, rule, 0, position, out, monitor) - out);
-            worker.release_large_buffer();
-            monitor.advance(tasks[index].num_bytes());
+        drive(queue, crew, monitor, [&](unsigned) {
+            return [&, worker = pool.take()](const Task& task) {
+                DiscardedPlace<Token> place{*worker};
+                EncodeSink<Token, DiscardedPlace<Token>>(*worker, encoding, place).do_task(task, texts, rules);
+            };
         });
     });
-    return total;
+    return static_cast<std::uint64_t>(encoding.num_ids[0].load());
 }
 
 void Encoder::encode_short(std::string_view text, const SpecialRule& rule, UseIds use, void* context) const {
     impl_->need_pattern();
-    rule.check(begin_of(text), text.size(), 0, 0);
+    const Monitor unwatched;
+    check_specials(rule, stretch_of(text), 0, unwatched);
     impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
-        Monitor unwatched;
         const auto worker = pool.take();
-        Token* ids = worker->buffer(text.size() + Worker<Token>::kSlack);
-        const Token* end = worker->encode_unpadded(text, rule, ids, unwatched);
-        use(context, ids, static_cast<std::size_t>(end - ids));
+        worker->start();
+        ShortSink<Token> sink{*worker, rule, unwatched, worker->buffer(text.size() + kIdSlack)};
+        const Token* const ids = sink.out;
+        worker->scanner().run_stretch(stretch_of(text), 0, rule.allowed(), sink, unwatched);
+        use(context, ids, static_cast<std::size_t>(sink.out - ids));
     });
 }
 
@@ -325,42 +306,17 @@ void Encoder::encode_piece_dropout(std::string_view piece, double dropout, std::
 void Encoder::encode_dropout(std::string_view text, const SpecialRule& rule, double dropout, std::uint64_t seed,
                              std::vector<Id>& ids, const Monitor& monitor) const {
     impl_->need_pattern();
-    ids.clear();
-    if (text.empty()) return;
-    rule.check(begin_of(text), text.size(), 0, 0);
-    const std::unique_ptr<BoundaryScanner> scanner = make_scanner(*impl_->tables.pattern, impl_->tables.kernel);
-    std::vector<std::uint8_t> padded(text.size() + kTextPadding);
-    std::memcpy(padded.data(), text.data(), text.size());
+    check_specials(rule, stretch_of(text), 0, monitor);
     ids.resize(text.size());
-    std::size_t num_ids = 0;
-    const auto encode_plain = [&](std::size_t from, std::size_t to) {
-        if (from == to) return;
-        const std::uint8_t* begin = padded.data() + from;
-        scanner->start(begin, to - from);
-        while (scanner->next()) {
-            for (std::size_t i = 0; i < scanner->size(); ++i) {
-                const std::uint8_t* end = scanner->base() + scanner->ends()[i];
-                const std::string_view piece(reinterpret_cast<const char*>(begin),
-                                             static_cast<std::size_t>(end - begin));
-                num_ids += impl_->tables.bpe.encode_dropout(piece, dropout, seed, ids.data() + num_ids, &monitor);
-                begin = end;
-            }
-        }
-    };
-    for (std::size_t at = 0; at < text.size();) {
-        const SpecialFinder::Match special = rule.allowed().find(padded.data(), text.size(), at);
-        encode_plain(at, special.position);
-        at = special.position;
-        if (special.index == SpecialFinder::kNone) break;
-        ids[num_ids++] = rule.allowed_id(special.index);
-        at += rule.allowed().length(special.index);
-    }
-    ids.resize(num_ids);
+    DropoutSink sink{impl_->tables.bpe, rule, dropout, seed, monitor, ids.data()};
+    TextScanner(*impl_->tables.pattern, impl_->tables.kernel)
+        .run_stretch(stretch_of(text), 0, rule.allowed(), sink, monitor);
+    ids.resize(static_cast<std::size_t>(sink.out - ids.data()));
 }
 
 std::size_t Encoder::last_cut(std::string_view text, std::size_t start, const SpecialRule& rule) const {
     impl_->need_pattern();
-    return gristmill::last_cut(text, start, *impl_->tables.pattern, rule.all(), rule.longest());
+    return impl_->rules(rule).cutter.last(text, start);
 }
 
 }  // namespace gristmill

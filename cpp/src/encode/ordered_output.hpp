@@ -18,13 +18,13 @@ class OrderedOutput {
   public:
     explicit OrderedOutput(std::size_t capacity) : ids_(capacity, sizeof(Token)) {}
 
-    // One block under way.
-    struct Block {
+    // The ids of one block under way.
+    struct Segment {
         std::size_t index;
         Token* out;
         std::unique_ptr<Token[]> buffer;  // none: `out` is in the result
     };
-    Block begin(std::size_t index, std::size_t capacity) {
+    Segment begin(std::size_t index, std::size_t capacity) {
         {
             const std::lock_guard lock(mutex_);
             if (index == next_) return {index, ids_.template data<Token>() + size_, nullptr};
@@ -33,7 +33,7 @@ class OrderedOutput {
         Token* out = buffer.get();
         return {index, out, std::move(buffer)};
     }
-    void end(Block block, std::size_t num_ids) {
+    void end(Segment block, std::size_t num_ids) {
         std::vector<Placed> placed;  // blocks whose place is known now
         {
             const std::lock_guard lock(mutex_);

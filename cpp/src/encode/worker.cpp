@@ -16,17 +16,16 @@ constexpr std::uint64_t kPartTag = std::uint64_t{0x10} << 56;
 constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
 // Address space for one id a byte of a batch of documents; no more of it is touched than there are ids.
 constexpr std::size_t kKeptBufferBytes = std::size_t{20} << 20;
-// A text at least this long is read where it lies, but for a tail that is copied to have padding.
-constexpr std::size_t kCopiedBytes = 4096;
+// Ids of a short text.
+constexpr std::size_t kFirstBuffer = 8192;
 
 }  // namespace
 
 template <class Token>
 Worker<Token>::Worker(const EncodeTables& tables, const PieceCache<Token>& seeded)
     : tables_(tables), part_tag_(tables.bpe.has_whole_pieces() ? kPartTag : 0), cache_(seeded) {
-    if (tables.pattern) scanner_ = make_scanner(*tables.pattern, tables.kernel);
-    padded_.reserve(4 * kCopiedBytes);
-    buffer(2 * kCopiedBytes);
+    if (tables.pattern) scanner_.emplace(*tables.pattern, tables.kernel);
+    buffer(kFirstBuffer);
 }
 
 template <class Token>
@@ -44,62 +43,13 @@ void Worker<Token>::release_large_buffer() {
 }
 
 template <class Token>
-Token* Worker<Token>::encode_unpadded(std::string_view text, const SpecialRule& rule, Token* out, Monitor& monitor) {
-    if (text.empty()) return out;
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
-    std::size_t begin = 0;
-    if (text.size() > 2 * kCopiedBytes) {
-        std::size_t at = text.size() - kCopiedBytes;
-        while ((at = find_cut(*tables_.pattern, bytes, text.size() - kTextPadding, at)) != kNoCut &&
-               rule.all().may_span(bytes, text.size(), at)) {
-            ++at;
-        }
-        if (at != kNoCut) {
-            out = encode(bytes, at, rule, out, monitor);
-            begin = at;
-        }
-    }
-    const std::size_t size = text.size() - begin;
-    if (padded_.size() < size + kTextPadding) padded_.resize(size + kTextPadding);
-    std::memcpy(padded_.data(), bytes + begin, size);
-    out = encode(padded_.data(), size, rule, out, monitor);
-    if (padded_.size() > kKeptBytes) padded_ = std::vector<std::uint8_t>();
-    return out;
-}
-
-template <class Token>
-Token* Worker<Token>::encode(const std::uint8_t* text, std::size_t size, const SpecialRule& rule, Token* out,
-                             Monitor& monitor) {
-    num_probes_ = 0;  // an exception may have left some
-    if (rule.allowed().empty()) return encode_plain(text, size, out, monitor);
-    for (std::size_t at = 0; at < size;) {
-        const SpecialFinder::Match special = rule.allowed().find(text, size, at);
-        out = encode_plain(text + at, special.position - at, out, monitor);
-        at = special.position;
-        if (special.index == SpecialFinder::kNone) break;
-        *out++ = static_cast<Token>(rule.allowed_id(special.index));
-        at += rule.allowed().length(special.index);
-    }
-    return out;
-}
-
-template <class Token>
-Token* Worker<Token>::encode_plain(const std::uint8_t* text, std::size_t size, Token* out, Monitor& monitor) {
-    if (!size) return out;
-    BoundaryScanner& scanner = *scanner_;
-    const std::uint8_t* begin = text;  // of the piece under way
-    scanner.start(text, size);
-    while (scanner.next()) {
-        monitor.check();
-        if (!scanner.size()) continue;
-        // The first piece may have begun in an earlier batch, any distance back.
-        const std::uint8_t* first_end = scanner.base() + scanner.ends()[0];
-        out = encode_piece(begin, static_cast<std::size_t>(first_end - begin), out, monitor);
-        for (std::size_t from = 0; from + 1 < scanner.size(); from += kGroup) {
-            const std::size_t num_pieces = std::min(kGroup, scanner.size() - 1 - from);
-            out = encode_group(scanner.base(), scanner.ends() + from, num_pieces, out, monitor);
-        }
-        begin = scanner.base() + scanner.ends()[scanner.size() - 1];
+Token* Worker<Token>::encode(const PieceBatch& batch, Token* out, const Monitor& monitor) {
+    // The first piece may have begun in an earlier batch, any distance back.
+    const std::uint8_t* first_end = batch.base + batch.ends[0];
+    out = encode_piece(batch.begin, static_cast<std::size_t>(first_end - batch.begin), out, monitor);
+    for (std::size_t from = 0; from + 1 < batch.size; from += kGroup) {
+        const std::size_t num_pieces = std::min(kGroup, batch.size - 1 - from);
+        out = encode_group(batch.base, batch.ends + from, num_pieces, out, monitor);
     }
     return out;
 }
@@ -107,7 +57,7 @@ Token* Worker<Token>::encode_plain(const std::uint8_t* text, std::size_t size, T
 // Piece i runs from ends[i] to ends[i + 1].
 template <class Token>
 Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,
-                                   Token* out, Monitor& monitor) {
+                                   Token* out, const Monitor& monitor) {
     typename PieceCache<Token>::Home home = cache_.home();
     Probe* probe = probes_;
     for (std::size_t i = 0; i < num_pieces; ++i) {
@@ -129,7 +79,7 @@ Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t
 }
 
 template <class Token>
-Token* Worker<Token>::encode_piece(const std::uint8_t* piece, std::size_t size, Token* out, Monitor& monitor) {
+Token* Worker<Token>::encode_piece(const std::uint8_t* piece, std::size_t size, Token* out, const Monitor& monitor) {
     if (size >= kPartBit) throw std::length_error("a piece of 2 GiB or more cannot be encoded");
     const auto end = static_cast<std::uint32_t>(size);
     if (size <= kMaxKeyBytes) {
@@ -153,7 +103,7 @@ inline void Worker<Token>::add(const std::uint8_t* base, std::uint32_t begin, st
 // A piece too long to be its own key: part by part, if it can be split.
 template <class Token>
 Token* Worker<Token>::add_long(const std::uint8_t* base, std::uint32_t begin, std::uint32_t end, Token* out,
-                               Monitor& monitor) {
+                               const Monitor& monitor) {
     const std::uint8_t* piece = base + begin;
     const std::uint32_t size = end - begin;
     std::uint32_t part = 0;
@@ -212,7 +162,7 @@ template <class Token>
 
 template <class Token>
 Token* Worker<Token>::encode_uncached(const std::uint8_t* piece, std::size_t size, bool is_whole, Token* out,
-                                      Monitor& monitor) {
+                                      const Monitor& monitor) {
     if (long_ids_.size() < size) long_ids_.resize(size);
     const std::size_t num_ids =
         tables_.bpe.encode({reinterpret_cast<const char*>(piece), size}, is_whole, long_ids_.data(), &monitor);

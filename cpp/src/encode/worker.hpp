@@ -2,10 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
-#include "corpus/source.hpp"
+#include "driver/text_scanner.hpp"
 #include "encode/bpe.hpp"
 #include "encode/piece_cache.hpp"
 #include "encode/split_table.hpp"
@@ -34,22 +35,20 @@ class Worker {
     // `seeded`: the cache to start from.
     Worker(const EncodeTables& tables, const PieceCache<Token>& seeded);
 
-    // Ids that encode() may write behind those it returns.
+    // Ids that encode() may write after those it returns.
     static constexpr std::size_t kSlack = kIdSlack;
 
-    // Writes the ids of a text with its specials to `out`, which has room for size + kSlack of them, and returns their
-    // end. kTextPadding bytes behind the text are readable.
-    Token* encode(const std::uint8_t* text, std::size_t size, const SpecialRule& rule, Token* out, Monitor& monitor);
-    // Likewise for a text of which nothing behind its end is readable.
-    Token* encode_unpadded(std::string_view text, const SpecialRule& rule, Token* out, Monitor& monitor);
-    // `piece` is one piece, whatever the pattern; kTextPadding bytes behind it are readable.
-    Token* encode_piece(const std::uint8_t* piece, std::size_t size, Token* out, Monitor& monitor);
+    // Forgets what an exception may have left.
+    void start() { num_probes_ = 0; }
+    // Writes the ids of the pieces to `out`, which has room for one id per byte and kSlack more, and returns their end.
+    Token* encode(const PieceBatch& batch, Token* out, const Monitor& monitor);
+    // The rest of the way from a text to pieces.
+    TextScanner& scanner() { return *scanner_; }
 
     // A buffer for `size` ids, valid until the next call.
     Token* buffer(std::size_t size);
     // Gives it back if it is large: what one long text needed is not kept for the next.
     void release_large_buffer();
-    Window& window() { return window_; }
     const PieceCache<Token>& cache() const { return cache_; }
 
   private:
@@ -64,25 +63,25 @@ class Worker {
     };
     static constexpr std::uint32_t kPartBit = std::uint32_t{1} << 31;
 
-    Token* encode_plain(const std::uint8_t* text, std::size_t size, Token* out, Monitor& monitor);
+    Token* encode_piece(const std::uint8_t* piece, std::size_t size, Token* out, const Monitor& monitor);
     Token* encode_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces, Token* out,
-                        Monitor& monitor);
-    Token* add_long(const std::uint8_t* base, std::uint32_t begin, std::uint32_t end, Token* out, Monitor& monitor);
+                        const Monitor& monitor);
+    Token* add_long(const std::uint8_t* base, std::uint32_t begin, std::uint32_t end, Token* out,
+                    const Monitor& monitor);
     void add(const std::uint8_t* base, std::uint32_t begin, std::uint32_t size, bool is_part);
     Token* flush(const std::uint8_t* base, std::uint32_t end, Token* out);
     Token* look_up(const std::uint8_t* base, const Probe& probe, std::uint32_t end, Token* out);
-    Token* encode_uncached(const std::uint8_t* piece, std::size_t size, bool is_whole, Token* out, Monitor& monitor);
+    Token* encode_uncached(const std::uint8_t* piece, std::size_t size, bool is_whole, Token* out,
+                           const Monitor& monitor);
 
     const EncodeTables& tables_;
-    const std::uint64_t part_tag_;  // in the keys of parts of pieces, where those must not pass for whole ones
-    std::unique_ptr<BoundaryScanner> scanner_;
+    const std::uint64_t part_tag_;        // in the keys of parts of pieces, where those must not pass for whole ones
+    std::optional<TextScanner> scanner_;  // none without a pattern
     PieceCache<Token> cache_;
     std::size_t num_probes_ = 0;
     Probe probes_[kMaxProbes + 1];
-    std::vector<std::uint8_t> padded_;
     LargeVector<Token> buffer_;
     std::vector<Id> long_ids_;
-    Window window_;
 };
 
 extern template class Worker<std::uint16_t>;

@@ -21,7 +21,7 @@ bool rounds_pay(const MergeOptions& options, std::uint64_t num_symbols) {
 template <class Symbol>
 MergeRun learn_with(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
                     const Tuning& tuning, Id max_ids, Monitor& monitor) {
-    Crew crew(options.num_threads);
+    Crew crew(options.num_threads, monitor);
     Training<Symbol> training{options, monitor, crew};
     const std::uint64_t rank = std::uint64_t{options.num_merges} + given.size();
     auto layout = lay_out<Symbol>(

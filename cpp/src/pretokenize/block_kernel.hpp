@@ -54,14 +54,14 @@ inline Mask piece_begins(const BlockScan& scan, const BlockType& block, const Bl
 }
 
 template <class Simd, class Rules>
-std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends) {
-    const std::size_t base = scan.position;
+std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends, std::uint16_t offset) {
+    const std::size_t end = scan.position + kBatchBytes, base = scan.position - offset;
     std::uint16_t* out = ends;
     using BlockType = typename Rules::BlockType;
     BlockType block = scan.block;
     Carry carry = scan.carry;
     std::uint64_t covered = scan.covered;
-    while (scan.position < scan.size && scan.position - base < kBatchBytes) {
+    while (scan.position < scan.size && scan.position < end) {
         const BlockType next =
             classify<Simd, typename Rules::BlockType>(block_bytes(scan, scan.position + kBlockBytes), covered);
         Mask begins = piece_begins<Rules>(scan, block, next, carry);

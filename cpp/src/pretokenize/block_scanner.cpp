@@ -16,8 +16,15 @@ class BlockScanner final : public BoundaryScanner {
         size_ = 0;
         if (scan_.position >= scan_.size) return false;
         base_ = scan_.text + scan_.position;
-        size_ = kernel_.batch(scan_, buffer_);
+        size_ = kernel_.batch(scan_, buffer_, 0);
         return true;
+    }
+
+    std::size_t append(const std::uint8_t* text, std::size_t size, std::uint16_t offset, std::uint16_t* out) override {
+        static_assert(kMaxAppended <= kBatchBytes, "one batch holds the whole text");
+        if (!size) return 0;
+        kernel_.start(scan_, text, size);
+        return kernel_.batch(scan_, out, offset);
     }
 
   private:

@@ -37,6 +37,15 @@ class ScalarScanner final : public BoundaryScanner {
         return true;
     }
 
+    std::size_t append(const std::uint8_t* text, std::size_t size, std::uint16_t offset, std::uint16_t* out) override {
+        std::size_t num_ends = 0;
+        for (std::size_t end = 0; end < size;) {
+            end = kPieceEnd({text, size}, end);
+            out[num_ends++] = static_cast<std::uint16_t>(offset + end);
+        }
+        return num_ends;
+    }
+
   private:
     Text text_{nullptr, 0};
     std::size_t end_ = 0;  // of the last piece delivered

@@ -23,6 +23,7 @@ SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
     for (std::uint32_t index = 0; index < specials_.size(); ++index) {
         const std::string& special = specials_[index];
         sorted_.push_back(index);
+        longest_ = std::max(longest_, special.size());
         // A cut always stands before ASCII white space, so a special without any behind its first byte never covers
         // one.
         if (std::any_of(special.begin() + 1, special.end(), is_ascii_space)) {
@@ -99,13 +100,16 @@ std::uint32_t SpecialFinder::longest_at(const std::uint8_t* text, std::size_t si
     return longest;
 }
 
-SpecialFinder::Match SpecialFinder::find(const std::uint8_t* text, std::size_t size, std::size_t from) const {
-    if (empty()) return {size, kNone};
-    for (std::size_t at = from; (at = next_candidate(text, size, at)) < size; ++at) {
+SpecialFinder::Match SpecialFinder::find(const std::uint8_t* text, std::size_t size, std::size_t from,
+                                         std::size_t to) const {
+    if (empty()) return {to, kNone};
+    // A special that starts before `to` has its first two bytes before to + 1.
+    const std::size_t seen = std::min(size, to + 1);
+    for (std::size_t at = from; at < to && (at = next_candidate(text, seen, at)) < to; ++at) {
         const std::uint32_t index = longest_at(text, size, at);
         if (index != kNone) return {at, index};
     }
-    return {size, kNone};
+    return {to, kNone};
 }
 
 bool SpecialFinder::may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const {

@@ -60,4 +60,30 @@ std::size_t find_cut(Pattern pattern, const std::uint8_t* text, std::size_t size
     return kNoCut;
 }
 
+std::size_t Cutter::first(const std::uint8_t* text, std::size_t size, std::size_t from, std::size_t to) const {
+    while (from < to && (from = find_cut(pattern_, text, to, from)) != kNoCut) {
+        if (!specials_.may_span(text, size, from)) return from;
+        ++from;
+    }
+    return kNoCut;
+}
+
+std::size_t Cutter::last(std::string_view text, std::size_t start) const {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+    // A special may begin in the last bytes and end after them, or be longer than it seems: nothing from there on is
+    // certain, and neither is a look back over it.
+    const std::size_t unsure = specials_.longest() ? specials_.longest() - 1 : 0;
+    if (text.size() <= unsure) return 0;
+    const std::size_t size = text.size() - unsure;
+    // Near the end first, then twice as far back each time: real text has a cut within a few bytes.
+    for (std::size_t reach = 64, to = size;; reach *= 2) {
+        const std::size_t from = std::max(start + 1, size > reach ? size - reach : 1);
+        std::size_t last = 0;
+        for (std::size_t at = from; (at = first(bytes, text.size(), at, to)) != kNoCut; ++at) last = at;
+        if (last) return last;
+        if (from <= start + 1) return 0;
+        to = from;
+    }
+}
+
 }  // namespace gristmill

@@ -1,0 +1,123 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "gristmill/corpus.hpp"
+#include "gristmill/errors.hpp"
+
+namespace gristmill {
+
+void Texts::read(std::size_t text, std::uint64_t at, std::uint8_t* into, std::size_t size) {
+    std::memcpy(into, view(text).data + at, size);
+}
+
+class FileTexts::File {
+  public:
+    explicit File(const std::string& path) : path_(path), state_(state_of(-1, path)) {}
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    ~File() {
+        if (descriptor_ >= 0) ::close(descriptor_);
+    }
+
+    std::uint64_t size() const { return state_.size; }
+
+    void read(std::uint64_t at, std::uint8_t* into, std::size_t size) {
+        open_once();
+        while (size) {
+            const ssize_t got = ::pread(descriptor_, into, size, static_cast<off_t>(at));
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0) throw FileError(errno, path_);
+            if (got == 0) throw InputChanged(path_, "it ends before byte " + std::to_string(at + size));
+            into += got;
+            at += static_cast<std::uint64_t>(got);
+            size -= static_cast<std::size_t>(got);
+        }
+    }
+
+    void finished(std::uint64_t num_bytes) {
+        if (num_finished_.fetch_add(num_bytes) + num_bytes != state_.size) return;
+        open_once();
+        check_unchanged();
+        std::uint8_t more;
+        if (::pread(descriptor_, &more, 1, static_cast<off_t>(state_.size)) > 0)
+            throw InputChanged(path_, "it has more than its first " + std::to_string(state_.size) + " bytes now");
+        // The name must still lead to the file that was read.
+        const State named = state_of(-1, path_);
+        if (!(named == state_)) throw InputChanged(path_, "it was replaced by another file");
+        ::close(descriptor_);
+        descriptor_ = -1;
+    }
+
+  private:
+    struct State {
+        std::uint64_t size = 0, device = 0, inode = 0;
+        std::int64_t modified_seconds = 0, modified_nanoseconds = 0;
+        bool operator==(const State&) const = default;
+    };
+
+    static State state_of(int descriptor, const std::string& path) {
+        struct stat status;
+        if ((descriptor >= 0 ? ::fstat(descriptor, &status) : ::stat(path.c_str(), &status)) != 0)
+            throw FileError(errno, path);
+        if (S_ISDIR(status.st_mode)) throw FileError(EISDIR, path);
+        if (!S_ISREG(status.st_mode)) throw FileError(ESPIPE, path);  // read at any place, by any thread
+        State state;
+        state.size = static_cast<std::uint64_t>(status.st_size);
+        state.device = static_cast<std::uint64_t>(status.st_dev);
+        state.inode = static_cast<std::uint64_t>(status.st_ino);
+#if defined(__APPLE__)
+        state.modified_seconds = status.st_mtimespec.tv_sec;
+        state.modified_nanoseconds = status.st_mtimespec.tv_nsec;
+#else
+        state.modified_seconds = status.st_mtim.tv_sec;
+        state.modified_nanoseconds = status.st_mtim.tv_nsec;
+#endif
+        return state;
+    }
+
+    void open_once() {
+        std::call_once(opened_, [this] {
+            // If this throws, the next thread runs it again: the descriptor of the first attempt is then still open.
+            if (descriptor_ < 0) descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+            if (descriptor_ < 0) throw FileError(errno, path_);
+            check_unchanged();
+        });
+    }
+
+    void check_unchanged() const {
+        const State now = state_of(descriptor_, path_);
+        if (now.size != state_.size) {
+            throw InputChanged(path_, std::to_string(state_.size) + " bytes became " + std::to_string(now.size));
+        }
+        if (!(now == state_)) throw InputChanged(path_, "it was written to or replaced");
+    }
+
+    std::string path_;
+    State state_;
+    std::once_flag opened_;
+    int descriptor_ = -1;
+    std::atomic<std::uint64_t> num_finished_{0};
+};
+
+FileTexts::FileTexts(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) files_.push_back(std::make_unique<File>(path));
+}
+
+FileTexts::~FileTexts() = default;
+
+std::size_t FileTexts::size() const { return files_.size(); }
+std::uint64_t FileTexts::num_bytes(std::size_t text) const { return files_[text]->size(); }
+
+void FileTexts::read(std::size_t text, std::uint64_t at, std::uint8_t* into, std::size_t size) {
+    files_[text]->read(at, into, size);
+}
+
+void FileTexts::finished(std::size_t text, std::uint64_t num_bytes) { files_[text]->finished(num_bytes); }
+
+}  // namespace gristmill

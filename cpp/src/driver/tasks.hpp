@@ -1,0 +1,48 @@
+// The work on many texts in the order of the corpus, cut into what one thread takes at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "gristmill/corpus.hpp"
+
+namespace gristmill {
+
+// Whole short texts, or a block of one text.
+struct Task {
+    std::size_t index = 0;  // of the task
+    std::size_t first_text = 0, num_texts = 0;
+    std::uint64_t begin = 0, end = 0;  // the block; where there are several texts, 0 and the size of all
+    std::uint64_t position = 0;        // in the corpus: of the first text's first byte
+
+    std::uint64_t num_bytes() const { return end - begin; }
+};
+
+// Small enough for the text just read, or its ids, to be still in the second-level cache when they are used.
+inline constexpr std::uint64_t kTaskBytes = 256 << 10;
+
+class TaskQueue {
+  public:
+    // `position` of the first text in the corpus.
+    TaskQueue(const Texts& texts, std::uint64_t task_bytes, std::uint64_t position = 0);
+
+    std::uint64_t num_bytes() const { return num_bytes_; }
+    // So many threads, at most `wanted`, that each has `min_tasks` or more to do.
+    unsigned useful_threads(unsigned wanted, std::size_t min_tasks) const;
+
+    // The next task; false when all have been handed out. Any thread may call it.
+    bool next(Task& task);
+
+  private:
+    const Texts& texts_;
+    const std::uint64_t task_bytes_;
+    std::uint64_t num_bytes_ = 0;  // of all texts
+    std::mutex mutex_;
+    std::size_t index_ = 0;     // of the next task
+    std::size_t text_ = 0;      // of its first text
+    std::uint64_t offset_ = 0;  // in that text
+    std::uint64_t position_;    // of that text
+};
+
+}  // namespace gristmill

@@ -1,0 +1,227 @@
+// One thread's way from a task to the pieces of its texts: load, split at specials, scan, and hand on in batches.
+//
+// A sink takes what comes out:
+//   static constexpr bool kJoinsTexts      where one text ends and the next begins does not matter to it
+//   begin_block(text, is_first, num_bytes) before what comes of a block of a text, or of a whole one,
+//   end_block(text, is_last)               and after it (not if kJoinsTexts)
+//   stretch(stretch, text)                 all of a stretch, before it is taken apart (not if kJoinsTexts)
+//   pieces(batch)                          the next pieces
+//   special(index)                         the next special
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "driver/tasks.hpp"
+#include "driver/window.hpp"
+#include "gristmill/monitor.hpp"
+#include "gristmill/pretokenize.hpp"
+
+namespace gristmill {
+
+// Pieces one after another, as a scanner finds them: the first from `begin` to base + ends[0], every other from the end
+// of the one before to its own. kPieceBytes bytes from the begin of every piece are readable.
+struct PieceBatch {
+    const std::uint8_t* begin;
+    const std::uint8_t* base;
+    const std::uint16_t* ends;  // 64 more are readable
+    std::size_t size;           // at least 1
+    std::uint64_t position;     // of base, in the corpus
+};
+inline constexpr std::size_t kPieceBytes = 16;
+
+// How texts are taken apart.
+struct TextRules {
+    const SpecialFinder& boundaries;  // specials that are no text
+    Cutter cutter;
+};
+
+class TextScanner {
+  public:
+    TextScanner(Pattern pattern, Kernel kernel) : scanner_(make_scanner(pattern, kernel)) {}
+
+    template <class Sink>
+    void run(const Task& task, Texts& texts, const TextRules& rules, Sink& sink, const Monitor& monitor) {
+        if (task.num_texts == 1) return run_block(task, texts, rules, sink, monitor);
+        if constexpr (Sink::kJoinsTexts) {
+            run_joined(task, texts, rules, sink, monitor);
+        } else {
+            std::uint64_t position = task.position;
+            for (std::size_t text = task.first_text; text < task.first_text + task.num_texts; ++text) {
+                const std::uint64_t size = texts.num_bytes(text);
+                run_block({0, text, 1, 0, size, position}, texts, rules, sink, monitor);
+                position += size;
+            }
+        }
+    }
+
+    // What comes of one stretch, which begins at `position` of the corpus.
+    template <class Sink>
+    void run_stretch(Stretch stretch, std::uint64_t position, const SpecialFinder& boundaries, Sink& sink,
+                     const Monitor& monitor) {
+        if (stretch.readable < stretch.size + kPieceBytes && stretch.size <= kCopiedBytes)
+            stretch = padded_copy(stretch);
+        for (std::size_t at = 0; at < stretch.size;) {
+            const SpecialFinder::Match special = find_polling(boundaries, stretch.data, stretch.size, at, monitor);
+            scan({stretch.data + at, special.position - at, stretch.readable - at, position + at}, sink, monitor);
+            at = special.position;
+            if (special.index == SpecialFinder::kNone) break;
+            sink.special(special.index);
+            at += boundaries.length(special.index);
+        }
+    }
+
+    // Texts of up to a quarter of this are scanned one by one, but their pieces handed on together.
+    static constexpr std::size_t kPackBytes = BoundaryScanner::kMaxAppended;
+
+    // The first special at or after `from`, looked for in steps between which the monitor is asked.
+    static SpecialFinder::Match find_polling(const SpecialFinder& specials, const std::uint8_t* text, std::size_t size,
+                                             std::size_t from, const Monitor& monitor) {
+        constexpr std::size_t kStepBytes = 1 << 20;
+        while (size - from > kStepBytes) {
+            const SpecialFinder::Match found = specials.find(text, size, from, from + kStepBytes);
+            if (found.index != SpecialFinder::kNone) return found;
+            from += kStepBytes;
+            monitor.check();
+        }
+        return specials.find(text, size, from);
+    }
+
+    std::size_t memory_bytes() const { return window_.capacity() + (pack_ ? sizeof *pack_ : 0); }
+
+  private:
+    // A shorter text in memory is copied, to be readable beyond its end.
+    static constexpr std::size_t kCopiedBytes = 4096;
+
+    struct Pack {
+        std::uint8_t text[kPackBytes + kTextPadding];
+        std::uint16_t ends[kPackBytes + kTextPadding];
+        std::uint16_t sizes[kPackBytes];  // of the texts, none of them empty
+        std::size_t num_texts = 0, size = 0;
+        std::uint64_t position = 0;
+    };
+
+    template <class Sink>
+    void run_block(const Task& task, Texts& texts, const TextRules& rules, Sink& sink, const Monitor& monitor) {
+        const std::size_t text = task.first_text;
+        const std::uint64_t text_bytes = texts.num_bytes(text);
+        Stretch stretch{};
+        if (text_bytes) stretch = window_.load(texts, text, task.begin, task.end, rules.cutter, monitor);
+        if constexpr (!Sink::kJoinsTexts) {
+            sink.begin_block(text, task.begin == 0, stretch.size);
+            sink.stretch(stretch, text);
+        }
+        run_stretch(stretch, task.position + stretch.position, rules.boundaries, sink, monitor);
+        texts.finished(text, task.num_bytes());
+        if constexpr (!Sink::kJoinsTexts) sink.end_block(text, task.end == text_bytes);
+    }
+
+    // Short texts are copied one after another, so that the pieces of many of them are one batch: handing on and
+    // looking up the pieces of a hundred bytes at a time takes twice as long.
+    template <class Sink>
+    void run_joined(const Task& task, Texts& texts, const TextRules& rules, Sink& sink, const Monitor& monitor) {
+        Pack& pack = this->pack();
+        pack.num_texts = pack.size = 0;
+        pack.position = task.position;
+        std::uint64_t position = task.position;
+        for (std::size_t text = task.first_text; text < task.first_text + task.num_texts; ++text) {
+            const std::uint64_t size = texts.num_bytes(text);
+            if (pack.size + size > kPackBytes || size > kPackBytes / 4) {
+                flush(pack, rules, sink, monitor);
+                pack.position = position;
+            }
+            if (size > kPackBytes / 4) {
+                run_block({0, text, 1, 0, size, position}, texts, rules, sink, monitor);
+                pack.position = position + size;
+            } else {
+                if (size) {
+                    texts.read(text, 0, pack.text + pack.size, static_cast<std::size_t>(size));
+                    pack.sizes[pack.num_texts++] = static_cast<std::uint16_t>(size);
+                    pack.size += static_cast<std::size_t>(size);
+                }
+                texts.finished(text, size);
+            }
+            position += size;
+        }
+        flush(pack, rules, sink, monitor);
+    }
+
+    template <class Sink>
+    void flush(Pack& pack, const TextRules& rules, Sink& sink, const Monitor& monitor) {
+        monitor.check();
+        // One that seems to be there may begin in one text and end in the next: then every text is looked at by itself.
+        if (rules.boundaries.find(pack.text, pack.size, 0).index == SpecialFinder::kNone) {
+            std::size_t begin = 0, num_ends = 0;
+            for (std::size_t i = 0; i < pack.num_texts; begin += pack.sizes[i++]) {
+                num_ends += scanner_->append(pack.text + begin, pack.sizes[i], static_cast<std::uint16_t>(begin),
+                                             pack.ends + num_ends);
+            }
+            if (num_ends) sink.pieces({pack.text, pack.text, pack.ends, num_ends, pack.position});
+        } else {
+            std::size_t begin = 0;
+            for (std::size_t i = 0; i < pack.num_texts; begin += pack.sizes[i++]) {
+                const Stretch stretch{pack.text + begin, pack.sizes[i], sizeof pack.text - begin, 0};
+                run_stretch(stretch, pack.position + begin, rules.boundaries, sink, monitor);
+            }
+        }
+        pack.num_texts = pack.size = 0;
+    }
+
+    // The pieces of a complete text; its position is in the corpus.
+    template <class Sink>
+    void scan(const Stretch& text, Sink& sink, const Monitor& monitor) {
+        if (!text.size) return;
+        const std::uint8_t* begin = text.data;
+        scanner_->start(text.data, text.size);
+        while (scanner_->next()) {
+            monitor.check();
+            if (!scanner_->size()) continue;
+            const PieceBatch batch{begin, scanner_->base(), scanner_->ends(), scanner_->size(),
+                                   text.position + static_cast<std::uint64_t>(scanner_->base() - text.data)};
+            begin = batch.base + batch.ends[batch.size - 1];
+            if (begin + kPieceBytes <= text.data + text.readable) {
+                sink.pieces(batch);
+            } else {
+                hand_on_the_end(batch, text, sink);
+            }
+        }
+    }
+
+    // A batch with pieces so near the end of what is readable that they must be copied.
+    template <class Sink>
+    void hand_on_the_end(const PieceBatch& batch, const Stretch& text, Sink& sink) {
+        const std::uint8_t* const last = text.data + (text.readable < kPieceBytes ? 0 : text.readable - kPieceBytes);
+        const auto begin_of = [&](std::size_t i) { return i ? batch.base + batch.ends[i - 1] : batch.begin; };
+        std::size_t first = 0;  // of those to copy
+        while (first < batch.size && begin_of(first) <= last && text.readable >= kPieceBytes) ++first;
+        if (first) sink.pieces({batch.begin, batch.base, batch.ends, first, batch.position});
+        if (first == batch.size) return;
+        std::uint8_t copy[2 * kPieceBytes] = {};
+        std::uint16_t ends[kPieceBytes + kTextPadding] = {};
+        const std::uint8_t* const begin = begin_of(first);
+        const std::size_t num_ends = batch.size - first;
+        for (std::size_t i = 0; i < num_ends; ++i)
+            ends[i] = static_cast<std::uint16_t>(batch.base + batch.ends[first + i] - begin);
+        std::memcpy(copy, begin, ends[num_ends - 1]);
+        sink.pieces({copy, copy, ends, num_ends, batch.position + static_cast<std::uint64_t>(begin - batch.base)});
+    }
+
+    Stretch padded_copy(const Stretch& stretch) {
+        Pack& pack = this->pack();
+        if (stretch.size) std::memcpy(pack.text, stretch.data, stretch.size);
+        return {pack.text, stretch.size, sizeof pack.text, stretch.position};
+    }
+
+    Pack& pack() {
+        if (!pack_) pack_ = std::make_unique<Pack>();
+        return *pack_;
+    }
+
+    std::unique_ptr<BoundaryScanner> scanner_;
+    Window window_;
+    std::unique_ptr<Pack> pack_;
+};
+
+}  // namespace gristmill
