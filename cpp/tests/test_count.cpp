@@ -238,7 +238,7 @@ void test_more_runs_than_may_be_open_are_merged_in_passes() {
     std::uint64_t position = 0;
     for (int run = 0; run < 20; ++run) {
         texts.push_back(random_text(random, 500));
-        PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu});
+        PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu}, default_kernel());
         std::string padded = texts.back() + std::string(kTextPadding, ' ');
         std::size_t from = 0;
         for (const std::size_t to : piece_ends(texts.back(), Pattern::gpt2)) {
@@ -256,7 +256,7 @@ void test_more_runs_than_may_be_open_are_merged_in_passes() {
 }
 
 void test_a_count_beyond_32_bits_is_carried() {
-    PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu});
+    PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu}, default_kernel());
     const std::vector<std::uint8_t> text(64, 'x');
     table.count_piece(text.data(), 3, 0);
     auto& slots = const_cast<Slots<ShortEntry>&>(table.short_part().slots);

@@ -36,7 +36,11 @@ class CountSink {
     static constexpr bool kJoinsTexts = true;
 
     CountSink(const CountOptions& options, unsigned num_threads, HashSeed seed, Spill& spill, const Monitor& monitor)
-        : scanner(options.pattern, options.kernel), seed_(seed), spill_(spill), monitor_(monitor) {
+        : scanner(options.pattern, options.kernel),
+          kernel_(options.kernel),
+          seed_(seed),
+          spill_(spill),
+          monitor_(monitor) {
         // An eighth is left for what the allocator keeps back.
         share_ = (options.memory_limit - options.memory_limit / 8) / num_threads;
     }
@@ -50,7 +54,7 @@ class CountSink {
 
     // Called by the thread that uses the table, which so clears the memory itself.
     void make_table() {
-        if (!table) table = std::make_unique<PieceTable>(seed_);
+        if (!table) table = std::make_unique<PieceTable>(seed_, kernel_);
     }
 
     TextScanner scanner;
@@ -68,6 +72,7 @@ class CountSink {
         if (needed > share_ && run_bytes >= kMinRunBytes) spill_.write_run(*table, monitor_);
     }
 
+    Kernel kernel_;
     HashSeed seed_;
     Spill& spill_;
     const Monitor& monitor_;

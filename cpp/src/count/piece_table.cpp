@@ -1,11 +1,10 @@
 #include "count/piece_table.hpp"
 
+#include <algorithm>
+
 namespace gristmill {
 namespace {
 
-// Pieces per group: keys first, with a prefetch of each slot, then the probes, so that the cache misses of a group
-// overlap. Groups of 512 and more push each other's lines out of the first-level cache (5 % slower).
-constexpr std::size_t kGroup = 128;
 constexpr unsigned kShortBits = 18, kMediumBits = 15, kLongBits = 12;
 
 // The first `size` <= 7 bytes and the tag in the eighth. A larger size gives a key that nobody uses, not undefined
@@ -16,7 +15,33 @@ std::uint64_t tagged_key(const std::uint8_t* bytes, std::size_t size, std::size_
 
 }  // namespace
 
-PieceTable::PieceTable(HashSeed seed) : seed_(seed), short_(kShortBits), medium_(kMediumBits), long_(kLongBits) {}
+void make_short_probes(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,
+                       std::uint64_t multiplier, unsigned slot_shift, ShortProbes& probes) {
+    std::size_t num_shorts = 0, num_others = 0;
+    for (std::size_t i = 0; i < num_pieces; ++i) {
+        // No branch on the length, which nobody can predict: every piece is written to both lists, and only one
+        // advances.
+        const std::uint32_t start = ends[i], size = ends[i + 1] - start;
+        const std::uint64_t key = tagged_key(base + start, size, size);
+        probes.keys[num_shorts] = key;
+        probes.slots[num_shorts] = static_cast<std::uint32_t>(key * multiplier >> slot_shift);
+        probes.starts[num_shorts] = start;
+        probes.others[num_others] = static_cast<std::uint16_t>(i);
+        num_shorts += size <= kShortBytes;
+        num_others += size > kShortBytes;
+    }
+    probes.num_shorts = num_shorts;
+    probes.num_others = num_others;
+}
+
+PieceTable::PieceTable(HashSeed seed, Kernel kernel)
+    : seed_(seed), short_(kShortBits), medium_(kMediumBits), long_(kLongBits) {
+#if defined(__x86_64__)
+    if (kernel == Kernel::avx512) make_short_probes_ = make_short_probes_avx512;
+#else
+    (void)kernel;
+#endif
+}
 
 void PieceTable::count_batch(const std::uint8_t* begin, const std::uint8_t* base, const std::uint16_t* ends,
                              std::size_t num_ends, std::uint64_t position) {
@@ -25,41 +50,26 @@ void PieceTable::count_batch(const std::uint8_t* begin, const std::uint8_t* base
     const std::uint8_t* first_end = base + ends[0];
     count_piece(begin, static_cast<std::size_t>(first_end - begin),
                 position + static_cast<std::uint64_t>(begin - base));
-    for (std::size_t from = 1; from < num_ends; from += kGroup) {
-        count_group(base, ends, from, from + kGroup < num_ends ? from + kGroup : num_ends, position);
-    }
+    for (std::size_t from = 0; from + 1 < num_ends; from += kCountGroup)
+        count_group(base, ends + from, std::min(kCountGroup, num_ends - 1 - from), position);
 }
 
-// Pieces [from, to): piece i runs from ends[i - 1] to ends[i]. Three passes: keys of short pieces, keys of the others,
-// probes.
-void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t from, std::size_t to,
+// Piece i runs from ends[i] to ends[i + 1]. Three passes: keys of short pieces, keys of the others, probes.
+void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,
                              std::uint64_t position) {
-    reserve_group(to - from);
-    ShortProbe shorts[kGroup];
-    std::uint16_t others[kGroup];
-    std::size_t num_shorts = 0, num_others = 0;
-    for (std::size_t i = from; i < to; ++i) {
-        // No branch on the length, which nobody can predict: every piece is written to both lists, and only one
-        // advances.
-        const std::uint32_t start = ends[i - 1], size = ends[i] - start;
-        const std::uint32_t is_short =
-            static_cast<std::uint32_t>(static_cast<std::int32_t>(size - kShortBytes - 1) >> 31);
-        const std::uint64_t key = tagged_key(base + start, size, size);
-        const auto slot = static_cast<std::uint32_t>(short_.slots.slot_of(key * seed_.a)) & is_short;
-        short_.slots.prefetch(slot);
-        shorts[num_shorts] = {key, slot, start};
-        others[num_others] = static_cast<std::uint16_t>(i);
-        num_shorts += is_short & 1;
-        num_others += ~is_short & 1;
+    reserve_group(num_pieces);
+    ShortProbes shorts;
+    make_short_probes_(base, ends, num_pieces, seed_.a, short_.slots.shift(), shorts);
+    for (std::size_t j = 0; j < shorts.num_shorts; ++j) short_.slots.prefetch(shorts.slots[j]);
+    OtherProbe others[kCountGroup];
+    for (std::size_t j = 0; j < shorts.num_others; ++j) {
+        const std::uint32_t start = ends[shorts.others[j]], size = ends[shorts.others[j] + 1] - start;
+        others[j] = size <= kMediumBytes ? probe_medium(base + start, size) : probe_long(base + start, size);
     }
-    OtherProbe probes[kGroup];
-    for (std::size_t j = 0; j < num_others; ++j) {
-        const std::uint32_t start = ends[others[j] - 1], size = ends[others[j]] - start;
-        probes[j] = size <= kMediumBytes ? probe_medium(base + start, size) : probe_long(base + start, size);
-    }
-    for (std::size_t j = 0; j < num_shorts; ++j) add_short(shorts[j].key, shorts[j].slot, position + shorts[j].start);
-    for (std::size_t j = 0; j < num_others; ++j)
-        add_other(probes[j], position + static_cast<std::uint64_t>(probes[j].piece - base));
+    for (std::size_t j = 0; j < shorts.num_shorts; ++j)
+        add_short(shorts.keys[j], shorts.slots[j], position + shorts.starts[j]);
+    for (std::size_t j = 0; j < shorts.num_others; ++j)
+        add_other(others[j], position + static_cast<std::uint64_t>(others[j].piece - base));
 }
 
 void PieceTable::count_piece(const std::uint8_t* piece, std::size_t size, std::uint64_t position) {
@@ -154,7 +164,7 @@ std::uint64_t PieceTable::memory_bytes() const {
 }
 
 std::uint64_t PieceTable::memory_bytes_after_growth() const {
-    constexpr std::size_t kSoon = 2 * kGroup;
+    constexpr std::size_t kSoon = 2 * kCountGroup;
     const std::uint64_t arena_growth =
         arena_.size() * 4 > arena_.capacity() * 3 ? allocated_bytes(2 * arena_.capacity()) : 0;
     return memory_bytes() + short_.growth_bytes(kSoon) + medium_.growth_bytes(kSoon) + long_.growth_bytes(kSoon) +

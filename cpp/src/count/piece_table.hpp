@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "count/counted_word.hpp"
+#include "count/short_probes.hpp"
 #include "count/slots.hpp"
+#include "gristmill/kernel.hpp"
 #include "hash.hpp"
 
 namespace gristmill {
 
-inline constexpr std::size_t kShortBytes = 7;
 inline constexpr std::size_t kMediumBytes = 15;
 
 // Counts of 32 bits keep entries small; that one wraps is rare, noticed and noted.
@@ -96,7 +97,7 @@ struct Part {
 
 class PieceTable {
   public:
-    explicit PieceTable(HashSeed seed);
+    PieceTable(HashSeed seed, Kernel kernel);
 
     // Counts the pieces whose ends a BoundaryScanner delivered: the first from `begin` to base + ends[0], then each
     // from one end to the next. `position` is the corpus position of `base`.
@@ -123,12 +124,8 @@ class PieceTable {
     std::uint64_t hash(const LongEntry& entry) const { return entry.hash; }
 
   private:
-    void count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t from, std::size_t to,
+    void count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,
                      std::uint64_t position);
-    struct ShortProbe {
-        std::uint64_t key;
-        std::uint32_t slot, start;
-    };
     struct OtherProbe {
         const std::uint8_t* piece;
         std::uint64_t low, high;  // as in CountedWord, but `low` of a long piece is its hash
@@ -144,6 +141,7 @@ class PieceTable {
     std::uint64_t hash_long(const std::uint8_t* piece, std::size_t size) const;
 
     HashSeed seed_;
+    MakeShortProbes make_short_probes_ = make_short_probes;
     Part<ShortEntry> short_;
     Part<MediumEntry> medium_;
     Part<LongEntry> long_;

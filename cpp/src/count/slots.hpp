@@ -20,7 +20,8 @@ class Slots {
         entries_.touch();
     }
 
-    std::size_t slot_of(std::uint64_t hash) const { return static_cast<std::size_t>(hash >> (64 - bits_)); }
+    unsigned shift() const { return 64 - bits_; }
+    std::size_t slot_of(std::uint64_t hash) const { return static_cast<std::size_t>(hash >> shift()); }
     Entry& operator[](std::size_t slot) { return entries_[slot]; }
     const Entry& operator[](std::size_t slot) const { return entries_[slot]; }
     void prefetch(std::size_t slot) const { __builtin_prefetch(&entries_[slot], 1); }
