@@ -333,6 +333,49 @@ void test_tables_join_as_if_one_corpus_followed_the_other() {
     CHECK(joined.source_bytes == one.size() + two.size());
 }
 
+// Short texts are handed on together, where they lie or copied; each must still be a text of its own.
+void test_short_texts_count_as_if_each_stood_alone() {
+    std::mt19937 random(5);
+    for (int round = 0; round < 60; ++round) {
+        const std::vector<std::string> specials =
+            round % 3 == 0 ? std::vector<std::string>{} : std::vector<std::string>{"<|e|>", "a a"};
+        std::vector<std::string> texts;
+        std::string buffer;
+        std::vector<std::int64_t> begins, ends;
+        for (int i = 0; i < 400; ++i) {
+            // Specials across the ends of texts, white space at them, texts of every size up to more than one batch.
+            std::string text = random_text(random, random() % 5 ? random() % 60 : random() % 200);
+            if (random() % 150 == 0) text = random_text(random, random() % 20000);
+            if (random() % 20 == 0) text.clear();
+            texts.push_back(text);
+            if (round % 2 && random() % 10 == 0) buffer += "<|gap|> ";
+            begins.push_back(static_cast<std::int64_t>(buffer.size()));
+            buffer += text;
+            ends.push_back(static_cast<std::int64_t>(buffer.size()));
+        }
+        buffer.shrink_to_fit();
+        const Pattern pattern = round % 4 == 0 ? Pattern::cl100k : Pattern::gpt2;
+        const auto expected = count_plainly(texts, pattern, specials);
+        for (const unsigned num_threads : {1u, 3u}) {
+            CountOptions options;
+            options.pattern = pattern;
+            options.kernel = default_kernel();
+            options.specials = specials;
+            options.num_threads = num_threads;
+            options.block_bytes = round % 5 == 0 ? 1000 : 0;
+            Monitor monitor;
+            CountStats stats;
+            Counter in_spans(options, monitor), in_views(options, monitor);
+            SpanTexts spans({buffer, begins.data(), ends.data(), begins.size()});
+            in_spans.add(spans);
+            CHECK(equals(in_spans.finish(stats), expected));
+            ViewTexts views(std::vector<std::string_view>(texts.begin(), texts.end()));
+            in_views.add(views);
+            CHECK(equals(in_views.finish(stats), expected));
+        }
+    }
+}
+
 void test_nothing_to_count_gives_an_empty_table() {
     Folder folder;
     const std::vector<std::vector<std::string>> nothings = {{}, {folder.write("empty", "")}};
@@ -349,6 +392,7 @@ void test_nothing_to_count_gives_an_empty_table() {
 
 int main() {
     test_nothing_to_count_gives_an_empty_table();
+    test_short_texts_count_as_if_each_stood_alone();
     test_same_table_for_every_pattern_thread_count_and_block_size();
     test_a_memory_limit_changes_nothing_but_the_memory();
     test_a_stretch_without_a_cut_beyond_the_limit_does_not_spill_every_batch();

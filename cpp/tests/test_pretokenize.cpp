@@ -1,4 +1,5 @@
 // pretokenize: examples by hand, every kernel against the scalar specification, and the cut rule against its promise.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -40,6 +41,14 @@ std::vector<std::size_t> piece_ends(BoundaryScanner& scanner, const PaddedText& 
         for (std::size_t i = 0; i < scanner.size(); ++i) {
             ends.push_back(static_cast<std::size_t>(scanner.base() + scanner.ends()[i] - text.data()));
         }
+    }
+    if (text.size() <= BoundaryScanner::kMaxAppended) {
+        // All at once: the same ends, each plus the offset.
+        constexpr std::uint16_t kOffset = 1000;
+        std::vector<std::uint16_t> appended(text.size() + 65);
+        appended.resize(scanner.append(text.data(), text.size(), kOffset, appended.data()));
+        CHECK(std::equal(ends.begin(), ends.end(), appended.begin(), appended.end(),
+                         [](std::size_t end, std::uint16_t moved) { return end + kOffset == moved; }));
     }
     return ends;
 }
@@ -223,6 +232,24 @@ void test_every_kernel_agrees_with_scalar_at_every_length() {
     }
 }
 
+// ASCII has a way of its own through short texts.
+void test_every_kernel_agrees_with_scalar_on_short_ascii() {
+    std::mt19937 random(11);
+    for (int round = 0; round < 3000; ++round) {
+        std::string text;
+        for (const char c : random_text(random, random() % 300)) {
+            if (static_cast<unsigned char>(c) < 0x80) text += c;
+        }
+        if (round % 3 == 0) text += &"'s"[random() % 3];
+        for (const Pattern pattern : kAllPatterns) {
+            const auto expected = piece_ends(pattern, Kernel::scalar, text);
+            for (const Kernel kernel : kAllKernels) {
+                if (kernel_supported(kernel)) CHECK(piece_ends(pattern, kernel, text) == expected);
+            }
+        }
+    }
+}
+
 void test_every_kernel_agrees_with_scalar_on_every_end_of_one_text() {
     std::mt19937 random(2);
     for (int round = 0; round < 20; ++round) {
@@ -325,6 +352,7 @@ int main() {
     test_pieces_of_hand_made_examples();
     test_an_invalid_byte_is_an_other_of_its_own();
     test_every_kernel_agrees_with_scalar_at_every_length();
+    test_every_kernel_agrees_with_scalar_on_short_ascii();
     test_every_kernel_agrees_with_scalar_on_every_end_of_one_text();
     test_runs_longer_than_an_offset_take_linear_time();
     test_no_cut_changes_a_piece();

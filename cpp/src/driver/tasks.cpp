@@ -11,8 +11,8 @@ constexpr std::size_t kMaxTexts = 16384;
 }  // namespace
 
 TaskQueue::TaskQueue(const Texts& texts, std::uint64_t task_bytes, std::uint64_t position)
-    : texts_(texts), task_bytes_(task_bytes), position_(position) {
-    for (std::size_t text = 0; text < texts.size(); ++text) num_bytes_ += texts.num_bytes(text);
+    : texts_(texts), num_texts_(texts.size()), task_bytes_(task_bytes), position_(position) {
+    for (std::size_t text = 0; text < num_texts_; ++text) num_bytes_ += texts.num_bytes(text);
 }
 
 unsigned TaskQueue::useful_threads(unsigned wanted, std::size_t min_tasks) const {
@@ -22,7 +22,7 @@ unsigned TaskQueue::useful_threads(unsigned wanted, std::size_t min_tasks) const
 
 bool TaskQueue::next(Task& task) {
     const std::lock_guard lock(mutex_);
-    if (text_ == texts_.size()) return false;
+    if (text_ == num_texts_) return false;
     task = {index_++, text_, 1, offset_, 0, position_};
     const std::uint64_t size = texts_.num_bytes(text_);
     task.end = size - offset_ > task_bytes_ ? offset_ + task_bytes_ : size;
@@ -32,7 +32,7 @@ bool TaskQueue::next(Task& task) {
     position_ += size;
     offset_ = 0;
     ++text_;
-    while (task.begin == 0 && text_ < texts_.size() && task.num_texts < kMaxTexts) {
+    while (task.begin == 0 && text_ < num_texts_ && task.num_texts < kMaxTexts) {
         const std::uint64_t next_size = texts_.num_bytes(text_);
         if (task.end + next_size > task_bytes_) break;
         task.end += next_size;

@@ -36,6 +36,7 @@ class TaskQueue {
 
   private:
     const Texts& texts_;
+    const std::size_t num_texts_;
     const std::uint64_t task_bytes_;
     std::uint64_t num_bytes_ = 0;  // of all texts
     std::mutex mutex_;

@@ -95,12 +95,38 @@ class TextScanner {
     // A shorter text in memory is copied, to be readable beyond its end.
     static constexpr std::size_t kCopiedBytes = 4096;
 
+    // Short texts one after another: where they lie, as long as each begins where the one before ends, else copied.
     struct Pack {
-        std::uint8_t text[kPackBytes + kTextPadding];
-        std::uint16_t ends[kPackBytes + kTextPadding];
+        const std::uint8_t* data = nullptr;
+        std::size_t num_texts = 0, size = 0, readable = 0;
+        std::uint64_t position = 0;       // in the corpus
         std::uint16_t sizes[kPackBytes];  // of the texts, none of them empty
-        std::size_t num_texts = 0, size = 0;
-        std::uint64_t position = 0;
+        std::uint16_t ends[kPackBytes + kTextPadding];
+        std::uint8_t copy[kPackBytes + kTextPadding];
+
+        void clear(std::uint64_t new_position) {
+            num_texts = size = readable = 0;
+            data = nullptr;
+            position = new_position;
+        }
+        void add(Texts& texts, std::size_t text, std::size_t text_bytes) {
+            const Texts::View view = texts.view(text);
+            if (view.data && (size == 0 || view.data == data + size)) {
+                if (size == 0) data = view.data;
+                readable = size + view.readable;
+            } else {
+                use_copy();
+                texts.read(text, 0, copy + size, text_bytes);
+            }
+            sizes[num_texts++] = static_cast<std::uint16_t>(text_bytes);
+            size += text_bytes;
+        }
+        void use_copy() {
+            if (data == copy) return;
+            if (size) std::memcpy(copy, data, size);
+            data = copy;
+            readable = sizeof copy;
+        }
     };
 
     template <class Sink>
@@ -118,29 +144,25 @@ class TextScanner {
         if constexpr (!Sink::kJoinsTexts) sink.end_block(text, task.end == text_bytes);
     }
 
-    // Short texts are copied one after another, so that the pieces of many of them are one batch: handing on and
-    // looking up the pieces of a hundred bytes at a time takes twice as long.
+    // The pieces of many short texts are one batch: handing on and looking up those of a hundred bytes at a time takes
+    // twice as long.
     template <class Sink>
     void run_joined(const Task& task, Texts& texts, const TextRules& rules, Sink& sink, const Monitor& monitor) {
         Pack& pack = this->pack();
-        pack.num_texts = pack.size = 0;
-        pack.position = task.position;
         std::uint64_t position = task.position;
+        pack.clear(position);
         for (std::size_t text = task.first_text; text < task.first_text + task.num_texts; ++text) {
             const std::uint64_t size = texts.num_bytes(text);
-            if (pack.size + size > kPackBytes || size > kPackBytes / 4) {
+            const bool is_long = size > kPackBytes / 4;
+            if (is_long || pack.size + size > kPackBytes) {
                 flush(pack, rules, sink, monitor);
-                pack.position = position;
+                pack.clear(position);
             }
-            if (size > kPackBytes / 4) {
+            if (is_long) {
                 run_block({0, text, 1, 0, size, position}, texts, rules, sink, monitor);
-                pack.position = position + size;
+                pack.clear(position + size);
             } else {
-                if (size) {
-                    texts.read(text, 0, pack.text + pack.size, static_cast<std::size_t>(size));
-                    pack.sizes[pack.num_texts++] = static_cast<std::uint16_t>(size);
-                    pack.size += static_cast<std::size_t>(size);
-                }
+                if (size) pack.add(texts, text, static_cast<std::size_t>(size));
                 texts.finished(text, size);
             }
             position += size;
@@ -151,22 +173,21 @@ class TextScanner {
     template <class Sink>
     void flush(Pack& pack, const TextRules& rules, Sink& sink, const Monitor& monitor) {
         monitor.check();
+        if (!pack.num_texts) return;
+        if (pack.readable < pack.size + kPieceBytes) pack.use_copy();
         // One that seems to be there may begin in one text and end in the next: then every text is looked at by itself.
-        if (rules.boundaries.find(pack.text, pack.size, 0).index == SpecialFinder::kNone) {
-            std::size_t begin = 0, num_ends = 0;
-            for (std::size_t i = 0; i < pack.num_texts; begin += pack.sizes[i++]) {
-                num_ends += scanner_->append(pack.text + begin, pack.sizes[i], static_cast<std::uint16_t>(begin),
+        const bool may_have_specials = rules.boundaries.find(pack.data, pack.size, 0).index != SpecialFinder::kNone;
+        std::size_t begin = 0, num_ends = 0;
+        for (std::size_t i = 0; i < pack.num_texts; begin += pack.sizes[i++]) {
+            if (may_have_specials) {
+                const Stretch stretch{pack.data + begin, pack.sizes[i], pack.readable - begin, 0};
+                run_stretch(stretch, pack.position + begin, rules.boundaries, sink, monitor);
+            } else {
+                num_ends += scanner_->append(pack.data + begin, pack.sizes[i], static_cast<std::uint16_t>(begin),
                                              pack.ends + num_ends);
             }
-            if (num_ends) sink.pieces({pack.text, pack.text, pack.ends, num_ends, pack.position});
-        } else {
-            std::size_t begin = 0;
-            for (std::size_t i = 0; i < pack.num_texts; begin += pack.sizes[i++]) {
-                const Stretch stretch{pack.text + begin, pack.sizes[i], sizeof pack.text - begin, 0};
-                run_stretch(stretch, pack.position + begin, rules.boundaries, sink, monitor);
-            }
         }
-        pack.num_texts = pack.size = 0;
+        if (num_ends) sink.pieces({pack.data, pack.data, pack.ends, num_ends, pack.position});
     }
 
     // The pieces of a complete text; its position is in the corpus.
@@ -210,8 +231,8 @@ class TextScanner {
 
     Stretch padded_copy(const Stretch& stretch) {
         Pack& pack = this->pack();
-        if (stretch.size) std::memcpy(pack.text, stretch.data, stretch.size);
-        return {pack.text, stretch.size, sizeof pack.text, stretch.position};
+        if (stretch.size) std::memcpy(pack.copy, stretch.data, stretch.size);
+        return {pack.copy, stretch.size, sizeof pack.copy, stretch.position};
     }
 
     Pack& pack() {

@@ -1,6 +1,6 @@
 // From 64 bytes to class masks. `Simd` is a kernel's instruction set:
 //   Bytes                  64 bytes of text
-//   load(p)
+//   load(p);  load_part(p, size, filler): not every instruction set has it
 //   high(bytes)            mask of those >= 0x80;  any_high(bytes): whether there is one
 //   continuation(bytes)    mask of those in 0x80..0xBF
 //   below(bytes, n), equal(bytes, n)            masks, unsigned

@@ -79,9 +79,51 @@ std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends, std::uint16_t offse
     return static_cast<std::size_t>(out - ends);
 }
 
+// Like start and one batch, for a short text. One of ASCII is taken from where it lies, without a copy of its end, and
+// all that blocks know of each other stays in registers: that is half of the time for a hundred bytes.
+template <class Simd, class Rules>
+std::size_t scan_whole(BlockScan& scan, const std::uint8_t* text, std::size_t size, std::uint16_t* ends,
+                       std::uint16_t offset) {
+    using BlockType = typename Rules::BlockType;
+    const auto in_general = [&] {
+        start_scan<Simd, Rules>(scan, text, size);
+        return scan_batch<Simd, Rules>(scan, ends, offset);
+    };
+    if constexpr (requires { Simd::load_part(text, size, Rules::kFiller); }) {
+        // A contraction is looked for in the text itself, which may go on after its end.
+        if (size < 3 || text[size - 1] == '\'' || text[size - 2] == '\'' || text[size - 3] == '\'') return in_general();
+        auto bytes = Simd::load_part(text, size, Rules::kFiller);
+        if (Simd::any_high(bytes)) return in_general();
+        BlockType block = ascii_block<BlockType>(Simd::ascii(bytes));
+        Carry carry{};
+        carry.keep_bits = ~Mask{0};
+        scan.text = text;
+        scan.size = size;
+        scan.tail_begin = ~std::size_t{0};
+        std::uint16_t* out = ends;
+        for (scan.position = 0; scan.position < size; scan.position += kBlockBytes) {
+            const std::size_t left = size - scan.position;
+            bytes = Simd::load_part(text + scan.position + kBlockBytes, left > kBlockBytes ? left - kBlockBytes : 0,
+                                    Rules::kFiller);
+            if (Simd::any_high(bytes)) return in_general();
+            const BlockType next = ascii_block<BlockType>(Simd::ascii(bytes));
+            Mask begins = join_contractions<Rules>(text + scan.position, block.apostrophes,
+                                                   Rules::begins(scan, block, next, carry), carry);
+            if (scan.position == 0) begins &= ~Mask{1};
+            if (left < kBlockBytes) begins &= (Mask{1} << left) - 1;
+            out = Simd::write(begins, static_cast<std::uint16_t>(scan.position + offset), out);
+            block = next;
+        }
+        *out++ = static_cast<std::uint16_t>(size + offset);
+        return static_cast<std::size_t>(out - ends);
+    } else {
+        return in_general();
+    }
+}
+
 template <class Simd, class Rules>
 constexpr BlockKernel block_kernel() {
-    return {start_scan<Simd, Rules>, scan_batch<Simd, Rules>};
+    return {start_scan<Simd, Rules>, scan_batch<Simd, Rules>, scan_whole<Simd, Rules>};
 }
 
 }  // namespace

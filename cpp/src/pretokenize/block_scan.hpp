@@ -69,6 +69,9 @@ struct BlockKernel {
     // Writes the piece ends of the next kBatchBlocks blocks, relative to scan.position as it was before the call, plus
     // `offset`, with room for kBatchBytes + 64 of them; returns their number, kBatchBytes + 1 at most.
     std::size_t (*batch)(BlockScan& scan, std::uint16_t* ends, std::uint16_t offset);
+    // Both for a text of at most kBatchBytes.
+    std::size_t (*whole)(BlockScan& scan, const std::uint8_t* text, std::size_t size, std::uint16_t* ends,
+                         std::uint16_t offset);
 };
 
 #if defined(__x86_64__)

@@ -23,8 +23,7 @@ class BlockScanner final : public BoundaryScanner {
     std::size_t append(const std::uint8_t* text, std::size_t size, std::uint16_t offset, std::uint16_t* out) override {
         static_assert(kMaxAppended <= kBatchBytes, "one batch holds the whole text");
         if (!size) return 0;
-        kernel_.start(scan_, text, size);
-        return kernel_.batch(scan_, out, offset);
+        return kernel_.whole(scan_, text, size, out, offset);
     }
 
   private:

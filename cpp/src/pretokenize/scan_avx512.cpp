@@ -16,6 +16,10 @@ struct Avx512 {
     using Bytes = __m512i;
 
     static Bytes load(const void* p) { return _mm512_loadu_si512(p); }
+    // The first `size` bytes from p on, then `filler`; no byte after them is read.
+    static Bytes load_part(const void* p, std::size_t size, std::uint8_t filler) {
+        return _mm512_mask_loadu_epi8(splat(filler), size < 64 ? _bzhi_u64(~Mask{0}, size) : ~Mask{0}, p);
+    }
     static bool any_high(Bytes bytes) { return high(bytes) != 0; }
     static Mask high(Bytes bytes) { return _mm512_movepi8_mask(bytes); }
     static Mask continuation(Bytes bytes) { return _mm512_cmplt_epi8_mask(bytes, splat(0xC0)); }
