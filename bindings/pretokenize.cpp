@@ -1,39 +1,34 @@
-#include <cstring>
-
 #include "bindings.hpp"
 
 namespace gristmill::bindings {
 namespace {
 
-std::vector<std::uint8_t> padded(std::string_view text) {
-    std::vector<std::uint8_t> copy(text.size() + kTextPadding);
-    std::memcpy(copy.data(), text.data(), text.size());
-    return copy;
-}
+const std::uint8_t* begin_of(std::string_view text) { return reinterpret_cast<const std::uint8_t*>(text.data()); }
 
 Array<std::uint64_t> find_pieces(const nb::bytes& text, const std::string& pattern,
                                  const std::optional<std::string>& kernel) {
     const auto scanner = make_scanner(parse_pattern(pattern), parse_kernel(kernel));
-    const std::vector<std::uint8_t> copy = padded(view(text));
+    const std::string_view bytes = view(text);
+    const std::uint8_t* data = begin_of(bytes);
     std::vector<std::uint64_t> ends;
-    {
-        const nb::gil_scoped_release release;
-        scanner->start(copy.data(), copy.size() - kTextPadding);
+    Watch watch;
+    watch.run([&] {
+        scanner->start(data, bytes.size());
         while (scanner->next()) {
-            const auto base = static_cast<std::uint64_t>(scanner->base() - copy.data());
+            watch.monitor().check();
+            const auto base = static_cast<std::uint64_t>(scanner->base() - data);
             for (std::size_t i = 0; i < scanner->size(); ++i) ends.push_back(base + scanner->ends()[i]);
         }
-    }
+    });
     return to_array(std::move(ends));
 }
 
 Array<std::uint64_t> find_cuts(const nb::bytes& text, const std::string& pattern) {
     const Pattern parsed = parse_pattern(pattern);
-    const std::vector<std::uint8_t> copy = padded(view(text));
-    const std::size_t size = copy.size() - kTextPadding;
+    const std::string_view bytes = view(text);
     std::vector<std::uint64_t> cuts;
-    for (std::size_t from = 0; from < size;) {
-        const std::size_t cut = find_cut(parsed, copy.data(), size, from);
+    for (std::size_t from = 0; from < bytes.size();) {
+        const std::size_t cut = find_cut(parsed, begin_of(bytes), bytes.size(), from);
         if (cut == kNoCut) break;
         cuts.push_back(cut);
         from = cut + 1;

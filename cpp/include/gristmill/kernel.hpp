@@ -18,7 +18,7 @@ bool kernel_supported(Kernel kernel);
 // unsupported name.
 Kernel default_kernel();
 
-// Readable bytes that a text must have after its end where a kernel reads it in place (their value does not matter).
+// Readable bytes after a text in a buffer of ours, so that loads of whole words and vectors need no check near its end.
 inline constexpr std::size_t kTextPadding = 64;
 
 }  // namespace gristmill

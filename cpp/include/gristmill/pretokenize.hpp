@@ -40,8 +40,7 @@ std::string_view unicode_version();
 class BoundaryScanner {
   public:
     virtual ~BoundaryScanner() = default;
-    // `text` is a complete text: its end is an end of text for the pattern's look-ahead. kTextPadding bytes behind it
-    // are readable.
+    // `text` is a complete text: its end is an end of text for the pattern's look-ahead. No byte after it is read.
     virtual void start(const std::uint8_t* text, std::size_t size) = 0;
     virtual bool next() = 0;
     // All ends of a complete text of at most kMaxAppended bytes, each plus `offset`, written to `out`; returns their
@@ -51,7 +50,7 @@ class BoundaryScanner {
     static constexpr std::size_t kMaxAppended = 8192;
 
     const std::uint8_t* base() const { return base_; }
-    const std::uint16_t* ends() const { return ends_; }  // 64 more entries behind size() are readable
+    const std::uint16_t* ends() const { return ends_; }  // 64 more entries after size() are readable
     std::size_t size() const { return size_; }
 
   protected:
@@ -66,7 +65,7 @@ std::unique_ptr<BoundaryScanner> make_scanner(Pattern pattern, Kernel kernel);
 
 inline constexpr std::size_t kNoCut = static_cast<std::size_t>(-1);
 // The first position p > 0 in [from, size) where a text may be cut in two: text[0, p) and text[p, size) have, as
-// complete texts of their own, the same pieces as the whole, whatever stands before `from` or behind `size`. kNoCut if
+// complete texts of their own, the same pieces as the whole, whatever stands before `from` or after `size`. kNoCut if
 // there is none. Looks back at most 4 bytes before p, so a caller that starts in mid-text passes at least that much
 // context before `from`.
 std::size_t find_cut(Pattern pattern, const std::uint8_t* text, std::size_t size, std::size_t from);

@@ -17,8 +17,9 @@
 namespace gristmill {
 namespace {
 
-// More runs than this are merged in several passes: each open run holds a buffer.
+// Each run that is open for reading holds a buffer of this size.
 constexpr std::size_t kReadBuffer = 64 << 10;
+// Words, or comparisons of two, between two looks at the monitor.
 constexpr std::size_t kWordsPerCheck = 65536;
 
 bool by_word(const CountedWord& a, const CountedWord& b) { return a.compare(b) < 0; }
@@ -34,8 +35,9 @@ void return_free_memory() {
 // Sorts the words and writes them as one run. Polls while it sorts: with a large limit that takes many seconds.
 template <class Less>
 void write_sorted(std::vector<CountedWord>& words, const Less& less, const std::string& path, const Monitor& monitor) {
+    std::size_t num_compared = 0;
     std::sort(words.begin(), words.end(), [&](const CountedWord& a, const CountedWord& b) {
-        monitor.check();
+        if (++num_compared % kWordsPerCheck == 0) monitor.check();
         return less(a, b);
     });
     RunWriter writer(path);
@@ -106,7 +108,7 @@ class RunBuilder {
     void add(const CountedWord& word) {
         words_.push_back(word);
         if (!word.is_long()) return;
-        words_.back().low = bytes_.size();  // an offset until sort(): the bytes may still move
+        words_.back().low = bytes_.size();  // an offset until write_sorted_by_first(): the bytes may still move
         bytes_.insert(bytes_.end(), word.long_bytes(), word.long_bytes() + word.size());
     }
     bool empty() const { return words_.empty(); }
