@@ -149,6 +149,53 @@ def test_ctrl_c_stops_an_encoding_within_a_second(call, tmp_path):
     assert done.stdout == "stopped True [256, 98]\n", done.stderr
 
 
+@pytest.mark.parametrize("call", ["decode_bytes", "decode_list", "specials", "waiting", "find_pieces"])
+def test_signals_are_answered_while_native_code_works_or_waits(call):
+    # A handler that only counts: native code that never looks out for signals would let it run once, at the end.
+    script = """
+        import signal, sys, time
+        import numpy as np
+        from gristmill import _core
+        merges = np.array([[97, 97, 256], [256, 256, 257], [257, 257, 258]], np.uint32)
+        encoder = _core.Encoder(
+            byte_ids=np.arange(256, dtype=np.uint32), merges=merges, pattern="gpt2",
+            special_tokens=[b"<" * 2000 + b">"], special_ids=[300],
+        )
+        rule = encoder.special_rule([300], [])
+        size = 1
+        work = {
+            "decode_bytes": lambda n: np.full(n << 22, 97, np.uint32),
+            "decode_list": lambda n: [97] * (n << 20),
+            "specials": lambda n: b"<" * (n << 20),
+            # One long piece for the second thread, while the first has soon done all the rest.
+            "waiting": lambda n: b"word " * 200_000 + b"a" * (n << 20),
+            "find_pieces": lambda n: b"a " * (n << 20),
+        }[sys.argv[1]]
+        call = {
+            "decode_bytes": encoder.decode_bytes,
+            "decode_list": encoder.decode_list,
+            "specials": lambda text: encoder.encode_array(text, rule),
+            "waiting": lambda text: encoder.encode_array(text, encoder.special_rule([], []), 2),
+            "find_pieces": lambda text: _core.find_pieces(text, "gpt2"),
+        }[sys.argv[1]]
+        seconds = 0
+        while seconds < 1 and size < 200:  # as much as takes a second here
+            text = work(size)
+            start = time.monotonic()
+            call(text)
+            seconds = time.monotonic() - start
+            size *= 2
+        answered = []
+        signal.signal(signal.SIGALRM, lambda *_: answered.append(time.monotonic()))
+        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+        call(text)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(len(answered) > 3)
+    """
+    done = run_script(script, call)
+    assert done.stdout == "True\n", done.stderr
+
+
 @linux_only
 def test_no_address_space_left_is_a_memory_error_and_the_encoder_goes_on():
     script = """
