@@ -1,7 +1,7 @@
 #include "gristmill/encode.hpp"
 
+#include <algorithm>
 #include <cstring>
-#include <unordered_set>
 
 #include "bindings.hpp"
 
@@ -22,10 +22,11 @@ class PyEncoder : public Encoder {
 
   private:
     std::vector<IdOfBytes> chosen(const std::vector<Id>& ids) const {
-        const std::unordered_set<Id> wanted(ids.begin(), ids.end());
+        std::vector<Id> wanted = ids;
+        std::sort(wanted.begin(), wanted.end());
         std::vector<IdOfBytes> result;
         for (const IdOfBytes& special : specials_) {
-            if (wanted.contains(special.id)) result.push_back(special);
+            if (std::binary_search(wanted.begin(), wanted.end(), special.id)) result.push_back(special);
         }
         return result;
     }

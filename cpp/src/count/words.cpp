@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "gristmill/count.hpp"
+#include "hash.hpp"
 
 namespace gristmill {
 namespace {
@@ -56,7 +57,7 @@ WordTable make_word_table(LargeVector<std::uint8_t> bytes, LargeVector<std::uint
                           std::uint64_t source_bytes) {
     WordTable table{std::move(bytes), std::move(offsets), std::move(counts), std::move(firsts), source_bytes};
     check_parts(table);
-    std::unordered_map<std::string_view, std::size_t> seen;
+    std::unordered_map<std::string_view, std::size_t, SeededHash> seen;
     seen.reserve(table.size());
     for (std::size_t i = 0; i < table.size(); ++i) {
         const auto [at, is_new] = seen.emplace(table.word(i), i);
@@ -75,7 +76,7 @@ WordTable make_word_table(LargeVector<std::uint8_t> bytes, LargeVector<std::uint
 // Words of `first` keep their order and place; those only in `second` follow, since every position there comes later.
 WordTable join_word_tables(const WordTable& first, const WordTable& second) {
     WordTable result = first;
-    std::unordered_map<std::string_view, std::size_t> place;
+    std::unordered_map<std::string_view, std::size_t, SeededHash> place;
     place.reserve(first.size());
     for (std::size_t i = 0; i < first.size(); ++i) place.emplace(first.word(i), i);
     // Positions of `first` may pass its source_bytes when it was made from counts, not text.

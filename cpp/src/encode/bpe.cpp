@@ -129,7 +129,7 @@ Bpe::Bpe(const VocabularyParts& parts, const TokenTable& tokens, Kernel kernel)
 }
 
 bool Bpe::find_whole(std::string_view piece, Id* id) const {
-    const auto found = whole_pieces_.find(std::string(piece));
+    const auto found = whole_pieces_.find(piece);
     if (found == whole_pieces_.end()) return false;
     *id = found->second;
     return true;

@@ -1,6 +1,8 @@
 // The ids of one piece: of all neighbours that merge, those of the lowest rank, leftmost first, until none is left.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "encode/token_table.hpp"
 #include "gristmill/kernel.hpp"
 #include "gristmill/monitor.hpp"
+#include "hash.hpp"
 
 namespace gristmill {
 
@@ -46,7 +49,7 @@ class Bpe {
     PairRanks ranks_;
     bool is_monotone_;            // every merge has a higher rank than all that make its parts
     BpeKernel kernel_ = nullptr;  // none: encode_short()
-    std::unordered_map<std::string, Id> whole_pieces_;
+    std::unordered_map<std::string, Id, SeededHash, std::equal_to<>> whole_pieces_;
 };
 
 }  // namespace gristmill

@@ -9,6 +9,9 @@ namespace {
 
 // So many moves of others to make room for one mean that the table is too full.
 constexpr int kMaxMoves = 500;
+// How often a table is filled with new seeds: at its own size, at twice and at four times that. A seed fails for one in
+// two hundred tables of merges as they are learned, and for one in four of very regular ones.
+constexpr int kAttempts[] = {4, 2, 2};
 
 bool fits_packed(const VocabularyParts& parts) {
     // The greatest is left out: kernels use it for "no symbol", and free slots hold it.
@@ -21,9 +24,9 @@ bool fits_packed(const VocabularyParts& parts) {
 }
 
 // The same pair again can only have a higher rank, and so never be merged.
-std::vector<std::pair<std::uint64_t, Rank>> first_ranks(const std::vector<MergeRule>& merges) {
-    std::vector<std::pair<std::uint64_t, Rank>> result;
-    std::unordered_set<std::uint64_t> seen;
+std::vector<RankedPair> first_ranks(const std::vector<MergeRule>& merges) {
+    std::vector<RankedPair> result;
+    std::unordered_set<std::uint64_t, SeededHash> seen;
     seen.reserve(merges.size());
     for (Rank rank = 0; rank < merges.size(); ++rank) {
         const std::uint64_t pair = std::uint64_t{merges[rank].left} << 32 | merges[rank].right;
@@ -34,13 +37,14 @@ std::vector<std::pair<std::uint64_t, Rank>> first_ranks(const std::vector<MergeR
 
 }  // namespace
 
-PairRanks::PairRanks(const VocabularyParts& parts) : byte_ids_(parts.byte_ids), merges_(parts.merges) {
+PairRanks::PairRanks(const VocabularyParts& parts, HashSeed (*draw_seed)())
+    : byte_ids_(parts.byte_ids), merges_(parts.merges) {
     made_.reserve(parts.merges.size());
     for (const MergeRule& merge : parts.merges) made_.push_back(merge.made);
-    if (fits_packed(parts)) {
-        fill_buckets(parts.merges);
-    } else {
-        for (const auto& [pair, rank] : first_ranks(parts.merges)) ranks_.emplace(pair, rank);
+    const auto pairs = first_ranks(parts.merges);
+    if (!fits_packed(parts) || !fill_buckets(pairs, draw_seed)) {
+        ranks_.reserve(pairs.size());
+        ranks_.insert(pairs.begin(), pairs.end());
     }
     byte_ranks_.resize(65536);
     for (unsigned left = 0; left < 256; ++left) {
@@ -57,26 +61,36 @@ PairRanks::PairRanks(const VocabularyParts& parts) : byte_ids_(parts.byte_ids), 
     view_.first_made = made_.empty() ? 0 : made_[0];
 }
 
-void PairRanks::fill_buckets(const std::vector<MergeRule>& merges) {
-    const auto pairs = first_ranks(merges);
+bool PairRanks::fill_buckets(const std::vector<RankedPair>& pairs, HashSeed (*draw_seed)()) {
     auto bits = static_cast<unsigned>(std::bit_width(std::max<std::size_t>(pairs.size() * 13 / 10, 8) - 1));
-    for (bool complete = false; !complete; ++bits) {
-        buckets_.assign(std::size_t{1} << bits, kFreeSlot);
-        view_.bucket_shift = 64 - (bits - 1);
-        complete = std::all_of(pairs.begin(), pairs.end(), [this](const auto& item) {
-            const auto [pair, rank] = item;
-            const auto packed = packed_pair(static_cast<Id>(pair >> 32), static_cast<Id>(pair));
-            return insert(packed << kPackedRankBits | rank);
-        });
+    for (const int num_attempts : kAttempts) {
+        for (int attempt = 0; attempt < num_attempts; ++attempt) {
+            const HashSeed seed = draw_seed();
+            view_.seed = seed.a;
+            view_.multiplier = seed.b;
+            view_.bucket_mask = (std::uint64_t{1} << (bits - 1)) - 1;
+            buckets_.assign(std::size_t{1} << bits, kFreeSlot);
+            const bool complete = std::all_of(pairs.begin(), pairs.end(), [this](const RankedPair& item) {
+                const auto [pair, rank] = item;
+                const auto packed = packed_pair(static_cast<Id>(pair >> 32), static_cast<Id>(pair));
+                return insert(packed << kPackedRankBits | rank);
+            });
+            if (complete) {
+                view_.buckets = buckets_.data();
+                return true;
+            }
+        }
+        ++bits;
     }
-    view_.buckets = buckets_.data();
+    buckets_ = {};
+    return false;
 }
 
 // A slot taken by another pair is cleared by moving that one to its other bucket.
 bool PairRanks::insert(std::uint64_t slot) {
-    std::size_t bucket = buckets_of(slot >> kPackedRankBits, view_.bucket_shift).first;
+    std::size_t bucket = buckets_of(view_, slot >> kPackedRankBits).first;
     for (int move = 0; move < kMaxMoves; ++move) {
-        const auto [first, second] = buckets_of(slot >> kPackedRankBits, view_.bucket_shift);
+        const auto [first, second] = buckets_of(view_, slot >> kPackedRankBits);
         for (const std::size_t at : {2 * first, 2 * first + 1, 2 * second, 2 * second + 1}) {
             if (buckets_[at] == kFreeSlot) {
                 buckets_[at] = slot;

@@ -3,20 +3,25 @@
 
 #include <array>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "encode/pair_ranks_view.hpp"
 #include "gristmill/tokenizer.hpp"
+#include "hash.hpp"
 
 namespace gristmill {
 
+using RankedPair = std::pair<std::uint64_t, Rank>;  // left id << 32 | right id
+
 class PairRanks {
   public:
-    explicit PairRanks(const VocabularyParts& parts);
+    // `draw_seed` is called for every attempt to fill the packed table.
+    explicit PairRanks(const VocabularyParts& parts, HashSeed (*draw_seed)() = HashSeed::random);
     PairRanks(const PairRanks&) = delete;  // view_ points into it
     PairRanks& operator=(const PairRanks&) = delete;
 
-    // Whether ids and ranks are small enough for the packed table: with fewer than a million ids they are.
+    // Whether the pairs are in the packed table: with fewer than a million ids they are.
     bool is_packed() const { return view_.buckets != nullptr; }
     const PairRanksView& view() const { return view_; }
 
@@ -31,9 +36,11 @@ class PairRanks {
     Id made(Rank rank) const { return made_[rank]; }
     const MergeRule& merge(Rank rank) const { return merges_[rank]; }
     std::size_t size() const { return merges_.size(); }
+    std::size_t table_bytes() const { return buckets_.size() * sizeof(std::uint64_t); }
 
   private:
-    void fill_buckets(const std::vector<MergeRule>& merges);
+    // False if every attempt failed; nothing is then left of the table.
+    bool fill_buckets(const std::vector<RankedPair>& pairs, HashSeed (*draw_seed)());
     bool insert(std::uint64_t slot);
 
     std::array<Id, 256> byte_ids_;
@@ -41,7 +48,7 @@ class PairRanks {
     std::vector<MergeRule> merges_;
     std::vector<Id> made_;  // of merges_, for the kernels
     std::vector<std::uint64_t> buckets_;
-    std::unordered_map<std::uint64_t, Rank> ranks_;  // where they do not fit the packed table
+    std::unordered_map<std::uint64_t, Rank, SeededHash> ranks_;  // where they do not fit the packed table
     PairRanksView view_{};
 };
 

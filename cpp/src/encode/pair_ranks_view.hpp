@@ -23,7 +23,8 @@ struct PairRanksView {
     const std::uint32_t* made;  // by rank; nullptr: rank + first_made
     std::uint32_t first_made;
     const std::uint64_t* buckets;  // two slots each; kFreeSlot: free
-    unsigned bucket_shift;
+    std::uint64_t bucket_mask;     // their number, a power of two, less one
+    std::uint64_t seed, multiplier;
 };
 
 // In an unnamed namespace: every file has a copy of its own, compiled for its own instruction set.
@@ -37,14 +38,20 @@ struct PairBuckets {
     std::size_t first, second;
 };
 
-inline PairBuckets buckets_of(std::uint64_t pair, unsigned shift) {
-    const std::uint64_t hash = (pair ^ pair >> 23) * 0x9e3779b97f4a7c15u;
-    return {static_cast<std::size_t>(hash >> shift), static_cast<std::size_t>(hash * 0xd6e8feb86659fd93u >> shift)};
+// One multiplication gives both buckets: the bits in the middle of the 128-bit product depend on every bit of the pair.
+// Seed and multiplier are random in each table, so that nobody can choose merges that share their buckets.
+inline PairBuckets buckets_of(const PairRanksView& view, std::uint64_t pair) {
+    __extension__ using Wide = unsigned __int128;
+    const Wide product = static_cast<Wide>(pair ^ view.seed) * view.multiplier;
+    const std::uint64_t high = static_cast<std::uint64_t>(product >> 64);
+    const std::uint64_t low = static_cast<std::uint64_t>(product);
+    return {static_cast<std::size_t>((high ^ low) & view.bucket_mask),
+            static_cast<std::size_t>(low >> 38 & view.bucket_mask)};
 }
 
 inline Rank rank_of_pair(const PairRanksView& view, std::uint32_t left, std::uint32_t right) {
     const std::uint64_t pair = packed_pair(left, right);
-    const auto [first, second] = buckets_of(pair, view.bucket_shift);
+    const auto [first, second] = buckets_of(view, pair);
     const std::uint64_t *a = view.buckets + 2 * first, *b = view.buckets + 2 * second;
     const auto rank_in = [](std::uint64_t slot) {
         return static_cast<Rank>(slot & ((std::uint64_t{1} << kPackedRankBits) - 1));

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "gristmill/tokenizer.hpp"
+#include "hash.hpp"
 
 namespace gristmill {
 namespace {
@@ -50,7 +51,7 @@ class Recovery {
         return id_of(token.substr(begins_[i], begins_[i + 2] - begins_[i]));
     }
 
-    std::unordered_map<std::string_view, Id> id_of_;
+    std::unordered_map<std::string_view, Id, SeededHash> id_of_;
     std::vector<std::size_t> begins_;  // of the parts, and the end
     std::vector<Id> made_;
 };
