@@ -1,7 +1,6 @@
 // Merges and tokens as Python objects and back.
 #include <charconv>
 #include <cstring>
-#include <unordered_set>
 
 #include "bindings.hpp"
 #include "gristmill/tokenizer.hpp"
@@ -28,16 +27,24 @@ void check_ids(const InputMerges& merges, std::size_t i, std::size_t num_tokens)
         throw nb::index_error("a merge of ids that are not made");
 }
 
+PlainMerges plain(const InputMerges& merges) { return {merges.data(), merges.shape(0)}; }
+
+std::size_t merge_past_limit(const InputMerges& merges) {
+    for (std::size_t i = 0; i < merges.shape(0); ++i) check_ids(merges, i, 256 + i);
+    return find_merge_past_limit(plain(merges));
+}
+
 nb::object build_tokens(const InputMerges& merges) {
     const NoGarbageCollection guard;
     const std::size_t num_merges = merges.shape(0);
+    if (merge_past_limit(merges) < num_merges)
+        throw nb::value_error("the merges make more bytes than MAX_VOCABULARY_BYTES");
     nb::object tokens = nb::steal(checked(PyList_New(static_cast<Py_ssize_t>(256 + num_merges))));
     for (unsigned byte = 0; byte < 256; ++byte) {
         const char single = static_cast<char>(byte);
         PyList_SET_ITEM(tokens.ptr(), byte, checked(PyBytes_FromStringAndSize(&single, 1)));
     }
     for (std::size_t i = 0; i < num_merges; ++i) {
-        check_ids(merges, i, 256 + i);
         PyObject* left = PyList_GET_ITEM(tokens.ptr(), merges(i, 0));
         PyObject* right = PyList_GET_ITEM(tokens.ptr(), merges(i, 1));
         const Py_ssize_t left_size = PyBytes_GET_SIZE(left), right_size = PyBytes_GET_SIZE(right);
@@ -61,18 +68,6 @@ nb::object build_pairs(const InputMerges& merges, const nb::list& tokens) {
         PyList_SET_ITEM(pairs.ptr(), static_cast<Py_ssize_t>(i), checked(PyTuple_Pack(2, left, right)));
     }
     return pairs;
-}
-
-// The first merge of ids that are not made before it, or of a pair that was merged before; the number of merges if
-// there is none.
-std::size_t find_wrong_merge(const InputMerges& merges) {
-    std::unordered_set<std::uint64_t> seen;
-    seen.reserve(merges.shape(0));
-    for (std::size_t i = 0; i < merges.shape(0); ++i) {
-        const std::uint64_t left = merges(i, 0), right = merges(i, 1);
-        if (left >= 256 + i || right >= 256 + i || !seen.insert(left << 32 | right).second) return i;
-    }
-    return merges.shape(0);
 }
 
 nb::object recovered_merges(const nb::list& tokens, const InputArray<std::uint32_t>& ids) {
@@ -114,9 +109,11 @@ nb::str format_rows(const InputRows& rows) {
 
 void register_vocabulary(nb::module_& m) {
     using namespace nb::literals;
+    m.attr("MAX_VOCABULARY_BYTES") = kMaxVocabularyBytes;
     m.def("build_tokens", &build_tokens, "merges"_a);
     m.def("build_pairs", &build_pairs, "merges"_a, "tokens"_a);
-    m.def("find_wrong_merge", &find_wrong_merge, "merges"_a);
+    m.def("find_wrong_merge", [](const InputMerges& merges) { return find_wrong_merge(plain(merges)); }, "merges"_a);
+    m.def("find_merge_past_limit", &merge_past_limit, "merges"_a);
     m.def("format_rows", &format_rows, "rows"_a);
     m.def("recover_merges", &recovered_merges, "tokens"_a, "ids"_a);
 }

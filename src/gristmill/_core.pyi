@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 OnProgress = Callable[[str, int, int], object]
 
 PATTERNS: tuple[str, ...]
+MAX_VOCABULARY_BYTES: int
 TIE_BREAKS: tuple[str, ...]
 KERNELS: tuple[str, ...]
 UNICODE_VERSION: str
@@ -149,6 +150,9 @@ def build_pairs(merges: NDArray[np.uint32], tokens: list[bytes]) -> list[tuple[b
 
 def find_wrong_merge(merges: NDArray[np.uint32]) -> int:
     """The first merge of ids not made before it, or of a pair merged before; the number of merges if there is none."""
+
+def find_merge_past_limit(merges: NDArray[np.uint32]) -> int:
+    """The first merge with which the tokens pass `MAX_VOCABULARY_BYTES`; the number of merges if there is none."""
 
 def format_rows(rows: NDArray[np.uint32]) -> str:
     """JSON of an (n, k) array, a row a line, without the brackets around them all."""

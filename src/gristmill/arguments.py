@@ -14,6 +14,7 @@ MAX_VOCAB_SIZE = 2**31
 MIN_MEMORY_LIMIT = 32 << 20
 # A hundred megabytes of one letter would otherwise give tokens of gigabytes, and a file that nobody could load.
 MAX_TOKEN_BYTES = 1 << 20
+MAX_SPECIAL_BYTES = 8 << 20  # of all special tokens together; as in the core
 MAX_THREADS = 4096
 MAX_NATIVE = 2**63 - 1  # what the core takes; more of anything there is not
 TIE_BREAKS = ("greatest-bytes", "smallest-ids", "huggingface", "first-seen")
@@ -51,6 +52,12 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
                 f"special token {special!r} is given twice, but can have only one id. Leave one out."
             )
         seen.add(special)
+    num_bytes = sum(len(special.encode()) for special in specials)
+    if num_bytes > MAX_SPECIAL_BYTES:
+        raise SpecialTokenError(
+            f"the special tokens have {num_bytes:,} bytes together; at most {MAX_SPECIAL_BYTES:,} are allowed. Pass fewer "
+            f"or shorter ones."
+        )
     return specials
 
 

@@ -17,12 +17,14 @@ from gristmill.errors import TokenizerFormatError
 
 MergeIds = NDArray[np.uint32]
 
-# A file of forty merges can spell a token of a terabyte: (0,0), (256,256), (257,257), …
-MAX_VOCAB_BYTES = 1 << 30  # as in the core
+# All tokens together, a token counted once for every merge that makes it. A file of forty merges can spell a token of a
+# terabyte: (0,0), (256,256), (257,257), …
+MAX_VOCAB_BYTES = _core.MAX_VOCABULARY_BYTES
 
 
 def check_merges(merges: Any) -> MergeIds:
-    """`merges` as a read-only array of shape (n, 2), if every part exists before it is merged and no pair comes twice.
+    """`merges` as a read-only array of shape (n, 2), if every part exists before it is merged, no pair comes twice, and
+    the tokens together have at most `MAX_VOCAB_BYTES`.
 
     Nothing here loops in Python: 32,000 merges cost a millisecond.
     """
@@ -46,21 +48,30 @@ def check_merges(merges: Any) -> MergeIds:
         raise TokenizerFormatError(
             f"merge {i} joins ids {left} and {right}, but makes id {256 + i}: both must be from 0 to {255 + i}."
         )
+    check_vocab_bytes(ids)
     return ids
 
 
-def check_tokens(merges: MergeIds) -> None:
-    """Raise if two merges make the same bytes, or if the tokens together would not fit in `MAX_VOCAB_BYTES`.
+def check_vocab_bytes(merges: MergeIds) -> None:
+    """Raise if the tokens together pass `MAX_VOCAB_BYTES`, before any of them is built."""
+    i = _core.find_merge_past_limit(merges)
+    if i < len(merges):
+        raise TokenizerFormatError(too_many_bytes(i))
 
-    No training run gives the former (see `gristmill.reference`), so this is for merges from elsewhere.
+
+def too_many_bytes(i: int) -> str:
+    """What is wrong with a vocabulary whose tokens pass `MAX_VOCAB_BYTES` with merge `i`."""
+    return (
+        f"the tokens up to merge {i} have more than {MAX_VOCAB_BYTES:,} bytes together, the most that is allowed. Real "
+        f"vocabularies have a few million: check where this one comes from."
+    )
+
+
+def check_tokens(merges: MergeIds) -> None:
+    """Raise if two merges make the same bytes.
+
+    No training run gives such merges (see `gristmill.reference`), so this is for merges from elsewhere.
     """
-    lengths = [1] * NUM_BYTE_TOKENS
-    total = NUM_BYTE_TOKENS
-    for i, (left, right) in enumerate(merges.tolist()):
-        lengths.append(lengths[left] + lengths[right])
-        total += lengths[-1]
-        if total > MAX_VOCAB_BYTES:
-            raise TokenizerFormatError(f"the tokens up to merge {i} have more than {MAX_VOCAB_BYTES:,} bytes together.")
     id_of: dict[bytes, int] = {}
     for id, token in enumerate(build_tokens(merges)):
         if id_of.setdefault(token, id) != id:
@@ -73,7 +84,9 @@ def build_tokens(merges: MergeIds) -> list[bytes]:
     >>> build_tokens(np.array([[97, 98], [256, 99]]))[256:]
     [b'ab', b'abc']
     """
-    return _core.build_tokens(np.ascontiguousarray(merges, np.uint32))
+    ids = np.ascontiguousarray(merges, np.uint32)
+    check_vocab_bytes(ids)
+    return _core.build_tokens(ids)
 
 
 def find_ids(pairs: Iterable[Sequence[bytes]]) -> MergeIds:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.arguments import NUM_BYTE_TOKENS, check_special_tokens
 from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
-from gristmill.merges import MAX_VOCAB_BYTES, MergeIds, build_tokens
+from gristmill.merges import MAX_VOCAB_BYTES, MergeIds, build_tokens, too_many_bytes
 
 # Tables go by id: a file must not make us allocate gigabytes for an id that is a typing error.
 MAX_ID = (1 << 24) - 1
@@ -258,33 +258,46 @@ def add_made(tokens: dict[int, bytes], merges: list[list[int]]) -> None:
     """Add to `tokens` what the merges, rows of (left id, right id, the id made), make of them.
 
     Ranks need not follow the making: a merge may stand before the one that makes its part, but not wait for itself.
+    Nothing is built before it is certain that all tokens together have at most `MAX_VOCAB_BYTES`.
     """
-    total = sum(map(len, tokens.values()))
-    waiting: dict[int, list[int]] = {}  # the merges that need an id to go on
-    ready = list(range(len(merges)))[::-1]
-    done = 0
-    while ready:
-        i = ready.pop()
+    for i in _making_order({id: len(token) for id, token in tokens.items()}, merges):
         left, right, made = merges[i]
-        missing = next((id for id in (left, right) if id not in tokens), None)
-        if missing is not None:
-            waiting.setdefault(missing, []).append(i)
-            continue
-        done += 1
-        total += len(tokens[left]) + len(tokens[right])
-        if total > MAX_VOCAB_BYTES:
-            raise TokenizerFormatError(f"the tokens have more than {MAX_VOCAB_BYTES:,} bytes together.")
         token = tokens[left] + tokens[right]
         if tokens.setdefault(made, token) != token:
             raise TokenizerFormatError(f"merge {i} makes id {made} as {token[:80]!r}, but it is {tokens[made][:80]!r}.")
+
+
+def _making_order(lengths: dict[int, int], merges: list[list[int]]) -> list[int]:
+    """The ranks of `merges` in an order in which every part is there before it is merged.
+
+    lengths: of the tokens that are no merge's; those that merges make are added.
+    """
+    total = sum(lengths.values())
+    waiting: dict[int, list[int]] = {}  # the merges that need an id, by that id
+    ready = list(range(len(merges)))[::-1]
+    order: list[int] = []
+    while ready:
+        i = ready.pop()
+        left, right, made = merges[i]
+        missing = next((id for id in (left, right) if id not in lengths), None)
+        if missing is not None:
+            waiting.setdefault(missing, []).append(i)
+            continue
+        order.append(i)
+        length = lengths[left] + lengths[right]
+        total += length
+        if total > MAX_VOCAB_BYTES:
+            raise TokenizerFormatError(too_many_bytes(i))
+        lengths.setdefault(made, length)
         ready += waiting.pop(made, ())
-    if done < len(merges):
+    if len(order) < len(merges):
         id, stuck = next(iter(waiting.items()))
         left, right, _ = merges[stuck[0]]
         raise TokenizerFormatError(
             f"merge {stuck[0]} joins ids {left} and {right}, but {id} is no byte, no other token, and made by no merge "
             f"that does not need it first."
         )
+    return order
 
 
 def _restore(
@@ -332,7 +345,10 @@ def _checked_ids(ids: Mapping[bytes, int]) -> dict[bytes, int]:
             raise TokenizerFormatError(f"the tokens {token_of[id][:80]!r} and {token[:80]!r} both have id {id}.")
         total += len(token)
     if total > MAX_VOCAB_BYTES:
-        raise TokenizerFormatError(f"the tokens have {total:,} bytes together; at most {MAX_VOCAB_BYTES:,} are read.")
+        raise TokenizerFormatError(
+            f"the tokens have {total:,} bytes together; at most {MAX_VOCAB_BYTES:,} are allowed. Real vocabularies have "
+            f"a few million: check where this one comes from."
+        )
     missing = [byte for byte in range(NUM_BYTE_TOKENS) if bytes([byte]) not in ids]
     if missing:
         raise TokenizerFormatError(

@@ -64,8 +64,8 @@ struct CacheStats {
 class Encoder {
   public:
     // Without a pattern only pieces can be encoded. Throws std::invalid_argument for merges of tokens that are never
-    // made, tokens with two spellings, or tokens that add up to over 1 GiB. `cache_bytes` bounds each cache; 0 means
-    // kDefaultCacheBytes.
+    // made, tokens with two spellings, or tokens of more than kMaxVocabularyBytes. `cache_bytes` bounds each cache; 0
+    // means kDefaultCacheBytes.
     Encoder(const VocabularyParts& parts, std::optional<Pattern> pattern, Kernel kernel, std::size_t cache_bytes = 0);
     ~Encoder();
     Encoder(const Encoder&) = delete;

@@ -13,7 +13,7 @@ namespace gristmill {
 class TokenTable {
   public:
     // Throws std::invalid_argument when a merge is of tokens that are never made, a token has two spellings, or all of
-    // them together pass 1 GiB.
+    // them together pass kMaxVocabularyBytes; the last before any of them is built.
     explicit TokenTable(const VocabularyParts& parts);
 
     // Empty for an unknown id.
@@ -27,8 +27,6 @@ class TokenTable {
 
   private:
     void add(Id id, std::string_view bytes);
-    bool add_merged(const MergeRule& merge);
-    void add_merges(const std::vector<MergeRule>& merges);
 
     std::string bytes_;
     std::vector<std::uint32_t> begins_, lengths_;  // by id; length 0: no token

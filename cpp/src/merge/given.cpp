@@ -77,7 +77,7 @@ template <class Symbol>
 void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
                  Monitor& monitor) {
     if (given.empty()) return;
-    for (const auto& [left, right] : given) tokens.add(left, right);
+    tokens.add_given(given);
     const PairTable ranks = rank_pairs(given);
     crew.run([&](unsigned t) { Replay<Symbol>(ranks, tokens, array, monitor).run(array, array.strips[t]); });
 }

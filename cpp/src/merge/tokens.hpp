@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gristmill/merge.hpp"
+#include "gristmill/tokenizer.hpp"
 
 namespace gristmill::merge {
 
@@ -39,11 +40,29 @@ class Tokens {
             throw std::invalid_argument("given merge (" + std::to_string(left) + ", " + std::to_string(right) +
                                         ") uses an id that no earlier merge made: ids must be below " +
                                         std::to_string(size()) + " here");
+        if (arena_.size() + length(left) + length(right) > kMaxVocabularyBytes)
+            throw std::length_error("the tokens learned have more than " + std::to_string(kMaxVocabularyBytes) +
+                                    " bytes together. Pass a smaller max_token_bytes or vocab_size.");
         std::string text(bytes(left));
         text += bytes(right);
-        if (text.size() > UINT32_MAX / 2) throw std::length_error("a token would be longer than 2^31 bytes");
         push(text);
         return size() - 1;
+    }
+
+    // Adds what `given` make of the bytes, if they do not make more than is allowed; nothing is added otherwise.
+    void add_given(const std::vector<Merge>& given) {
+        std::vector<std::uint64_t> lengths(lengths_.begin(), lengths_.end());
+        std::uint64_t total = arena_.size();
+        for (const auto& [left, right] : given) {
+            if (left >= lengths.size() || right >= lengths.size()) break;  // add() tells what is wrong
+            lengths.push_back(lengths[left] + lengths[right]);
+            total += lengths.back();
+            if (total > kMaxVocabularyBytes)
+                throw std::invalid_argument(
+                    "the given merges make tokens of more than " + std::to_string(kMaxVocabularyBytes) +
+                    " bytes together, the most that is allowed. Check where the merges come from.");
+        }
+        for (const auto& [left, right] : given) add(left, right);
     }
 
     // Takes the youngest tokens back.
