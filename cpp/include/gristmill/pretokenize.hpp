@@ -70,24 +70,28 @@ inline constexpr std::size_t kNoCut = static_cast<std::size_t>(-1);
 // context before `from`.
 std::size_t find_cut(Pattern pattern, const std::uint8_t* text, std::size_t size, std::size_t from);
 
+class SpecialAutomaton;
+
 // Special tokens are hard boundaries of text: found by their spelling, the leftmost first, the longest among those.
 class SpecialFinder {
   public:
-    // `specials` are distinct and not empty.
+    // `specials` are distinct and not empty. Takes memory in proportion to their bytes, about 13 for each.
     explicit SpecialFinder(const std::vector<std::string>& specials);
 
     struct Match {
         std::size_t position;
-        std::uint32_t index;  // into the list given; kNone when there is no match, and position is then `size`
+        std::uint32_t index;  // into the list given; kNone when there is no match
     };
     static constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
 
-    // The first special that starts in [from, to) and ends within text[0, size); `position` is `to` if there is none.
+    // The first special that starts in [from, to) and ends within text[0, size). If there is none, its position is
+    // `to`, or `size` if that is less. For one search; a loop over all specials of a text is a SpecialSearch.
     Match find(const std::uint8_t* text, std::size_t size, std::size_t from, std::size_t to) const;
     Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const {
         return find(text, size, from, size);
     }
-    // Whether any special, wherever the search began, could cover both text[at - 1] and text[at].
+    // Whether any special, wherever the search began, could cover both text[at - 1] and text[at], which is ASCII white
+    // space, as at every cut. Takes time linear in span_reach(); a loop over many cuts needs SpecialSpans.
     bool may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const;
     // How many bytes on either side of `at` may_span() looks at.
     std::size_t span_reach() const { return span_reach_; }
@@ -97,8 +101,10 @@ class SpecialFinder {
     bool empty() const { return specials_.empty(); }
 
   private:
-    std::size_t next_candidate(const std::uint8_t* text, std::size_t size, std::size_t from) const;
-    std::uint32_t longest_at(const std::uint8_t* text, std::size_t size, std::size_t at) const;
+    friend class SpecialSearch;
+    friend class SpecialSpans;
+    std::size_t next_candidate(const std::uint8_t* text, std::size_t size, std::size_t from, std::size_t to) const;
+    std::uint32_t longest_at(const std::uint8_t* text, std::size_t size, std::size_t at, std::size_t& num_steps) const;
 
     std::vector<std::string> specials_;
     std::vector<std::uint32_t> sorted_;    // indices, by spelling
@@ -107,6 +113,61 @@ class SpecialFinder {
     bool has_single_byte_ = false;
     std::size_t longest_ = 0;
     std::size_t span_reach_ = 0;  // the longest special with ASCII white space inside: only such can cover a cut
+    std::shared_ptr<const SpecialAutomaton> automaton_;
+};
+
+// The specials of one text, from left to right. All searches together take time linear in the text, however many
+// specials there are, how long, and what they have in common with each other and with the text.
+//
+//   SpecialSearch search(finder, text, size);
+//   for (std::size_t at = 0; at < size;) {
+//       const SpecialFinder::Match special = search.next(at, size);
+//       use(at, special.position);                            // plain text
+//       if (special.index == SpecialFinder::kNone) break;
+//       at = special.position + finder.length(special.index);
+//   }
+class SpecialSearch {
+  public:
+    // `finder` and `text` must outlive it.
+    SpecialSearch(const SpecialFinder& finder, const std::uint8_t* text, std::size_t size)
+        : SpecialSearch(finder, text, size, size) {}
+
+    // As SpecialFinder::find. `from` is not less than in the call before.
+    SpecialFinder::Match next(std::size_t from, std::size_t to);
+
+  private:
+    friend class SpecialFinder;
+    // Nothing that starts at `limit` or after it is looked for.
+    SpecialSearch(const SpecialFinder& finder, const std::uint8_t* text, std::size_t size, std::size_t limit)
+        : finder_(finder), text_(text), size_(size), limit_(limit) {}
+    bool is_too_slow(std::size_t at) const;
+    void fill_window(std::size_t begin);
+
+    const SpecialFinder& finder_;
+    const std::uint8_t* text_;
+    std::size_t size_, limit_;
+    std::size_t num_steps_ = 0, steps_begin_ = 0;    // what comparing has cost since that place
+    std::size_t window_begin_ = 0, window_end_ = 0;  // what the automaton has read
+    std::vector<std::uint32_t> window_;              // the longest special that starts at each of its places
+};
+
+// Which places of a text specials cover: SpecialFinder::may_span() for many places, in time linear in the text if they
+// are asked for from left to right.
+class SpecialSpans {
+  public:
+    explicit SpecialSpans(const SpecialFinder& finder) : finder_(finder) {}
+
+    // May a special cover both text[at - 1] and text[at]? Every call is for the same text, of which later calls may
+    // know more; `is_complete`: nothing follows text[0, size).
+    bool cover(const std::uint8_t* text, std::size_t size, std::size_t at, bool is_complete = true);
+
+  private:
+    void fill_window(const std::uint8_t* text, std::size_t size, std::size_t begin, std::size_t end);
+
+    const SpecialFinder& finder_;
+    std::size_t window_begin_ = 0, window_end_ = 0;
+    std::vector<std::int32_t> window_;             // how many specials cover each place
+    std::size_t clear_begin_ = 0, clear_end_ = 0;  // no special starts in between
 };
 
 // Where a text may be cut in two: pieces and specials of both parts are those of the whole.
@@ -124,6 +185,9 @@ class Cutter {
     std::size_t last(std::string_view text, std::size_t start) const;
 
   private:
+    std::size_t first(SpecialSpans& spans, const std::uint8_t* text, std::size_t size, std::size_t from,
+                      std::size_t to) const;
+
     static constexpr std::size_t kCutContext = 4;  // how far find_cut() looks back
     Pattern pattern_;
     const SpecialFinder& specials_;

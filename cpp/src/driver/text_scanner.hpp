@@ -63,8 +63,9 @@ class TextScanner {
                      const Monitor& monitor) {
         if (stretch.readable < stretch.size + kPieceBytes && stretch.size <= kCopiedBytes)
             stretch = padded_copy(stretch);
+        SpecialSearch search(boundaries, stretch.data, stretch.size);
         for (std::size_t at = 0; at < stretch.size;) {
-            const SpecialFinder::Match special = find_polling(boundaries, stretch.data, stretch.size, at, monitor);
+            const SpecialFinder::Match special = find_polling(search, stretch.size, at, monitor);
             scan({stretch.data + at, special.position - at, stretch.readable - at, position + at}, sink, monitor);
             at = special.position;
             if (special.index == SpecialFinder::kNone) break;
@@ -77,16 +78,16 @@ class TextScanner {
     static constexpr std::size_t kPackBytes = BoundaryScanner::kMaxAppended;
 
     // The first special at or after `from`, looked for in steps between which the monitor is asked.
-    static SpecialFinder::Match find_polling(const SpecialFinder& specials, const std::uint8_t* text, std::size_t size,
-                                             std::size_t from, const Monitor& monitor) {
+    static SpecialFinder::Match find_polling(SpecialSearch& search, std::size_t size, std::size_t from,
+                                             const Monitor& monitor) {
         constexpr std::size_t kStepBytes = 1 << 20;
         while (size - from > kStepBytes) {
-            const SpecialFinder::Match found = specials.find(text, size, from, from + kStepBytes);
+            const SpecialFinder::Match found = search.next(from, from + kStepBytes);
             if (found.index != SpecialFinder::kNone) return found;
             from += kStepBytes;
             monitor.check();
         }
-        return specials.find(text, size, from);
+        return search.next(from, size);
     }
 
     std::size_t memory_bytes() const { return window_.capacity() + (pack_ ? sizeof *pack_ : 0); }

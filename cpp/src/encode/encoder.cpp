@@ -36,8 +36,8 @@ std::vector<IdOfBytes> both(std::vector<IdOfBytes> a, const std::vector<IdOfByte
 // Throws ForgedSpecial if a stretch holds a special that is not allowed.
 void check_specials(const SpecialRule& rule, const Stretch& stretch, std::size_t text, const Monitor& monitor) {
     if (rule.disallowed().empty()) return;
-    const SpecialFinder::Match found =
-        TextScanner::find_polling(rule.disallowed(), stretch.data, stretch.size, 0, monitor);
+    SpecialSearch search(rule.disallowed(), stretch.data, stretch.size);
+    const SpecialFinder::Match found = TextScanner::find_polling(search, stretch.size, 0, monitor);
     if (found.index != SpecialFinder::kNone)
         throw ForgedSpecial(text, stretch.position + found.position, rule.disallowed_id(found.index));
 }

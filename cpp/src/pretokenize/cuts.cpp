@@ -61,8 +61,14 @@ std::size_t find_cut(Pattern pattern, const std::uint8_t* text, std::size_t size
 }
 
 std::size_t Cutter::first(const std::uint8_t* text, std::size_t size, std::size_t from, std::size_t to) const {
+    SpecialSpans spans(specials_);
+    return first(spans, text, size, from, to);
+}
+
+std::size_t Cutter::first(SpecialSpans& spans, const std::uint8_t* text, std::size_t size, std::size_t from,
+                          std::size_t to) const {
     while (from < to && (from = find_cut(pattern_, text, to, from)) != kNoCut) {
-        if (!specials_.may_span(text, size, from)) return from;
+        if (!spans.cover(text, size, from)) return from;
         ++from;
     }
     return kNoCut;
@@ -75,11 +81,12 @@ std::size_t Cutter::last(std::string_view text, std::size_t start) const {
     const std::size_t unsure = specials_.longest() ? specials_.longest() - 1 : 0;
     if (text.size() <= unsure) return 0;
     const std::size_t size = text.size() - unsure;
+    SpecialSpans spans(specials_);
     // Near the end first, then twice as far back each time: real text has a cut within a few bytes.
     for (std::size_t reach = 64, to = size;; reach *= 2) {
         const std::size_t from = std::max(start + 1, size > reach ? size - reach : 1);
         std::size_t last = 0;
-        for (std::size_t at = from; (at = first(bytes, text.size(), at, to)) != kNoCut; ++at) last = at;
+        for (std::size_t at = from; (at = first(spans, bytes, text.size(), at, to)) != kNoCut; ++at) last = at;
         if (last) return last;
         if (from <= start + 1) return 0;
         to = from;

@@ -1,7 +1,12 @@
+// Special tokens in text. Where a special may start is found by its first two bytes, at the speed of memory, and the
+// text is compared with the specials from there. That is all that happens in ordinary text. In a text in which
+// comparing gets too slow, because specials have long beginnings in common with it, the automaton takes over for a
+// while.
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include "gristmill/pretokenize.hpp"
+#include "pretokenize/special_automaton.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -11,6 +16,12 @@ namespace gristmill {
 namespace {
 
 constexpr std::size_t kMaxRegisterPrefixes = 3;
+// What comparing may cost before the automaton takes over: so many steps at once, and so many per byte of text. The
+// automaton takes a few nanoseconds per byte, and a step not much less.
+constexpr std::size_t kFreeSteps = 4096, kStepsPerByte = 8;
+// How much text the automaton reads at a time; the longest special, where that is more, so that reading on past the
+// window, for specials that end there, at most doubles its work.
+constexpr std::size_t kWindowBytes = 16 << 10;
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
@@ -19,13 +30,12 @@ std::uint16_t prefix_at(const std::uint8_t* p) { return static_cast<std::uint16_
 }  // namespace
 
 SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
-    : specials_(specials), starts_with_(65536, false) {
+    : specials_(specials), starts_with_(65536, false), automaton_(std::make_shared<SpecialAutomaton>(specials)) {
     for (std::uint32_t index = 0; index < specials_.size(); ++index) {
         const std::string& special = specials_[index];
         sorted_.push_back(index);
         longest_ = std::max(longest_, special.size());
-        // A cut always stands before ASCII white space, so a special without any behind its first byte never covers
-        // one.
+        // A cut always stands before ASCII white space, so a special without any after its first byte never covers one.
         if (std::any_of(special.begin() + 1, special.end(), is_ascii_space)) {
             span_reach_ = std::max(span_reach_, special.size());
         }
@@ -46,9 +56,10 @@ SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
     prefixes_.erase(std::unique(prefixes_.begin(), prefixes_.end()), prefixes_.end());
 }
 
-// The first position at or behind `from` whose two bytes begin some special; `size` if there is none. A special of one
-// byte may also stand in the very last place, where no second byte is left to compare.
-std::size_t SpecialFinder::next_candidate(const std::uint8_t* text, std::size_t size, std::size_t from) const {
+// The first position in [from, to) whose two bytes begin some special; `to` if there is none. A special of one byte may
+// also stand in the very last place, where no second byte is left to compare.
+std::size_t SpecialFinder::next_candidate(const std::uint8_t* text, std::size_t size, std::size_t from,
+                                          std::size_t to) const {
     std::size_t at = from;
 #if defined(__SSE2__)
     // Two anchors, not one: '<' alone is frequent in code and markup, "<|" is not. This runs at the speed of memory.
@@ -58,7 +69,7 @@ std::size_t SpecialFinder::next_candidate(const std::uint8_t* text, std::size_t 
             first[i] = _mm_set1_epi8(static_cast<char>(prefixes_[i] & 0xff));
             second[i] = _mm_set1_epi8(static_cast<char>(prefixes_[i] >> 8));
         }
-        for (; at + 33 <= size; at += 32) {
+        for (; at < to && at + 33 <= size; at += 32) {
             const auto* here = reinterpret_cast<const __m128i*>(text + at);
             const __m128i low = _mm_loadu_si128(here), high = _mm_loadu_si128(here + 1);
             const auto* after = reinterpret_cast<const __m128i*>(text + at + 1);
@@ -72,22 +83,24 @@ std::size_t SpecialFinder::next_candidate(const std::uint8_t* text, std::size_t 
             }
             const auto hits = static_cast<std::uint32_t>(_mm_movemask_epi8(low_hits)) |
                               static_cast<std::uint32_t>(_mm_movemask_epi8(high_hits)) << 16;
-            if (hits) return at + static_cast<std::size_t>(__builtin_ctz(hits));
+            if (hits) return std::min(to, at + static_cast<std::size_t>(__builtin_ctz(hits)));
         }
     }
 #endif
-    for (; at + 1 < size; ++at) {
+    for (; at < to && at + 1 < size; ++at) {
         if (starts_with_[prefix_at(text + at)]) return at;
     }
-    return has_single_byte_ && at < size ? at : size;
+    return has_single_byte_ && at < to ? at : to;
 }
 
 // Byte by byte: those that begin as the text does are always a range of the sorted ones, and one that ends here is its
-// first. However many there are, this looks no further than the longest of them.
-std::uint32_t SpecialFinder::longest_at(const std::uint8_t* text, std::size_t size, std::size_t at) const {
+// first. Adds to `num_steps` what that costs, in comparisons of bytes.
+std::uint32_t SpecialFinder::longest_at(const std::uint8_t* text, std::size_t size, std::size_t at,
+                                        std::size_t& num_steps) const {
     std::uint32_t longest = kNone;
     auto low = sorted_.begin(), high = sorted_.end();
     for (std::size_t depth = 0; low != high; ++depth) {
+        num_steps += static_cast<std::size_t>(std::bit_width(static_cast<std::size_t>(high - low)));
         if (specials_[*low].size() == depth) longest = *low++;
         if (at + depth == size) break;
         const std::uint8_t next = text[at + depth];
@@ -102,23 +115,93 @@ std::uint32_t SpecialFinder::longest_at(const std::uint8_t* text, std::size_t si
 
 SpecialFinder::Match SpecialFinder::find(const std::uint8_t* text, std::size_t size, std::size_t from,
                                          std::size_t to) const {
-    if (empty()) return {to, kNone};
-    // A special that starts before `to` has its first two bytes before to + 1.
-    const std::size_t seen = std::min(size, to + 1);
-    for (std::size_t at = from; at < to && (at = next_candidate(text, seen, at)) < to; ++at) {
-        const std::uint32_t index = longest_at(text, size, at);
-        if (index != kNone) return {at, index};
-    }
-    return {to, kNone};
+    to = std::min(to, size);
+    return SpecialSearch(*this, text, size, to).next(from, to);
 }
 
 bool SpecialFinder::may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const {
-    for (std::size_t start = at > span_reach_ ? at - span_reach_ + 1 : 0; start < at && span_reach_; ++start) {
-        if (start + 1 >= size || !starts_with_[prefix_at(text + start)]) continue;
-        const std::uint32_t longest = longest_at(text, size, start);
-        if (longest != kNone && specials_[longest].size() > at - start) return true;
+    return SpecialSpans(*this).cover(text, size, at);
+}
+
+SpecialFinder::Match SpecialSearch::next(std::size_t from, std::size_t to) {
+    to = std::min(to, size_);
+    if (finder_.empty()) return {to, SpecialFinder::kNone};
+    for (std::size_t at = from; at < to;) {
+        if (at < window_end_) {
+            const std::uint32_t index = window_[at - window_begin_];
+            if (index != SpecialFinder::kNone) return {at, index};
+            ++at;
+            continue;
+        }
+        at = finder_.next_candidate(text_, size_, at, to);
+        if (at == to) break;
+        if (is_too_slow(at)) {
+            fill_window(at);
+            continue;
+        }
+        const std::uint32_t index = finder_.longest_at(text_, size_, at, num_steps_);
+        if (index != SpecialFinder::kNone) return {at, index};
+        ++at;
     }
-    return false;
+    return {to, SpecialFinder::kNone};
+}
+
+bool SpecialSearch::is_too_slow(std::size_t at) const {
+    return num_steps_ > kFreeSteps && (num_steps_ - kFreeSteps) / kStepsPerByte > at - std::min(at, steps_begin_);
+}
+
+void SpecialSearch::fill_window(std::size_t begin) {
+    const SpecialAutomaton& automaton = *finder_.automaton_;
+    window_begin_ = begin;
+    window_end_ = std::min(limit_, begin + std::max(kWindowBytes, finder_.longest_));
+    window_.resize(window_end_ - window_begin_);
+    SpecialAutomaton::State state = SpecialAutomaton::kStart;
+    std::size_t at = std::min(size_, window_end_ + finder_.longest_ - 1);
+    while (at > window_end_) state = automaton.next(state, text_[--at]);
+    while (at > window_begin_) {
+        state = automaton.next(state, text_[--at]);
+        window_[at - window_begin_] = automaton.longest(state);
+    }
+    num_steps_ = kFreeSteps;  // what follows is probably no better
+    steps_begin_ = window_end_;
+}
+
+bool SpecialSpans::cover(const std::uint8_t* text, std::size_t size, std::size_t at, bool is_complete) {
+    const std::size_t reach = finder_.span_reach_;
+    if (!reach || at >= size) return false;
+    if (at < window_begin_ || at >= window_end_) {
+        // As a rule no special starts near the place, and this is all.
+        const std::size_t first = at > reach ? at - reach + 1 : 0;
+        if (first < clear_begin_ || first > clear_end_) clear_begin_ = clear_end_ = first;
+        if (clear_end_ < at) clear_end_ = finder_.next_candidate(text, size, clear_end_, at);
+        if (clear_end_ >= at) return false;
+        // Twice as many places each time, up to as many as one look reads anyway.
+        const std::size_t width = std::min(2 * (window_end_ - window_begin_) + 1, std::max(kWindowBytes, reach));
+        std::size_t end = std::min(size, at + width);
+        if (!is_complete) end = std::max(at + 1, std::min(end, size - std::min(size, reach) + 1));
+        fill_window(text, size, at, end);
+    }
+    return window_[at - window_begin_] > 0;
+}
+
+void SpecialSpans::fill_window(const std::uint8_t* text, std::size_t size, std::size_t begin, std::size_t end) {
+    const SpecialAutomaton& automaton = *finder_.automaton_;
+    const std::size_t reach = finder_.span_reach_;
+    window_begin_ = begin;
+    window_end_ = end;
+    window_.assign(end - begin, 0);  // first by how much the number of specials differs from that of the place before
+    const std::size_t first = begin > reach ? begin - reach + 1 : 0;
+    SpecialAutomaton::State state = SpecialAutomaton::kStart;
+    for (std::size_t start = std::min(size, end - 1 + reach); start-- > first;) {
+        state = automaton.next(state, text[start]);
+        const std::uint32_t longest = automaton.longest(state);
+        if (longest == SpecialFinder::kNone) continue;
+        const std::size_t from = std::max(begin, start + 1), to = start + finder_.length(longest);
+        if (from >= to || from >= end) continue;
+        ++window_[from - begin];
+        if (to < end) --window_[to - begin];
+    }
+    for (std::size_t i = 1; i < window_.size(); ++i) window_[i] += window_[i - 1];
 }
 
 }  // namespace gristmill
