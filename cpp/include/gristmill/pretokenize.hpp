@@ -75,7 +75,8 @@ class SpecialAutomaton;
 // Special tokens are hard boundaries of text: found by their spelling, the leftmost first, the longest among those.
 class SpecialFinder {
   public:
-    // `specials` are distinct and not empty. Takes memory in proportion to their bytes, about 13 for each.
+    // `specials` are not empty; of two that are the same, either may be found. Takes memory in proportion to their
+    // bytes, about 13 for each.
     explicit SpecialFinder(const std::vector<std::string>& specials);
 
     struct Match {

@@ -57,12 +57,9 @@ SpecialAutomaton::SpecialAutomaton(const std::vector<std::string>& specials) {
         for (auto [at, end] : level) {
             const State shorter = nodes_[node].shorter;
             nodes_[node].children = static_cast<State>(nodes_.size());
-            // Specials are distinct, so at most one ends here, and it comes first.
-            if (at < end && spellings.length(at) == depth) {
-                nodes_[node].longest = spellings.index(at++);
-            } else {
-                nodes_[node].longest = node == kStart ? kNone : nodes_[shorter].longest;
-            }
+            nodes_[node].longest = node == kStart ? kNone : nodes_[shorter].longest;
+            // One that ends here comes first, and so do those that are spelled the same.
+            for (; at < end && spellings.length(at) == depth; ++at) nodes_[node].longest = spellings.index(at);
             while (at < end) {
                 const std::uint8_t label = spellings.byte(at, depth);
                 const std::uint32_t first = at;

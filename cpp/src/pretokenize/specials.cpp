@@ -101,7 +101,7 @@ std::uint32_t SpecialFinder::longest_at(const std::uint8_t* text, std::size_t si
     auto low = sorted_.begin(), high = sorted_.end();
     for (std::size_t depth = 0; low != high; ++depth) {
         num_steps += static_cast<std::size_t>(std::bit_width(static_cast<std::size_t>(high - low)));
-        if (specials_[*low].size() == depth) longest = *low++;
+        while (low != high && specials_[*low].size() == depth) longest = *low++;
         if (at + depth == size) break;
         const std::uint8_t next = text[at + depth];
         const auto byte_of = [this, depth](std::uint32_t index) {
