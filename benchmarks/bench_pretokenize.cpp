@@ -22,8 +22,6 @@ using gristmill::BoundaryScanner;
 using gristmill::Kernel;
 using gristmill::Pattern;
 
-constexpr Kernel kKernels[] = {Kernel::scalar, Kernel::avx2, Kernel::avx512};
-
 std::vector<std::uint8_t> read_padded(const char* path) {
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     if (!file) throw std::runtime_error(std::string(path) + ": cannot be opened");
@@ -105,7 +103,7 @@ int main(int argc, char** argv) {
     try {
         const auto text = read_padded(argv[1]);
         for (int i = 3; i < argc; ++i)
-            for (const Kernel kernel : kKernels)
+            for (const Kernel kernel : gristmill::kAllKernels)
                 if (gristmill::kernel_supported(kernel)) bench(argv[i], kernel, text, std::atoi(argv[2]));
     } catch (const std::exception& error) {
         std::fprintf(stderr, "bench_pretokenize: %s\n", error.what());

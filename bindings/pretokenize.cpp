@@ -41,11 +41,11 @@ Array<std::uint64_t> find_cuts(const nb::bytes& text, const std::string& pattern
 void register_pretokenize(nb::module_& m) {
     using namespace nb::literals;
     m.attr("PATTERNS") = nb::make_tuple("gpt2", "cl100k", "o200k", "llama3", "qwen2", "whitespace");
-    m.attr("KERNELS") = nb::make_tuple("scalar", "avx2", "avx512");
+    m.attr("KERNELS") = nb::make_tuple("scalar", "avx2", "avx2-nopext", "avx512", "neon");
     m.attr("UNICODE_VERSION") = std::string(unicode_version());
     m.def("supported_kernels", [] {
         std::vector<std::string> names;
-        for (const Kernel kernel : {Kernel::scalar, Kernel::avx2, Kernel::avx512}) {
+        for (const Kernel kernel : kAllKernels) {
             if (kernel_supported(kernel)) names.emplace_back(kernel_name(kernel));
         }
         return names;

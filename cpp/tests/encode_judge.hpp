@@ -29,7 +29,7 @@ inline const std::vector<std::string> kWords = {"the",       "mill",     "of",  
 inline const std::vector<Kernel>& kernels() {
     static const std::vector<Kernel> supported = [] {
         std::vector<Kernel> kernels;
-        for (const Kernel kernel : {Kernel::scalar, Kernel::avx2, Kernel::avx512}) {
+        for (const Kernel kernel : kAllKernels) {
             if (kernel_supported(kernel)) kernels.push_back(kernel);
         }
         return kernels;

@@ -16,7 +16,6 @@ namespace {
 
 constexpr Pattern kAllPatterns[] = {Pattern::gpt2,   Pattern::cl100k, Pattern::o200k,
                                     Pattern::llama3, Pattern::qwen2,  Pattern::whitespace};
-constexpr Kernel kAllKernels[] = {Kernel::scalar, Kernel::avx2, Kernel::avx512};
 
 // A copy of `text` at the given alignment in memory that ends where its padding ends, so that a sanitizer sees a read
 // too many. The padding is made of what would change the pieces if it were looked at.
@@ -268,6 +267,55 @@ void test_every_kernel_agrees_with_scalar_on_every_end_of_one_text() {
     }
 }
 
+// As UTF-8; a surrogate, which has no valid form, becomes the three bytes it would have.
+std::string utf8(std::uint32_t code_point) {
+    const auto byte = [](std::uint32_t lead, std::uint32_t bits) { return static_cast<char>(lead | bits); };
+    const auto continuation = [=](unsigned shift) { return byte(0x80, code_point >> shift & 0x3F); };
+    if (code_point < 0x80) return {byte(0, code_point)};
+    if (code_point < 0x800) return {byte(0xC0, code_point >> 6), continuation(0)};
+    if (code_point < 0x10000) return {byte(0xE0, code_point >> 12), continuation(6), continuation(0)};
+    return {byte(0xF0, code_point >> 18), continuation(12), continuation(6), continuation(0)};
+}
+
+// All 0x110000, between letters of either case, after a space, an apostrophe and a number, twice, and before a newline.
+void test_every_kernel_agrees_with_scalar_on_every_code_point() {
+    constexpr std::uint32_t kNumCodePoints = 0x110000, kPerText = 0x2000;
+    for (std::uint32_t first = 0; first < kNumCodePoints; first += kPerText) {
+        std::string text;
+        for (std::uint32_t code_point = first; code_point < first + kPerText; ++code_point) {
+            const std::string c = utf8(code_point);
+            text += "a" + c + "b " + c + "B" + c + "'" + c + "1" + c + c + "\n";
+        }
+        const PaddedText padded(text);
+        for (const Pattern pattern : kAllPatterns) {
+            const std::vector<std::size_t> expected = piece_ends(*make_scanner(pattern, Kernel::scalar), padded);
+            for (const Kernel kernel : kAllKernels) {
+                if (kernel == Kernel::scalar || !kernel_supported(kernel)) continue;
+                CHECK(piece_ends(*make_scanner(pattern, kernel), padded) == expected);
+            }
+        }
+    }
+}
+
+// Hostile: bytes of all values, and mixes of a few values among which leads and continuations are frequent.
+void test_every_kernel_agrees_with_scalar_on_random_bytes() {
+    std::mt19937 random(4);
+    for (int round = 0; round < 200; ++round) {
+        const unsigned least = round % 3 == 0 ? 0 : round % 3 == 1 ? 0x80 : 0xC0;
+        std::string values;
+        for (unsigned i = 0; i < 1 + random() % 256; ++i) values += static_cast<char>(least + random() % (256 - least));
+        values += "\x80\x9F\xA0\xBF a'";
+        std::string text;
+        while (text.size() < 5000) text += values[random() % values.size()];
+        for (const Pattern pattern : kAllPatterns) {
+            const std::vector<std::size_t> expected = piece_ends(pattern, Kernel::scalar, text);
+            for (const Kernel kernel : kAllKernels) {
+                if (kernel_supported(kernel)) CHECK(piece_ends(pattern, kernel, text) == expected);
+            }
+        }
+    }
+}
+
 // A matcher that backtracks as the expressions do, or looks ahead anew in every block, would not come back from this.
 void test_runs_longer_than_an_offset_take_linear_time() {
     const std::size_t size = 1 << 18;
@@ -281,8 +329,10 @@ void test_runs_longer_than_an_offset_take_linear_time() {
                 for (const Pattern pattern : {Pattern::gpt2, Pattern::cl100k, Pattern::o200k, Pattern::llama3}) {
                     const std::vector<std::size_t> expected = piece_ends(pattern, Kernel::scalar, text);
                     CHECK(!expected.empty() && expected.back() == text.size());
-                    if (kernel_supported(Kernel::avx2)) CHECK(piece_ends(pattern, Kernel::avx2, text) == expected);
-                    if (kernel_supported(Kernel::avx512)) CHECK(piece_ends(pattern, Kernel::avx512, text) == expected);
+                    for (const Kernel kernel : kAllKernels) {
+                        if (kernel == Kernel::scalar || !kernel_supported(kernel)) continue;
+                        CHECK(piece_ends(pattern, kernel, text) == expected);
+                    }
                 }
             }
         }
@@ -342,8 +392,16 @@ void test_names_and_forced_kernels() {
         refused = true;
     }
     CHECK(refused);
+    for (const Kernel kernel : kAllKernels) {
+        if (!kernel_supported(kernel)) continue;
+        setenv("GRISTMILL_KERNEL", std::string(kernel_name(kernel)).c_str(), 1);
+        CHECK(default_kernel() == kernel);
+    }
     unsetenv("GRISTMILL_KERNEL");
-    CHECK(kernel_supported(default_kernel()));
+    CHECK(kernel_supported(default_kernel()) && default_kernel() != Kernel::avx2_nopext);
+#if defined(__aarch64__)
+    CHECK(default_kernel() == Kernel::neon);
+#endif
 }
 
 }  // namespace
@@ -354,6 +412,8 @@ int main() {
     test_every_kernel_agrees_with_scalar_at_every_length();
     test_every_kernel_agrees_with_scalar_on_short_ascii();
     test_every_kernel_agrees_with_scalar_on_every_end_of_one_text();
+    test_every_kernel_agrees_with_scalar_on_every_code_point();
+    test_every_kernel_agrees_with_scalar_on_random_bytes();
     test_runs_longer_than_an_offset_take_linear_time();
     test_no_cut_changes_a_piece();
     test_names_and_forced_kernels();

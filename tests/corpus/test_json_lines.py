@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from gristmill import _core
 
-KERNELS = [kernel for kernel in _core.supported_kernels() if kernel != "avx512"]  # there are two for JSON
+# All kernels of x86-64 but the scalar one run the same code for JSON.
+KERNELS = [kernel for kernel in _core.supported_kernels() if kernel in ("scalar", "avx2", "neon")]
 FAULTS_OF_OBJECTS = {"not-object", "missing", "not-string"}
 FAULTS_OF_JSON = {"bom", "syntax", "utf8", "surrogate", "control", "number", "depth"}
 SPACE = b" \t\r"

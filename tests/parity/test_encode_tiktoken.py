@@ -173,12 +173,12 @@ def digest_of_all() -> str:
 
 @pytest.mark.parametrize("kernel", _core.supported_kernels())
 def test_every_kernel_gives_the_same_ids(kernel):
-    folder = str(Path(published.__file__).parent)
+    path = os.pathsep.join([str(Path(published.__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "GRISTMILL_KERNEL": kernel, "PYTHONPATH": folder},
+        env={**os.environ, "GRISTMILL_KERNEL": kernel, "PYTHONPATH": path},
     )
     assert done.stdout.strip() == digest_of_all(), done.stderr

@@ -8,7 +8,10 @@
 
 namespace gristmill {
 
-enum class Kernel : std::uint8_t { scalar, avx2, avx512 };
+// `avx2_nopext` is what `avx2` runs where pext is slow (AMD before Zen 3); its own name is for tests on other CPUs.
+enum class Kernel : std::uint8_t { scalar, avx2, avx2_nopext, avx512, neon };
+inline constexpr Kernel kAllKernels[] = {Kernel::scalar, Kernel::avx2, Kernel::avx2_nopext, Kernel::avx512,
+                                         Kernel::neon};
 
 std::optional<Kernel> kernel_from_name(std::string_view name);
 std::string_view kernel_name(Kernel kernel);

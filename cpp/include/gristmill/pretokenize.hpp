@@ -59,7 +59,7 @@ class BoundaryScanner {
     std::size_t size_ = 0;
 };
 
-// `kernel` must be supported. One that has no code of its own for `pattern` falls back to the scalar specification.
+// `kernel` must be supported.
 // Scanners share nothing: each thread takes its own.
 std::unique_ptr<BoundaryScanner> make_scanner(Pattern pattern, Kernel kernel);
 

@@ -1,4 +1,5 @@
 // From 64 bytes to class masks. `Simd` is a kernel's instruction set:
+//   Packing                how it packs bits: see bit_packing.hpp
 //   Bytes                  64 bytes of text
 //   load(p);  load_part(p, size, filler): not every instruction set has it
 //   high(bytes)            mask of those >= 0x80;  any_high(bytes): whether there is one
@@ -55,21 +56,13 @@ template <class Simd>
             leads >> 63 | past_two >> 62 | valid_four >> 61};
 }
 
-// The code point of a valid multi-byte sequence, without a branch on its length.
-inline std::uint32_t decode(const std::uint8_t* p) {
-    static constexpr std::uint32_t kPayload[4] = {0x1F3F0000, 0x1F3F0000, 0x0F3F3F00, 0x073F3F3F};
-    std::uint32_t word;
-    __builtin_memcpy(&word, p, sizeof word);
-    return _pext_u32(__builtin_bswap32(word), kPayload[*p >> 4 & 3]);
-}
-
 // Character by character. Most are letters or "other".
-template <bool kCases>
+template <class Packing, bool kCases>
 [[gnu::always_inline]] inline void add_one_by_one(const std::uint8_t* text, Mask leads, ClassMasks& masks) {
     const auto bit = [](std::uint8_t classes, CharClass flag) { return static_cast<Mask>(classes / flag & 1); };
     for (; leads != 0; leads &= leads - 1) {
         const unsigned i = __builtin_ctzll(leads);
-        const std::uint8_t classes = classes_of(decode(text + i));
+        const std::uint8_t classes = classes_of(Packing::code_point(text + i));
         masks.letter |= bit(classes, kLetter) << i;
         if (kCases) {
             masks.upper |= bit(classes, kUpper) << i;
@@ -108,23 +101,24 @@ inline BlockType ascii_block(const ClassMasks& masks) {
     return block;
 }
 
-// From a bit a byte to a bit a character.
-template <class BlockType>
+// From one bit per byte to one bit per character.
+template <class Packing, class BlockType>
 inline BlockType wide_block(const ClassMasks& masks, Mask starts) {
+    const Packing packing{starts};
     BlockType block;
     block.starts = starts;
     block.apostrophes = masks.apostrophe;
-    block.letter = _pext_u64(masks.letter, starts);
-    block.number = _pext_u64(masks.number, starts);
-    block.space = _pext_u64(masks.space, starts);
-    block.blank = _pext_u64(masks.blank, starts);
-    block.newline = _pext_u64(masks.newline, starts);
+    block.letter = packing.pack(masks.letter);
+    block.number = packing.pack(masks.number);
+    block.space = packing.pack(masks.space);
+    block.blank = packing.pack(masks.blank);
+    block.newline = packing.pack(masks.newline);
     block.num_chars = static_cast<unsigned>(__builtin_popcountll(starts));
     if constexpr (kHasCases<BlockType>) {
-        block.upper = _pext_u64(masks.upper, starts);
-        block.lower = _pext_u64(masks.lower, starts);
-        block.mark = _pext_u64(masks.mark, starts);
-        block.slash = _pext_u64(masks.slash, starts);
+        block.upper = packing.pack(masks.upper);
+        block.lower = packing.pack(masks.lower);
+        block.mark = packing.pack(masks.mark);
+        block.slash = packing.pack(masks.slash);
     }
     return block;
 }
@@ -137,7 +131,7 @@ template <class Simd, class BlockType>
     const Sequences sequences = find_sequences<Simd>(text, bytes, high, covered);
     covered = sequences.covered_in_next;
     const ClassMasks masks = Simd::template wide<kHasCases<BlockType>>(text, bytes, high, sequences.leads);
-    return wide_block<BlockType>(masks, ~sequences.covered);
+    return wide_block<typename Simd::Packing, BlockType>(masks, ~sequences.covered);
 }
 
 template <class Simd, class BlockType>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "pretokenize/block_classes.hpp"
+#include "pretokenize/block_rules_o200k.hpp"
 
 namespace gristmill {
 namespace {
@@ -40,7 +41,7 @@ void start_scan(BlockScan& scan, const std::uint8_t* text, std::size_t size) {
 }
 
 // The bytes of the block that begin a piece.
-template <class Rules, class BlockType = typename Rules::BlockType>
+template <class Simd, class Rules, class BlockType = typename Rules::BlockType>
 inline Mask piece_begins(const BlockScan& scan, const BlockType& block, const BlockType& next, Carry& carry) {
     Mask begins;
     if (block.starts == ~Mask{0}) {
@@ -48,7 +49,7 @@ inline Mask piece_begins(const BlockScan& scan, const BlockType& block, const Bl
         ascii.num_chars = 64;  // a constant simplifies half of the shifts
         begins = Rules::begins(scan, ascii, next, carry);
     } else {
-        begins = _pdep_u64(Rules::begins(scan, block, next, carry), block.starts);
+        begins = typename Simd::Packing{block.starts}.unpack(Rules::begins(scan, block, next, carry));
     }
     return join_contractions<Rules>(block_bytes(scan, scan.position), block.apostrophes, begins, carry);
 }
@@ -64,7 +65,7 @@ std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends, std::uint16_t offse
     while (scan.position < scan.size && scan.position < end) {
         const BlockType next =
             classify<Simd, typename Rules::BlockType>(block_bytes(scan, scan.position + kBlockBytes), covered);
-        Mask begins = piece_begins<Rules>(scan, block, next, carry);
+        Mask begins = piece_begins<Simd, Rules>(scan, block, next, carry);
         if (scan.position == 0) begins &= ~Mask{1};  // the first piece ends no other
         const std::size_t left = scan.size - scan.position;
         if (left < kBlockBytes) begins &= (Mask{1} << left) - 1;
@@ -124,6 +125,16 @@ std::size_t scan_whole(BlockScan& scan, const std::uint8_t* text, std::size_t si
 template <class Simd, class Rules>
 constexpr BlockKernel block_kernel() {
     return {start_scan<Simd, Rules>, scan_batch<Simd, Rules>, scan_whole<Simd, Rules>};
+}
+
+template <class Simd>
+constexpr BlockKernels block_kernels() {
+    return {.gpt2 = block_kernel<Simd, Gpt2Rules>(),
+            .cl100k = block_kernel<Simd, Cl100kRules<3, true>>(),
+            .o200k = block_kernel<Simd, O200kRules>(),
+            .llama3 = block_kernel<Simd, Cl100kRules<3, false>>(),
+            .qwen2 = block_kernel<Simd, Cl100kRules<1, false>>(),
+            .whitespace = block_kernel<Simd, WhitespaceRules>()};
 }
 
 }  // namespace

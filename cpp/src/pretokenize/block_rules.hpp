@@ -6,13 +6,12 @@
 // specification.hpp says what they must compute. Bits behind the last character are undefined in every mask here.
 #pragma once
 
+#include "pretokenize/bit_packing.hpp"
 #include "pretokenize/block_scan.hpp"
 #include "pretokenize/unicode.hpp"
 
 namespace gristmill {
 namespace {
-
-using Mask = std::uint64_t;
 
 enum class Contractions { none, exact_case, any_case };
 

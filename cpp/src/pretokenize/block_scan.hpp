@@ -74,13 +74,15 @@ struct BlockKernel {
                          std::uint16_t offset);
 };
 
+// One kernel for each pattern.
+struct BlockKernels {
+    BlockKernel gpt2, cl100k, o200k, llama3, qwen2, whitespace;
+};
+
 #if defined(__x86_64__)
-extern const BlockKernel kGpt2Avx2, kGpt2Avx512;
-extern const BlockKernel kCl100kAvx2, kCl100kAvx512;
-extern const BlockKernel kO200kAvx2, kO200kAvx512;
-extern const BlockKernel kLlama3Avx2, kLlama3Avx512;
-extern const BlockKernel kQwen2Avx2, kQwen2Avx512;
-extern const BlockKernel kWhitespaceAvx2, kWhitespaceAvx512;
+extern const BlockKernels kAvx2Kernels, kAvx2NoPextKernels, kAvx512Kernels;
+#elif defined(__aarch64__)
+extern const BlockKernels kNeonKernels;
 #endif
 
 }  // namespace gristmill

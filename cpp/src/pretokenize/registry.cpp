@@ -1,5 +1,7 @@
 // Names of patterns and kernels, and which code runs for them.
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -11,27 +13,16 @@
 namespace gristmill {
 namespace {
 
-// A pattern: its name, and its SIMD kernels or null where the scalar one serves.
 struct PatternEntry {
     std::string_view name;
     Pattern pattern;
-    const BlockKernel* avx2;
-    const BlockKernel* avx512;
+    BlockKernel BlockKernels::* kernel;
 };
 
-#if defined(__x86_64__)
-#define GRISTMILL_X86_KERNELS(name) &k##name##Avx2, &k##name##Avx512
-#else
-#define GRISTMILL_X86_KERNELS(name) nullptr, nullptr
-#endif
-
 constexpr PatternEntry kPatterns[] = {
-    {"gpt2", Pattern::gpt2, GRISTMILL_X86_KERNELS(Gpt2)},
-    {"cl100k", Pattern::cl100k, GRISTMILL_X86_KERNELS(Cl100k)},
-    {"o200k", Pattern::o200k, GRISTMILL_X86_KERNELS(O200k)},
-    {"llama3", Pattern::llama3, GRISTMILL_X86_KERNELS(Llama3)},
-    {"qwen2", Pattern::qwen2, GRISTMILL_X86_KERNELS(Qwen2)},
-    {"whitespace", Pattern::whitespace, GRISTMILL_X86_KERNELS(Whitespace)},
+    {"gpt2", Pattern::gpt2, &BlockKernels::gpt2},    {"cl100k", Pattern::cl100k, &BlockKernels::cl100k},
+    {"o200k", Pattern::o200k, &BlockKernels::o200k}, {"llama3", Pattern::llama3, &BlockKernels::llama3},
+    {"qwen2", Pattern::qwen2, &BlockKernels::qwen2}, {"whitespace", Pattern::whitespace, &BlockKernels::whitespace},
 };
 
 struct KernelEntry {
@@ -40,10 +31,33 @@ struct KernelEntry {
 };
 
 constexpr KernelEntry kKernels[] = {
-    {"scalar", Kernel::scalar},
-    {"avx2", Kernel::avx2},
-    {"avx512", Kernel::avx512},
+    {"scalar", Kernel::scalar}, {"avx2", Kernel::avx2}, {"avx2-nopext", Kernel::avx2_nopext},
+    {"avx512", Kernel::avx512}, {"neon", Kernel::neon},
 };
+
+#if defined(__x86_64__)
+// AMD's Excavator, Zen 1 and Zen 2 have BMI2, but pext and pdep are microcode there: about 8 operations per set bit.
+bool has_slow_pext() { return __builtin_cpu_is("bdver4") || __builtin_cpu_is("amdfam17h"); }
+#endif
+
+// The SIMD code of a kernel; nullptr for `scalar`.
+const BlockKernels* block_kernels(Kernel kernel) {
+    switch (kernel) {
+#if defined(__x86_64__)
+        case Kernel::avx2:
+            return has_slow_pext() ? &kAvx2NoPextKernels : &kAvx2Kernels;
+        case Kernel::avx2_nopext:
+            return &kAvx2NoPextKernels;
+        case Kernel::avx512:
+            return &kAvx512Kernels;
+#elif defined(__aarch64__)
+        case Kernel::neon:
+            return &kNeonKernels;
+#endif
+        default:
+            return nullptr;
+    }
+}
 
 }  // namespace
 
@@ -72,13 +86,16 @@ std::string_view kernel_name(Kernel kernel) {
 bool kernel_supported(Kernel kernel) {
     if (kernel == Kernel::scalar) return true;
 #if defined(__x86_64__)
+    if (kernel == Kernel::neon) return false;
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
                       __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt") &&
                       __builtin_cpu_supports("popcnt");
-    if (kernel == Kernel::avx2) return avx2;
+    if (kernel != Kernel::avx512) return avx2;
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+#elif defined(__aarch64__)
+    return kernel == Kernel::neon;  // every aarch64 CPU that runs Linux or macOS has it
 #else
     return false;
 #endif
@@ -89,7 +106,7 @@ Kernel default_kernel() {
         const std::optional<Kernel> kernel = kernel_from_name(forced);
         if (!kernel) {
             throw std::invalid_argument("GRISTMILL_KERNEL=" + std::string(forced) +
-                                        " is no kernel: set it to scalar, avx2 or avx512, or leave it unset.");
+                                        " is no kernel: set it to scalar, avx2, avx512 or neon, or leave it unset.");
         }
         if (!kernel_supported(*kernel)) {
             throw std::invalid_argument("GRISTMILL_KERNEL=" + std::string(forced) +
@@ -97,7 +114,7 @@ Kernel default_kernel() {
         }
         return *kernel;
     }
-    for (const Kernel kernel : {Kernel::avx512, Kernel::avx2}) {
+    for (const Kernel kernel : {Kernel::avx512, Kernel::avx2, Kernel::neon}) {
         if (kernel_supported(kernel)) return kernel;
     }
     return Kernel::scalar;
@@ -106,12 +123,11 @@ Kernel default_kernel() {
 std::string_view unicode_version() { return kUnicodeVersion; }
 
 std::unique_ptr<BoundaryScanner> make_scanner(Pattern pattern, Kernel kernel) {
-    for (const PatternEntry& entry : kPatterns) {
-        if (entry.pattern != pattern) continue;
-        if (kernel == Kernel::avx2 && entry.avx2 != nullptr) return make_block_scanner(*entry.avx2);
-        if (kernel == Kernel::avx512 && entry.avx512 != nullptr) return make_block_scanner(*entry.avx512);
-    }
-    return make_scalar_scanner(pattern);
+    const BlockKernels* kernels = block_kernels(kernel);
+    if (kernels == nullptr) return make_scalar_scanner(pattern);
+    const auto* entry = std::find_if(std::begin(kPatterns), std::end(kPatterns),
+                                     [=](const PatternEntry& candidate) { return candidate.pattern == pattern; });
+    return make_block_scanner(kernels->*entry->kernel);
 }
 
 }  // namespace gristmill

@@ -7,12 +7,12 @@
 #include <immintrin.h>
 
 #include "pretokenize/block_kernel.hpp"
-#include "pretokenize/block_rules_o200k.hpp"
 
 namespace gristmill {
 namespace {
 
 struct Avx512 {
+    using Packing = PextPacking;
     using Bytes = __m512i;
 
     static Bytes load(const void* p) { return _mm512_loadu_si512(p); }
@@ -46,7 +46,7 @@ struct Avx512 {
             const Bytes pages =
                 _mm512_mask_blend_epi8(three, page_of_two, joined(_mm512_slli_epi16(bytes, 4), page_low, 0x0F));
             do {
-                const std::uint32_t page = decode(text + __builtin_ctzll(rest)) >> 8;
+                const std::uint32_t page = Packing::code_point(text + __builtin_ctzll(rest)) >> 8;
                 const Mask same = _mm512_mask_cmpeq_epi8_mask(rest, pages, splat(static_cast<std::uint8_t>(page)));
                 classes = _mm512_mask_mov_epi8(classes, same, page_classes(page, low));
                 rest &= ~same;
@@ -54,7 +54,7 @@ struct Avx512 {
         }
         ClassMasks found = masks(bytes, classes);
         found.letter |= letter_leads;
-        if (four != 0) add_one_by_one<kCases>(text, four, found);
+        if (four != 0) add_one_by_one<Packing, kCases>(text, four, found);
         return found;
     }
 
@@ -121,11 +121,6 @@ struct Avx512 {
 
 }  // namespace
 
-constinit const BlockKernel kGpt2Avx512 = block_kernel<Avx512, Gpt2Rules>();
-constinit const BlockKernel kCl100kAvx512 = block_kernel<Avx512, Cl100kRules<3, true>>();
-constinit const BlockKernel kO200kAvx512 = block_kernel<Avx512, O200kRules>();
-constinit const BlockKernel kLlama3Avx512 = block_kernel<Avx512, Cl100kRules<3, false>>();
-constinit const BlockKernel kQwen2Avx512 = block_kernel<Avx512, Cl100kRules<1, false>>();
-constinit const BlockKernel kWhitespaceAvx512 = block_kernel<Avx512, WhitespaceRules>();
+constinit const BlockKernels kAvx512Kernels = block_kernels<Avx512>();
 
 }  // namespace gristmill
