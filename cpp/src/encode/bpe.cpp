@@ -115,15 +115,21 @@ bool is_monotone(const VocabularyParts& parts, std::size_t num_ids) {
     return true;
 }
 
+// The SIMD code of a kernel; nullptr if it has none for BPE.
+BpeKernel bpe_kernel([[maybe_unused]] Kernel kernel) {
+#if defined(__x86_64__)
+    if (kernel == Kernel::avx512) return encode_piece_avx512;
+#elif defined(__aarch64__)
+    if (kernel == Kernel::neon) return encode_piece_neon;
+#endif
+    return nullptr;
+}
+
 }  // namespace
 
 Bpe::Bpe(const VocabularyParts& parts, const TokenTable& tokens, Kernel kernel)
     : tokens_(tokens), ranks_(parts), is_monotone_(is_monotone(parts, tokens.num_ids())) {
-#if defined(__x86_64__)
-    if (kernel == Kernel::avx512 && ranks_.is_packed()) kernel_ = encode_piece_avx512;
-#else
-    (void)kernel;
-#endif
+    if (ranks_.is_packed()) kernel_ = bpe_kernel(kernel);
     if (!parts.whole_pieces) return;
     for (const IdOfBytes& token : parts.others) whole_pieces_.emplace(token.bytes, token.id);
 }

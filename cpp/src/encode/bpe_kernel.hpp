@@ -15,6 +15,9 @@ using BpeKernel = std::size_t (*)(const PairRanksView& ranks, const std::uint8_t
 #if defined(__x86_64__)
 std::size_t encode_piece_avx512(const PairRanksView& ranks, const std::uint8_t* piece, std::size_t size,
                                 std::uint32_t* ids);
+#elif defined(__aarch64__)
+std::size_t encode_piece_neon(const PairRanksView& ranks, const std::uint8_t* piece, std::size_t size,
+                              std::uint32_t* ids);
 #endif
 
 }  // namespace gristmill
