@@ -35,6 +35,7 @@ using ParseJsonLine = JsonLine (*)(const std::uint8_t* line, const std::uint8_t*
                                    std::uint8_t* out);
 JsonLine parse_json_line_scalar(const std::uint8_t*, const std::uint8_t*, JsonField, std::uint8_t*);
 JsonLine parse_json_line_avx2(const std::uint8_t*, const std::uint8_t*, JsonField, std::uint8_t*);
+JsonLine parse_json_line_neon(const std::uint8_t*, const std::uint8_t*, JsonField, std::uint8_t*);
 
 // The end of the number at `at`, a digit or a minus. Throws JsonError for a malformed or infinite one.
 const std::uint8_t* json_number_end(const std::uint8_t* at, const std::uint8_t* end);

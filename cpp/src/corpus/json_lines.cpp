@@ -14,6 +14,8 @@ namespace {
 ParseJsonLine line_parser([[maybe_unused]] Kernel kernel) {
 #if defined(__x86_64__)
     if (kernel != Kernel::scalar) return parse_json_line_avx2;
+#elif defined(__aarch64__)
+    if (kernel == Kernel::neon) return parse_json_line_neon;
 #endif
     return parse_json_line_scalar;
 }
