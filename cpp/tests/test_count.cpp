@@ -376,6 +376,27 @@ void test_short_texts_count_as_if_each_stood_alone() {
     }
 }
 
+// Found by fuzzing: the position after 2^64 - 1 became 0, and the joined positions no longer ascended.
+void test_joining_after_the_last_position_is_an_overflow_error() {
+    const auto one_word = [](char byte, std::uint64_t first, std::uint64_t source_bytes) {
+        return make_word_table({static_cast<std::uint8_t>(byte)}, {0, 1}, {1}, {first}, source_bytes);
+    };
+    const auto overflows = [](const WordTable& first, const WordTable& second) {
+        try {
+            join_word_tables(first, second);
+        } catch (const std::overflow_error&) {
+            return true;
+        }
+        return false;
+    };
+    const std::uint64_t last = ~std::uint64_t{0};
+    CHECK(overflows(one_word('a', last, 1), one_word('b', 0, 1)));
+    CHECK(overflows(one_word('a', 0, last), one_word('b', 1, 0)));
+    CHECK(overflows(one_word('a', 0, last), one_word('b', 0, 1)));
+    CHECK(!overflows(one_word('a', last, 1), WordTable{}));
+    CHECK(!overflows(one_word('a', last - 1, 1), one_word('b', 0, 1)));
+}
+
 void test_nothing_to_count_gives_an_empty_table() {
     Folder folder;
     const std::vector<std::vector<std::string>> nothings = {{}, {folder.write("empty", "")}};
@@ -401,5 +422,6 @@ int main() {
     test_a_changed_missing_or_wrong_file_is_an_error();
     test_a_cancelled_count_throws();
     test_tables_join_as_if_one_corpus_followed_the_other();
+    test_joining_after_the_last_position_is_an_overflow_error();
     return test_result();
 }

@@ -80,10 +80,14 @@ WordTable join_word_tables(const WordTable& first, const WordTable& second) {
     place.reserve(first.size());
     for (std::size_t i = 0; i < first.size(); ++i) place.emplace(first.word(i), i);
     // Positions of `first` may pass its source_bytes when it was made from counts, not text.
-    const std::uint64_t start = std::max(first.source_bytes, first.firsts.empty() ? 0 : first.firsts.back() + 1);
-    if (!second.firsts.empty() && second.firsts.back() >= ~start) {
-        throw std::overflow_error("the positions of the joined tables pass 2^64 - 1");
+    std::uint64_t start = first.source_bytes, last;
+    bool overflows = __builtin_add_overflow(first.source_bytes, second.source_bytes, &result.source_bytes);
+    if (!second.firsts.empty()) {
+        if (!first.firsts.empty() && first.firsts.back() >= start)
+            overflows |= __builtin_add_overflow(first.firsts.back(), std::uint64_t{1}, &start);
+        overflows |= __builtin_add_overflow(start, second.firsts.back(), &last);
     }
+    if (overflows) throw std::overflow_error("the positions of the joined tables pass 2^64 - 1");
     for (std::size_t i = 0; i < second.size(); ++i) {
         const auto found = place.find(second.word(i));
         if (found == place.end()) {
@@ -95,7 +99,6 @@ WordTable join_word_tables(const WordTable& first, const WordTable& second) {
             throw std::overflow_error("a word of the joined tables occurs more than 2^63 - 1 times");
         }
     }
-    result.source_bytes = first.source_bytes + second.source_bytes;
     return result;
 }
 
