@@ -75,8 +75,9 @@ class SpecialAutomaton;
 // Special tokens are hard boundaries of text: found by their spelling, the leftmost first, the longest among those.
 class SpecialFinder {
   public:
-    // `specials` are not empty; of two that are the same, either may be found. Takes memory in proportion to their
-    // bytes, about 13 for each.
+    // `specials` are not empty and valid UTF-8: one that ends inside a character would change its class, and with it
+    // where a text may be cut. Of two that are the same, either may be found. Takes memory in proportion to their bytes,
+    // about 13 for each.
     explicit SpecialFinder(const std::vector<std::string>& specials);
 
     struct Match {
