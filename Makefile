@@ -8,6 +8,8 @@
 #   make format       put Python and C++ sources into house style
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
 #   make tsan         C++ tests under ThreadSanitizer
+#   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
+#                     SANITIZE= for more executions without sanitizers (Clang from Debian packages, as root)
 #   make clean        remove what the verbs made
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -20,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 cpp_sources := $(shell find cpp bindings benchmarks -name '*.[ch]pp' 2>/dev/null)
 python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -name '*.html' -o -name py.typed)
 
-.PHONY: quickstart test test-cpp test-python check check-sanitized bench format aarch64 tsan clean
+.PHONY: quickstart test test-cpp test-python check check-sanitized bench format aarch64 tsan fuzz clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -65,6 +67,20 @@ tsan: $(VENV)/.tools
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=thread
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	$(BIN)/ctest --test-dir build/tsan --output-on-failure
+
+MINUTES ?= 10
+TARGET ?=
+SANITIZE ?= address,undefined
+FUZZ_CXX ?= clang++-19
+FUZZ_BUILD := $(if $(SANITIZE),sanitized,fast)
+
+fuzz: $(VENV)/.tools
+	@$(FUZZ_CXX) -print-resource-dir 2>/dev/null | xargs -r -I{} find {} -name 'libclang_rt.fuzzer*' | grep -q . || \
+		tools/install_debian.sh clang-19 libclang-rt-19-dev
+	$(BIN)/cmake -S . -B build/fuzz/$(FUZZ_BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DCMAKE_CXX_COMPILER=$(FUZZ_CXX) -DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_FUZZ=ON -DGRISTMILL_SANITIZE=$(SANITIZE)
+	$(BIN)/cmake --build build/fuzz/$(FUZZ_BUILD) -j $(JOBS)
+	$(BIN)/python tools/fuzz.py --build $(FUZZ_BUILD) --minutes $(MINUTES) $(addprefix --target ,$(TARGET))
 
 bench: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[bench]'
