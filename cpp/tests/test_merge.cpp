@@ -342,6 +342,21 @@ void test_same_merges_for_both_loops_and_any_number_of_threads() {
     }
 }
 
+// Seeds that make poor multipliers are among them: they may cost time, never a merge.
+void test_same_merges_for_any_seed_of_the_hash_tables() {
+    const HashSeed seeds[] = {{1, 1}, {3, 5}, {1ull << 63 | 1, 7}, {~0ull, ~0ull}, HashSeed::random()};
+    Random random(17);
+    for (int trial = 0; trial < 6; ++trial) {
+        const WordTable words = random_table(random);
+        const std::vector<Merge> given = {{97, 98}, {98, 97}, {256, 97}, {97, 97}, {258, 257}};
+        for (const TieBreak tie_break : kTieBreaks)
+            for (const HashSeed seed : seeds)
+                check_against_naive(words, trial % 2 ? given : std::vector<Merge>{},
+                                    {.num_merges = 40, .tie_break = tie_break},
+                                    {.initial_threshold = 1 + below(random, 300), .seed = seed});
+    }
+}
+
 // Small tables count their first pairs in a hash table, large ones in an array.
 void test_a_large_table_equals_the_naive_trainer() { check_against_naive(large_table(), {}, {.num_merges = 12}, {}); }
 
@@ -392,6 +407,7 @@ int main() {
     test_long_runs_equal_the_naive_trainer();
     test_long_words_are_not_quadratic();
     test_same_merges_for_both_loops_and_any_number_of_threads();
+    test_same_merges_for_any_seed_of_the_hash_tables();
     test_a_large_table_equals_the_naive_trainer();
     test_cancelling_stops_a_run();
     test_the_monitor_sees_the_stage_and_the_merges_done();

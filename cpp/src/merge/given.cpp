@@ -1,13 +1,15 @@
-// Going on from an existing tokenizer: its merges are replayed with the loop's own step, on every strip by itself.
+// Extending an existing tokenizer: its merges are replayed with the step of the loops, on every strip by itself.
 #include "merge/loops.hpp"
+#include "merge/pair_scan.hpp"
+#include "merge/pair_table.hpp"
 #include "merge/step.hpp"
 
 namespace gristmill::merge {
 namespace {
 
 // The wanted pairs; a pair's count is its rank. Of a pair given twice the second can never occur.
-PairTable rank_pairs(const std::vector<Merge>& given) {
-    PairTable ranks;
+PairTable rank_pairs(const std::vector<Merge>& given, HashSeed seed) {
+    PairTable ranks(seed);
     for (std::size_t rank = 0; rank < given.size(); ++rank)
         if (const auto [left, right] = given[rank]; ranks.find(left, right) == kNoPair) ranks.insert(left, right, rank);
     return ranks;
@@ -51,17 +53,19 @@ class Replay {
         const Id c = static_cast<Id>(256 + rank);
         step_.forget();
         const OccurrenceRange occurrences = step_.merge(store_.lists[pair], a, b, c, monitor_);
-        for (const Id x : step_.left().touched()) settle(step_.left()[x], x, c);
-        for (const Id y : step_.right().touched()) settle(step_.right()[y], c, y);
+        Neighbours &left = step_.left(), &right = step_.right();
+        // The sentinel is no token and has no length, but no given pair holds it either.
+        for (const Id x : left.touched())
+            left.cursor(x) = cursor_of(x, c, left.tally(x).num, x < tokens_.size() ? tokens_.length(x) : 0);
+        for (const Id y : right.touched()) right.cursor(y) = cursor_of(c, y, right.tally(y).num, 0);
         step_.post(occurrences, c);
+        step_.clear_tallies();
         store_.drop(pair);
     }
 
-    void settle(Tally& tally, Id left, Id right) {
+    PostingCursor cursor_of(Id left, Id right, std::uint32_t num, std::uint32_t offset) {
         const std::uint32_t pair = ranks_.find(left, right);
-        if (pair == kNoPair) return tally.drop(step_.nowhere());
-        if (left < tokens_.size()) tally.length = tokens_.length(left);
-        tally.keep(store_.make(pair, tally.num));
+        return pair == kNoPair ? step_.nowhere() : PostingCursor::into(store_.make(pair, num), offset);
     }
 
     const PairTable& ranks_;
@@ -74,15 +78,15 @@ class Replay {
 }  // namespace
 
 template <class Symbol>
-void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
+void apply_given(const std::vector<Merge>& given, HashSeed seed, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
                  Monitor& monitor) {
     if (given.empty()) return;
     tokens.add_given(given);
-    const PairTable ranks = rank_pairs(given);
+    const PairTable ranks = rank_pairs(given, seed);
     crew.run([&](unsigned t) { Replay<Symbol>(ranks, tokens, array, monitor).run(array, array.strips[t]); });
 }
 
-template void apply_given(const std::vector<Merge>&, Tokens&, SymbolArray<std::uint16_t>&, Crew&, Monitor&);
-template void apply_given(const std::vector<Merge>&, Tokens&, SymbolArray<std::uint32_t>&, Crew&, Monitor&);
+template void apply_given(const std::vector<Merge>&, HashSeed, Tokens&, SymbolArray<std::uint16_t>&, Crew&, Monitor&);
+template void apply_given(const std::vector<Merge>&, HashSeed, Tokens&, SymbolArray<std::uint32_t>&, Crew&, Monitor&);
 
 }  // namespace gristmill::merge

@@ -22,7 +22,7 @@ template <class Symbol>
 MergeRun learn_with(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
                     const Tuning& tuning, Id max_ids, Monitor& monitor) {
     Crew crew(options.num_threads, monitor);
-    Training<Symbol> training{options, monitor, crew};
+    Training<Symbol> training{options, monitor, crew, tuning.seed ? *tuning.seed : HashSeed::random()};
     const std::uint64_t rank = std::uint64_t{options.num_merges} + given.size();
     auto layout = lay_out<Symbol>(
         words, {.max_ids = max_ids, .rank = rank, .with_origins = options.tie_break == TieBreak::first_seen}, crew,
@@ -31,7 +31,7 @@ MergeRun learn_with(const WordTable& words, const std::vector<Merge>& given, con
     training.run.num_symbols = training.array.num_symbols;
     training.threshold =
         std::max<std::uint64_t>(tuning.initial_threshold ? tuning.initial_threshold : layout.count_at_rank, 1);
-    apply_given(given, training.tokens, training.array, crew, monitor);
+    apply_given(given, training.seed, training.tokens, training.array, crew, monitor);
     if (rounds_pay(options, training.array.num_symbols))
         learn_in_rounds(training);
     else

@@ -1,16 +1,15 @@
-// The two loops behind learn_merges() and what they share.
+// The two loops of learn_merges() and what both start from.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "crew.hpp"
 #include "gristmill/merge.hpp"
-#include "merge/pair_scan.hpp"
-#include "merge/pair_table.hpp"
-#include "merge/queue.hpp"
+#include "hash.hpp"
 #include "merge/symbols.hpp"
 #include "merge/tokens.hpp"
 
@@ -19,7 +18,8 @@ namespace gristmill::merge {
 // For tests. Zero means: choose. None of these changes the merges, only the way to them.
 struct Tuning {
     std::uint64_t initial_threshold = 0;
-    bool wide_symbols = false;  // 32-bit symbols even where 16 would do
+    bool wide_symbols = false;       // 32-bit symbols even where 16 would do
+    std::optional<HashSeed> seed{};  // of the hash tables; random when not set
 };
 
 MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
@@ -33,6 +33,7 @@ struct Training {
     const MergeOptions& options;
     Monitor& monitor;
     Crew& crew;
+    HashSeed seed;
     Tokens tokens{};
     SymbolArray<Symbol> array{};
     std::uint64_t threshold = 1;  // of the counts worth a posting list: a guess, 1 is always safe
@@ -54,10 +55,10 @@ struct Training {
 // Applies merges to the words as laid out, in order, and adds their tokens. Throws std::invalid_argument for a merge of
 // ids that do not exist yet.
 template <class Symbol>
-void apply_given(const std::vector<Merge>& given, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
+void apply_given(const std::vector<Merge>& given, HashSeed seed, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
                  Monitor& monitor);
 
-// One merge at a time; set-up and rebuilds on all threads.
+// One merge at a time; setup and rebuilds on all threads.
 template <class Symbol>
 void learn_sequentially(Training<Symbol>& training);
 

@@ -14,16 +14,20 @@ std::uint64_t add_counts(std::uint64_t a, std::uint64_t b) {
     return a > kMaxCount || b > kMaxCount - a ? kMaxCount + 1 : a + b;
 }
 
-// Both kinds of tallies: at() makes a pair's tally where there is none; for_each() visits all, or one of several parts.
+// Both kinds of tallies: tally() makes a pair's tally where there is none; cursor() needs one; for_each() visits all
+// pairs that have a tally, or one of several parts of them.
 
 // Before the first merge the ids are bytes, and a pair is its own index: 65,536 tallies, of which a text touches a few
 // thousand.
 class DenseTallies {
   public:
-    Tally& at(Id left, Id right) { return tallies_[left << 8 | right]; }
+    explicit DenseTallies(HashSeed) {}
+
+    Tally& tally(Id left, Id right) { return tallies_[left << 8 | right]; }
+    PostingCursor& cursor(Id left, Id right) { return cursors_[left << 8 | right]; }
 
     template <class Visit>
-    void for_each(Visit visit, unsigned part = 0, unsigned num_parts = 1) {
+    void for_each(Visit visit, unsigned part = 0, unsigned num_parts = 1) const {
         const Id end = (part + 1) * kNumPairs / num_parts;
         for (Id pair = part * kNumPairs / num_parts; pair < end; ++pair)
             if (tallies_[pair].num) visit(pair >> 8, pair & 255, tallies_[pair]);
@@ -32,29 +36,20 @@ class DenseTallies {
   private:
     static constexpr Id kNumPairs = 65536;
     ZeroedArray<Tally> tallies_{kNumPairs};
+    ZeroedArray<PostingCursor> cursors_{kNumPairs};
 };
 
 class HashedTallies {
   public:
-    Tally& at(Id left, Id right) {
-        for (std::size_t i = pair_hash(left, right) >> 32 & mask();; i = (i + 1) & mask()) {
-            Slot& slot = slots_[i];
-            if (slot.left == left && slot.right == right) return slot.tally;
-            if (slot.left != kEmpty) continue;
-            if (2 * ++size_ > slots_.size()) {
-                grow();
-                return at(left, right);
-            }
-            slot.left = left;
-            slot.right = right;
-            return slot.tally;
-        }
-    }
+    explicit HashedTallies(HashSeed seed) : seed_(seed) {}
+
+    Tally& tally(Id left, Id right) { return at(left, right).tally; }
+    PostingCursor& cursor(Id left, Id right) { return at(left, right).cursor; }
 
     template <class Visit>
-    void for_each(Visit visit, unsigned part = 0, unsigned num_parts = 1) {
-        for (Slot& slot : slots_)
-            if (slot.left != kEmpty && pair_hash(slot.left, slot.right) % num_parts == part)
+    void for_each(Visit visit, unsigned part = 0, unsigned num_parts = 1) const {
+        for (const Slot& slot : slots_)
+            if (slot.left != kEmpty && pair_hash(seed_, slot.left, slot.right) % num_parts == part)
                 visit(slot.left, slot.right, slot.tally);
     }
 
@@ -63,22 +58,40 @@ class HashedTallies {
     struct Slot {
         Id left = kEmpty, right = 0;
         Tally tally{};
+        PostingCursor cursor{};
     };
 
     std::size_t mask() const { return slots_.size() - 1; }
+    std::size_t home(Id left, Id right) const { return pair_hash(seed_, left, right) >> 32 & mask(); }
+
+    Slot& at(Id left, Id right) {
+        for (std::size_t i = home(left, right);; i = (i + 1) & mask()) {
+            Slot& slot = slots_[i];
+            if (slot.left == left && slot.right == right) return slot;
+            if (slot.left != kEmpty) continue;
+            if (2 * ++size_ > slots_.size()) {
+                grow();
+                return at(left, right);
+            }
+            slot.left = left;
+            slot.right = right;
+            return slot;
+        }
+    }
 
     void grow() {
         std::vector<Slot> old(slots_.size() * 2);
         old.swap(slots_);
         for (const Slot& slot : old) {
             if (slot.left == kEmpty) continue;
-            std::size_t i = pair_hash(slot.left, slot.right) >> 32 & mask();
+            std::size_t i = home(slot.left, slot.right);
             while (slots_[i].left != kEmpty) i = (i + 1) & mask();
             slots_[i] = slot;
         }
         --size_;  // at() counts the new one again
     }
 
+    HashSeed seed_;
     std::vector<Slot> slots_ = std::vector<Slot>(4096);
     std::size_t size_ = 0;
 };
@@ -90,14 +103,15 @@ struct Kept {
 
 // The admitted pairs; each member adds up its part of them.
 template <class Tallies>
-std::vector<Kept> combine(std::vector<Tallies>& strips, const Tokens& tokens, const Admission& admission, Crew& crew) {
+std::vector<Kept> combine(const std::vector<Tallies>& strips, const Tokens& tokens, const Admission& admission,
+                          HashSeed seed, Crew& crew) {
     std::vector<std::vector<Kept>> parts(crew.size());
     crew.run([&](unsigned member) {
-        Tallies sums;
-        for (Tallies& strip : strips)
+        Tallies sums(seed);
+        for (const Tallies& strip : strips)
             strip.for_each(
                 [&](Id left, Id right, const Tally& tally) {
-                    Tally& sum = sums.at(left, right);
+                    Tally& sum = sums.tally(left, right);
                     sum.weight = add_counts(sum.weight, tally.weight);
                     sum.num = 1;
                 },
@@ -121,7 +135,7 @@ struct alignas(64) Nowhere {
     Position position;
 };
 
-// From tallies to cursors: the strips of one store write one after another into the same lists.
+// Makes the lists of one store and sets the cursors: its strips write one after another into the same lists.
 template <class Tallies>
 void reserve(const PairTable& table, PostingStore& store, std::span<Tallies> strips, Nowhere* nowhere) {
     store.lists.resize(table.size());
@@ -129,16 +143,19 @@ void reserve(const PairTable& table, PostingStore& store, std::span<Tallies> str
         strip.for_each([&](Id left, Id right, const Tally& tally) {
             if (const std::uint32_t pair = table.find(left, right); pair != kNoPair) store.lists[pair].num += tally.num;
         });
-    std::vector<Position*> cursors(table.size());
-    for (std::size_t pair = 0; pair < cursors.size(); ++pair)
-        if (PostingList& list = store.lists[pair]; list.num) cursors[pair] = list.data = store.pool.allocate(list.num);
+    std::vector<Position*> ends(table.size());  // of what the strips so far will write
+    for (std::size_t pair = 0; pair < ends.size(); ++pair)
+        if (PostingList& list = store.lists[pair]; list.num) ends[pair] = list.data = store.pool.allocate(list.num);
     for (Tallies& strip : strips) {
-        strip.for_each([&](Id left, Id right, Tally& tally) {
+        strip.for_each([&](Id left, Id right, const Tally& tally) {
             const std::uint32_t pair = table.find(left, right);
-            if (pair == kNoPair) return tally.drop(&nowhere->position);
-            const std::uint32_t num = tally.num;
-            tally.keep(cursors[pair]);
-            cursors[pair] += num;
+            PostingCursor& cursor = strip.cursor(left, right);
+            if (pair == kNoPair) {
+                cursor = PostingCursor::nowhere(&nowhere->position);
+            } else {
+                cursor = PostingCursor::into(ends[pair]);
+                ends[pair] += tally.num;
+            }
         });
         ++nowhere;
     }
@@ -146,17 +163,19 @@ void reserve(const PairTable& table, PostingStore& store, std::span<Tallies> str
 
 template <class Tallies, class Symbol, class LengthOf>
 void scan_with(LengthOf length_of, const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission,
-               PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
-    std::vector<Tallies> strips(array.strips.size());
+               HashSeed seed, PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
+    std::vector<Tallies> strips;
+    for (std::size_t t = 0; t < array.strips.size(); ++t) strips.emplace_back(seed);
     crew.run([&](unsigned t) {
         for_each_adjacent(array, array.strips[t], length_of, monitor,
                           [&](Id left, Id right, Position, std::uint64_t weight) {
-                              Tally& tally = strips[t].at(left, right);
+                              Tally& tally = strips[t].tally(left, right);
                               tally.weight = add_counts(tally.weight, weight);
                               ++tally.num;
                           });
     });
-    for (const Kept& pair : combine(strips, tokens, admission, crew)) table.insert(pair.left, pair.right, pair.count);
+    for (const Kept& pair : combine(strips, tokens, admission, seed, crew))
+        table.insert(pair.left, pair.right, pair.count);
 
     std::vector<Nowhere> nowhere(array.strips.size());
     if (stores.size() == 1)
@@ -164,27 +183,28 @@ void scan_with(LengthOf length_of, const SymbolArray<Symbol>& array, const Token
     else
         crew.run([&](unsigned t) { reserve(table, stores[t], std::span(&strips[t], 1), &nowhere[t]); });
     crew.run([&](unsigned t) {
-        for_each_adjacent(array, array.strips[t], length_of, monitor,
-                          [&](Id left, Id right, Position p, std::uint64_t) { strips[t].at(left, right).place(p); });
+        for_each_adjacent(
+            array, array.strips[t], length_of, monitor,
+            [&](Id left, Id right, Position p, std::uint64_t) { strips[t].cursor(left, right).place(p); });
     });
 }
 
 }  // namespace
 
 template <class Symbol>
-void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, PairTable& table,
-                std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
-    // Clearing a megabyte for every member is worth it from about as many symbols as there are tallies.
+void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, HashSeed seed,
+                PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
+    // Clearing two megabytes for every member is worth it from about as many symbols as there are tallies.
     if (tokens.size() == 256 && array.num_symbols >= 65536)
-        scan_with<DenseTallies>([](Id) { return 1u; }, array, tokens, admission, table, stores, crew, monitor);
+        scan_with<DenseTallies>([](Id) { return 1u; }, array, tokens, admission, seed, table, stores, crew, monitor);
     else
-        scan_with<HashedTallies>([&](Id id) { return tokens.length(id); }, array, tokens, admission, table, stores,
-                                 crew, monitor);
+        scan_with<HashedTallies>([&](Id id) { return tokens.length(id); }, array, tokens, admission, seed, table,
+                                 stores, crew, monitor);
 }
 
-template void scan_pairs(const SymbolArray<std::uint16_t>&, const Tokens&, const Admission&, PairTable&,
+template void scan_pairs(const SymbolArray<std::uint16_t>&, const Tokens&, const Admission&, HashSeed, PairTable&,
                          std::span<PostingStore>, Crew&, Monitor&);
-template void scan_pairs(const SymbolArray<std::uint32_t>&, const Tokens&, const Admission&, PairTable&,
+template void scan_pairs(const SymbolArray<std::uint32_t>&, const Tokens&, const Admission&, HashSeed, PairTable&,
                          std::span<PostingStore>, Crew&, Monitor&);
 
 }  // namespace gristmill::merge

@@ -89,11 +89,11 @@ struct Admission {
     }
 };
 
-// Fills the empty `table` with every admitted pair and the empty stores with their postings, ascending in each word.
-// Either one store takes the postings of all strips, or there is one a strip. Throws std::overflow_error when the count
-// of a pair passes 2^63 - 1.
+// Fills the empty `table` with every admitted pair and the empty stores with their postings, in ascending order. Either
+// one store takes the postings of all strips, or there is one per strip. Throws std::overflow_error when the count of a
+// pair passes 2^63 - 1.
 template <class Symbol>
-void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, PairTable& table,
-                std::span<PostingStore> stores, Crew& crew, Monitor& monitor);
+void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, HashSeed seed,
+                PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor);
 
 }  // namespace gristmill::merge

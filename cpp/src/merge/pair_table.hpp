@@ -5,14 +5,17 @@
 #include <vector>
 
 #include "gristmill/merge.hpp"
+#include "hash.hpp"
 
 namespace gristmill::merge {
 
+// The number of a pair that is not in the table.
 inline constexpr std::uint32_t kNoPair = 0xFFFFFFFF;
 
-inline std::uint64_t pair_hash(Id left, Id right) {
-    const std::uint64_t key = (std::uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15;
-    return (key ^ key >> 32) * 0xD6E8FEB86659FD93;
+// `given` merges come from files: with a fixed hash, pairs could be chosen that all collide. No result depends on the
+// seed.
+inline std::uint64_t pair_hash(HashSeed seed, Id left, Id right) {
+    return fold_multiply(seed.a ^ left, seed.b ^ right);
 }
 
 // Invariant: `count` is the exact weighted number of occurrences of the pair in the symbol array, for every pair in the
@@ -27,7 +30,7 @@ class PairTable {
         std::uint32_t next;  // the queue's link
     };
 
-    PairTable() { clear(); }
+    explicit PairTable(HashSeed seed) : seed_(seed) { clear(); }
 
     Pair& operator[](std::uint32_t pair) { return pairs_[pair]; }
     const Pair& operator[](std::uint32_t pair) const { return pairs_[pair]; }
@@ -39,7 +42,7 @@ class PairTable {
     }
 
     std::uint32_t find(Id left, Id right) const {
-        const std::uint64_t hash = pair_hash(left, right);
+        const std::uint64_t hash = pair_hash(seed_, left, right);
         for (std::size_t i = home(hash);; i = (i + 1) & (slots_.size() - 1)) {
             const Slot slot = slots_[i];
             if (slot.pair == kNoPair) return kNoPair;
@@ -57,7 +60,7 @@ class PairTable {
         return pair;
     }
 
-    void prefetch(Id left, Id right) const { __builtin_prefetch(&slots_[home(pair_hash(left, right))]); }
+    void prefetch(Id left, Id right) const { __builtin_prefetch(&slots_[home(pair_hash(seed_, left, right))]); }
 
   private:
     // The tag settles nearly every miss without touching the pair: three of four look-ups are for pairs not kept.
@@ -69,7 +72,7 @@ class PairTable {
     std::size_t home(std::uint64_t hash) const { return (hash >> 32) & (slots_.size() - 1); }
 
     void enter(std::uint32_t pair) {
-        const std::uint64_t hash = pair_hash(pairs_[pair].left, pairs_[pair].right);
+        const std::uint64_t hash = pair_hash(seed_, pairs_[pair].left, pairs_[pair].right);
         std::size_t i = home(hash);
         while (slots_[i].pair != kNoPair) i = (i + 1) & (slots_.size() - 1);
         slots_[i] = {tag(hash), pair};
@@ -80,6 +83,7 @@ class PairTable {
         for (std::uint32_t pair = 0; pair < size(); ++pair) enter(pair);
     }
 
+    HashSeed seed_;
     std::vector<Pair> pairs_;
     std::vector<Slot> slots_;
 };

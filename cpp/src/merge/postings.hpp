@@ -14,8 +14,8 @@
 
 namespace gristmill::merge {
 
-using Position =
-    std::uint32_t;  // of a cell; four bytes, because posting traffic is what bounds the loop on large tables
+// Number of a cell. Four bytes, because posting traffic is what bounds the loop on large tables.
+using Position = std::uint32_t;
 
 struct PostingList {
     Position* data = nullptr;
@@ -64,7 +64,7 @@ class PostingPool {
     static constexpr std::size_t kChunkPostings = std::size_t{1} << 19;
     static constexpr std::size_t kRegionsTried = 8;
 
-    // Four classes an octave: 4, 6, 6, 8, 8, 10, 12, 14, 16, 20, … postings; even, since a free block holds a pointer.
+    // Four classes per octave: 4, 6, 6, 8, 8, 10, 12, 14, 16, 20, … postings; even, since a free block holds a pointer.
     static unsigned class_of(std::uint32_t num) {
         if (num <= 4) return 0;
         const std::uint64_t last = num - 1;
@@ -109,27 +109,26 @@ class PostingPool {
     std::vector<ZeroedArray<Position>> chunks_;
 };
 
-// First a tally of a pair's occurrences; then, once the pair's fate is decided, the place where its next posting goes.
+// The occurrences of a pair that have been seen so far.
 struct Tally {
-    union {
-        std::uint64_t weight;
-        Position* cursor;
-    };
-    std::uint32_t num;     // occurrences; after keep() 1 and after drop() 0: how far place() moves
-    std::uint32_t length;  // bytes of the left neighbour, where there is one: its pair starts that far before
+    std::uint64_t weight;  // their count in the corpus
+    std::uint32_t num;     // their number in the symbol array
+};
 
-    void keep(Position* list) {
-        cursor = list;
-        num = 1;
-    }
-    // A dropped pair's postings all land in one cell nobody reads: cheaper than a branch that is hard to predict.
-    void drop(Position* nowhere) {
-        cursor = nowhere;
-        num = 0;
-    }
+// Where the next posting of a pair goes.
+struct PostingCursor {
+    Position* next;
+    std::uint32_t step;    // 1, or 0 where the postings are not kept
+    std::uint32_t offset;  // from the start of the pair to the position that place() is given
+
+    static PostingCursor into(Position* list, std::uint32_t offset = 0) { return {list, 1, offset}; }
+    // The postings of a pair that is not kept all land in one cell that nobody reads: cheaper than a branch that is
+    // hard to predict.
+    static PostingCursor nowhere(Position* cell) { return {cell, 0, 0}; }
+
     void place(Position position) {
-        *cursor = position;
-        cursor += num;
+        *next = position - offset;
+        next += step;
     }
 };
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "merge/loops.hpp"
+#include "merge/pairs.hpp"
 #include "merge/step.hpp"
 
 namespace gristmill::merge {
@@ -28,7 +29,7 @@ struct Change {
     Id left, right;
     std::uint64_t weight;
     std::uint32_t merge;    // its number in the batch
-    std::uint32_t newborn;  // of a birth: the pair's number with its owner, who fills it in
+    std::uint32_t newborn;  // of a birth: the pair's number among the newborn of its owner, who fills it in
 };
 
 struct Sighting {
@@ -44,8 +45,11 @@ struct MergeLog {
 // What one member has to itself.
 template <class Symbol>
 struct alignas(64) Member {
-    Member(SymbolArray<Symbol>& array, const Tokens& tokens, unsigned num_members)
-        : step(array, tokens, array.sentinel), births(num_members), losses(num_members) {}
+    explicit Member(Training<Symbol>& training)
+        : step(training.array, training.tokens, training.array.sentinel),
+          births(training.crew.size()),
+          losses(training.crew.size()),
+          newborn(training.seed) {}
 
     // As keeper of a strip.
     MergeStep<Symbol> step;
@@ -53,9 +57,10 @@ struct alignas(64) Member {
     std::vector<Sighting> left_sightings, right_sightings;
     std::vector<std::vector<Change>> births, losses;  // by the owner of the pair
 
-    // As owner of pairs. The link of a newborn pair is first the number of the merge that made it, in the end the
-    // pair's number in the table, or kNoPair.
+    // As owner of pairs.
     PairTable newborn;
+    std::vector<std::uint32_t> born_in;         // by newborn pair: the number of the merge that made it
+    std::vector<std::uint32_t> entered_as;      // by newborn pair: its number in the table of all pairs, or kNoPair
     std::vector<std::uint32_t> admitted;        // of the newborn
     std::vector<std::uint64_t> greatest_birth;  // by merge
     std::vector<std::uint32_t> fallen;          // pairs that fell below the threshold
@@ -66,27 +71,23 @@ class RoundsLoop {
   public:
     explicit RoundsLoop(Training<Symbol>& training)
         : t_(training),
-          admission_{training.threshold, training.options.max_token_bytes},
-          ranking_(training.options.tie_break, training.tokens),
-          queue_(table_, ranking_, [this](std::uint32_t pair) { return first_occurrence(pair); }),
-          stores_(training.crew.size()),
+          pairs_(training, training.crew.size()),
+          table_(pairs_.table()),
+          queue_(pairs_.queue()),
           merged_on_left_(training.array.sentinel),
           merged_on_right_(training.array.sentinel) {
-        for (unsigned m = 0; m < t_.crew.size(); ++m) members_.emplace_back(t_.array, t_.tokens, t_.crew.size());
-        rebuild();
+        for (unsigned m = 0; m < t_.crew.size(); ++m) members_.emplace_back(training);
     }
 
     void run() {
         while (t_.run.merges.size() < t_.options.num_merges) {
             t_.monitor.check();
-            if (choose_batch()) {
+            if (choose_batch())
                 make_round();
-            } else {
-                if (admission_.threshold == 1) break;
-                lower_threshold();
-            }
+            else if (!pairs_.lower_threshold())
+                break;
         }
-        t_.run.num_pairs += table_.size();
+        t_.run.num_pairs = pairs_.num_pairs();
     }
 
   private:
@@ -110,19 +111,21 @@ class RoundsLoop {
     }
 
     void make_round() {
-        t_.crew.run([this](unsigned m) { merge_in_strip(members_[m], stores_[m]); });
+        t_.crew.run([this](unsigned m) { merge_in_strip(members_[m], pairs_.store(m)); });
         t_.crew.run([this](unsigned m) { count_births(m); });
         cut_batch();
         t_.crew.run([this](unsigned m) { apply_losses(m); });
         const std::uint32_t first_new = table_.size();
         enter_admitted();
-        t_.crew.run([this](unsigned m) { post_in_strip(members_[m], stores_[m]); });
-        for (std::uint32_t pair = first_new; pair < table_.size(); ++pair) queue_.push(pair);
+        t_.crew.run([this](unsigned m) { post_in_strip(members_[m], pairs_.store(m)); });
+        pairs_.enqueue_from(first_new);
         ++t_.run.num_rounds;
         t_.monitor.set_done(t_.run.merges.size());
     }
 
-    std::size_t owner_of(Id left, Id right) const { return (pair_hash(left, right) >> 32) * members_.size() >> 32; }
+    std::size_t owner_of(Id left, Id right) const {
+        return (pair_hash(t_.seed, left, right) >> 32) * members_.size() >> 32;
+    }
 
     void merge_in_strip(Member<Symbol>& member, const PostingStore& store) {
         member.step.forget();
@@ -146,43 +149,41 @@ class RoundsLoop {
             changes[owner_of(left, right)].push_back({left, right, weight, i, 0});
         };
         for (const Id x : member.step.left().touched()) {
-            const Tally& tally = member.step.left()[x];
+            const Tally& tally = member.step.left().tally(x);
             member.left_sightings.push_back({x, tally.num});
             if (x == t_.array.sentinel) continue;
             change(member.losses, x, a, tally.weight);
             if (admits_length(x, c)) change(member.births, x, c, tally.weight);
         }
         for (const Id y : member.step.right().touched()) {
-            const Tally& tally = member.step.right()[y];
+            const Tally& tally = member.step.right().tally(y);
             member.right_sightings.push_back({y, tally.num});
             if (y == t_.array.sentinel) continue;
             change(member.losses, b, y == c ? a : y, tally.weight);
             if (admits_length(c, y)) change(member.births, c, y, tally.weight);
         }
-        member.step.left().clear();
-        member.step.right().clear();
+        member.step.clear_tallies();
     }
 
-    bool admits_length(Id left, Id right) const {
-        return admission_.admits(UINT64_MAX, t_.tokens.length(left) + std::uint64_t{t_.tokens.length(right)});
-    }
+    bool admits_length(Id left, Id right) const { return pairs_.admits(UINT64_MAX, left, right); }
 
     void count_births(unsigned m) {
         Member<Symbol>& owner = members_[m];
         owner.newborn.clear();
+        owner.born_in.clear();
         for (Member<Symbol>& keeper : members_)
             for (Change& birth : keeper.births[m]) {
                 std::uint32_t pair = owner.newborn.find(birth.left, birth.right);
                 if (pair == kNoPair) {
                     pair = owner.newborn.insert(birth.left, birth.right, 0);
-                    owner.newborn[pair].next = birth.merge;
+                    owner.born_in.push_back(birth.merge);
                 }
                 owner.newborn[pair].count += birth.weight;
                 birth.newborn = pair;
             }
         owner.greatest_birth.assign(batch_.size(), 0);
         for (std::uint32_t pair = 0; pair < owner.newborn.size(); ++pair) {
-            std::uint64_t& greatest = owner.greatest_birth[owner.newborn[pair].next];
+            std::uint64_t& greatest = owner.greatest_birth[owner.born_in[pair]];
             greatest = std::max(greatest, owner.newborn[pair].count);
         }
     }
@@ -223,7 +224,7 @@ class RoundsLoop {
                 if (loss.merge >= batch_.size()) break;
                 if (const std::uint32_t pair = table_.find(loss.left, loss.right); pair != kNoPair) {
                     std::uint64_t& count = table_[pair].count;
-                    if (count >= admission_.threshold && count - loss.weight < admission_.threshold)
+                    if (count >= pairs_.threshold() && count - loss.weight < pairs_.threshold())
                         owner.fallen.push_back(pair);
                     if (count != 0) count -= loss.weight;
                 } else if (const std::uint32_t young = owner.newborn.find(loss.left, loss.right); young != kNoPair) {
@@ -235,20 +236,17 @@ class RoundsLoop {
 
     void choose_admitted(Member<Symbol>& owner) {
         owner.admitted.clear();
-        for (std::uint32_t i = 0; i < owner.newborn.size(); ++i) {
-            auto& pair = owner.newborn[i];
-            if (pair.next < batch_.size() && pair.count >= admission_.threshold)
+        owner.entered_as.assign(owner.newborn.size(), kNoPair);
+        for (std::uint32_t i = 0; i < owner.newborn.size(); ++i)
+            if (owner.born_in[i] < batch_.size() && owner.newborn[i].count >= pairs_.threshold())
                 owner.admitted.push_back(i);
-            else
-                pair.next = kNoPair;
-        }
     }
 
     void enter_admitted() {
         for (Member<Symbol>& owner : members_)
             for (const std::uint32_t i : owner.admitted) {
-                auto& pair = owner.newborn[i];
-                pair.next = table_.insert(pair.left, pair.right, pair.count);
+                const PairTable::Pair& pair = owner.newborn[i];
+                owner.entered_as[i] = table_.insert(pair.left, pair.right, pair.count);
             }
     }
 
@@ -259,14 +257,12 @@ class RoundsLoop {
         for (const Member<Symbol>& owner : members_)
             for (const std::uint32_t pair : owner.fallen) store.drop(pair);
         std::vector<std::size_t> num_seen(members_.size(), 0);
-        const auto settle = [&](Tally& tally, std::uint32_t num, bool at_end, Id left, Id right) {
-            std::uint32_t pair = kNoPair;
-            if (!at_end && admits_length(left, right)) {
-                const std::size_t owner = owner_of(left, right);
-                pair = members_[owner].newborn[member.births[owner][num_seen[owner]++].newborn].next;
-            }
-            if (pair == kNoPair) return tally.drop(member.step.nowhere());
-            tally.keep(store.make(pair, num));
+        const auto cursor_of = [&](Id left, Id right, std::uint32_t num, std::uint32_t offset) {
+            if (!admits_length(left, right)) return member.step.nowhere();
+            const std::size_t owner = owner_of(left, right);
+            const Change& birth = member.births[owner][num_seen[owner]++];
+            const std::uint32_t pair = members_[owner].entered_as[birth.newborn];
+            return pair == kNoPair ? member.step.nowhere() : PostingCursor::into(store.make(pair, num), offset);
         };
         std::size_t left = 0, right = 0;
         for (std::uint32_t i = 0; i < batch_.size(); ++i) {
@@ -274,53 +270,26 @@ class RoundsLoop {
             const MergeLog& log = member.log[i];
             for (; left < log.left_end; ++left) {
                 const auto [x, num] = member.left_sightings[left];
-                Tally& tally = member.step.left().touch(x);
-                const bool at_end = x == t_.array.sentinel;
-                if (!at_end) tally.length = t_.tokens.length(x);
-                settle(tally, num, at_end, x, c);
+                member.step.left().cursor(x) =
+                    x == t_.array.sentinel ? member.step.nowhere() : cursor_of(x, c, num, t_.tokens.length(x));
             }
             for (; right < log.right_end; ++right) {
                 const auto [y, num] = member.right_sightings[right];
-                settle(member.step.right().touch(y), num, y == t_.array.sentinel, c, y);
+                member.step.right().cursor(y) =
+                    y == t_.array.sentinel ? member.step.nowhere() : cursor_of(c, y, num, 0);
             }
             member.step.post(log.occurrences, c);
         }
     }
 
-    // Exact, because the queue is dry: every pair left has a count below the old threshold, and none has a list.
-    void lower_threshold() {
-        t_.run.num_pairs += table_.size();
-        ++t_.run.num_rebuilds;
-        admission_.threshold = std::max<std::uint64_t>(admission_.threshold / 8, 1);
-        rebuild();
-    }
-
-    void rebuild() {
-        table_.clear();
-        for (PostingStore& store : stores_) store.clear();
-        queue_.clear();
-        queue_.set_threshold(admission_.threshold);
-        scan_pairs(t_.array, t_.tokens, admission_, table_, stores_, t_.crew, t_.monitor);
-        for (std::uint32_t pair = 0; pair < table_.size(); ++pair) queue_.push(pair);
-    }
-
-    std::uint64_t first_occurrence(std::uint32_t pair) const {
-        std::uint64_t first = UINT64_MAX;
-        for (const PostingStore& store : stores_)
-            if (pair < store.lists.size())
-                first = std::min(first, merge::first_occurrence(t_.array, t_.tokens, table_[pair], store.lists[pair]));
-        return first;
-    }
-
     Training<Symbol>& t_;
-    Admission admission_;
-    PairTable table_;
-    Ranking ranking_;
-    PairQueue queue_;
-    std::vector<PostingStore> stores_;
+    Pairs<Symbol> pairs_;
+    PairTable& table_;
+    PairQueue& queue_;
     std::vector<Member<Symbol>> members_;
     std::vector<BatchMerge> batch_;
-    std::size_t batch_limit_ = 64;  // doubled by a batch that stands, halved by one that is cut: undoing costs time
+    // Doubled after a batch that was kept whole; after one that was cut, twice what was kept: undoing costs time.
+    std::size_t batch_limit_ = 64;
     std::uint64_t epoch_ = 0;
     std::vector<std::uint64_t> merged_on_left_, merged_on_right_;  // the last epoch in which the id was
 };

@@ -1,4 +1,6 @@
+// One merge at a time.
 #include "merge/loops.hpp"
+#include "merge/pairs.hpp"
 #include "merge/step.hpp"
 
 namespace gristmill::merge {
@@ -9,13 +11,10 @@ class SequentialLoop {
   public:
     explicit SequentialLoop(Training<Symbol>& training)
         : t_(training),
-          ranking_(training.options.tie_break, training.tokens),
-          queue_(table_, ranking_, [this](std::uint32_t pair) { return first_occurrence(pair); }),
-          step_(training.array, training.tokens, training.array.sentinel) {
-        admission_ = {training.threshold, training.options.max_token_bytes};
-    }
-
-    void set_up() { rebuild(); }
+          pairs_(training, 1),
+          table_(pairs_.table()),
+          store_(pairs_.store(0)),
+          step_(training.array, training.tokens, training.array.sentinel) {}
 
     void run() {
         t_.run.merges.reserve(t_.options.num_merges);
@@ -23,14 +22,12 @@ class SequentialLoop {
         Candidate best;
         while (t_.run.merges.size() < t_.options.num_merges) {
             t_.monitor.check();
-            if (queue_.pop(best)) {
+            if (pairs_.queue().pop(best))
                 merge(best);
-            } else {
-                if (admission_.threshold == 1) break;
-                lower_threshold();
-            }
+            else if (!pairs_.lower_threshold())
+                break;
         }
-        t_.run.num_pairs += table_.size();
+        t_.run.num_pairs = pairs_.num_pairs();
         t_.run.num_rounds = t_.run.merges.size();
     }
 
@@ -45,7 +42,8 @@ class SequentialLoop {
         const std::uint32_t first_new = table_.size();
         settle_neighbours(a, b, c);
         step_.post(occurrences, c);
-        for (std::uint32_t pair = first_new; pair < table_.size(); ++pair) queue_.push(pair);
+        step_.clear_tallies();
+        pairs_.enqueue_from(first_new);
         t_.run.merges.emplace_back(a, b);
         t_.run.counts.push_back(best.count);
         t_.monitor.set_done(t_.run.merges.size());
@@ -53,27 +51,21 @@ class SequentialLoop {
 
     // For each distinct neighbour: what the old pair loses and the new pair gets.
     void settle_neighbours(Id a, Id b, Id c) {
+        Neighbours &left = step_.left(), &right = step_.right();
         const Id sentinel = t_.array.sentinel;
-        for (const Id x : step_.left().touched()) table_.prefetch(x, a);
-        for (const Id y : step_.right().touched()) table_.prefetch(b, y == c ? a : y);
-        for (const Id x : step_.left().touched()) {
-            Tally& tally = step_.left()[x];
-            if (x == sentinel) {
-                tally.drop(step_.nowhere());
-                continue;
-            }
-            decrease(x, a, tally.weight);
-            tally.length = t_.tokens.length(x);
-            create(tally, x, c);
+        for (const Id x : left.touched()) table_.prefetch(x, a);
+        for (const Id y : right.touched()) table_.prefetch(b, y == c ? a : y);
+        for (const Id x : left.touched()) {
+            left.cursor(x) = step_.nowhere();
+            if (x == sentinel) continue;
+            decrease(x, a, left.tally(x).weight);
+            create(x, c, left.tally(x), t_.tokens.length(x), left.cursor(x));
         }
-        for (const Id y : step_.right().touched()) {
-            Tally& tally = step_.right()[y];
-            if (y == sentinel) {
-                tally.drop(step_.nowhere());
-                continue;
-            }
-            decrease(b, y == c ? a : y, tally.weight);
-            create(tally, c, y);
+        for (const Id y : right.touched()) {
+            right.cursor(y) = step_.nowhere();
+            if (y == sentinel) continue;
+            decrease(b, y == c ? a : y, right.tally(y).weight);
+            create(c, y, right.tally(y), 0, right.cursor(y));
         }
     }
 
@@ -81,43 +73,19 @@ class SequentialLoop {
         const std::uint32_t pair = table_.find(left, right);
         if (pair == kNoPair || table_[pair].count == 0) return;
         table_[pair].count -= weight;
-        if (table_[pair].count < admission_.threshold) store_.drop(pair);
+        if (table_[pair].count < pairs_.threshold()) store_.drop(pair);
     }
 
-    void create(Tally& tally, Id left, Id right) {
-        if (!admission_.admits(tally.weight, t_.tokens.length(left) + std::uint64_t{t_.tokens.length(right)}))
-            return tally.drop(step_.nowhere());
+    void create(Id left, Id right, const Tally& tally, std::uint32_t offset, PostingCursor& cursor) {
+        if (!pairs_.admits(tally.weight, left, right)) return;
         const std::uint32_t pair = table_.insert(left, right, tally.weight);
-        tally.keep(store_.make(pair, tally.num));
-    }
-
-    // Exact, because the queue is dry: every pair left has a count below the old threshold, and none has a list.
-    void lower_threshold() {
-        t_.run.num_pairs += table_.size();
-        ++t_.run.num_rebuilds;
-        admission_.threshold = std::max<std::uint64_t>(admission_.threshold / 8, 1);
-        rebuild();
-    }
-
-    void rebuild() {
-        table_.clear();
-        store_.clear();
-        queue_.clear();
-        queue_.set_threshold(admission_.threshold);
-        scan_pairs(t_.array, t_.tokens, admission_, table_, {&store_, 1}, t_.crew, t_.monitor);
-        for (std::uint32_t pair = 0; pair < table_.size(); ++pair) queue_.push(pair);
-    }
-
-    std::uint64_t first_occurrence(std::uint32_t pair) const {
-        return merge::first_occurrence(t_.array, t_.tokens, table_[pair], store_.lists[pair]);
+        cursor = PostingCursor::into(store_.make(pair, tally.num), offset);
     }
 
     Training<Symbol>& t_;
-    Admission admission_;
-    PairTable table_;
-    Ranking ranking_;
-    PairQueue queue_;
-    PostingStore store_;
+    Pairs<Symbol> pairs_;
+    PairTable& table_;
+    PostingStore& store_;
     MergeStep<Symbol> step_;
 };
 
@@ -126,7 +94,6 @@ class SequentialLoop {
 template <class Symbol>
 void learn_sequentially(Training<Symbol>& training) {
     SequentialLoop<Symbol> loop(training);
-    loop.set_up();
     training.begin_loop();
     loop.run();
 }

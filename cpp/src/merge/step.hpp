@@ -24,7 +24,7 @@ struct Occurrence {
 // per occurrence (350 thousand times instead of 6 million on 100 MB of English).
 class Neighbours {
   public:
-    explicit Neighbours(std::size_t num_ids) : tallies_(num_ids), touched_(num_ids + 1) {}
+    explicit Neighbours(std::size_t num_ids) : tallies_(num_ids), cursors_(num_ids), touched_(num_ids + 1) {}
 
     void add(Id id, std::uint64_t weight) {
         Tally& tally = tallies_[id];
@@ -33,21 +33,18 @@ class Neighbours {
         tally.weight += weight;
         ++tally.num;
     }
-    Tally& operator[](Id id) { return tallies_[id]; }
+    const Tally& tally(Id id) const { return tallies_[id]; }
+    PostingCursor& cursor(Id id) { return cursors_[id]; }
     std::span<const Id> touched() const { return {touched_.data(), num_touched_}; }
 
-    // A neighbour tallied before and cleared since.
-    Tally& touch(Id id) {
-        touched_[num_touched_++] = id;
-        return tallies_[id];
-    }
     void clear() {
-        for (const Id id : touched()) tallies_[id].num = 0, tallies_[id].weight = 0;
+        for (const Id id : touched()) tallies_[id] = {};
         num_touched_ = 0;
     }
 
   private:
     ZeroedArray<Tally> tallies_;
+    ZeroedArray<PostingCursor> cursors_;
     std::vector<Id> touched_;
     std::size_t num_touched_ = 0;
 };
@@ -66,7 +63,7 @@ class MergeStep {
 
     Neighbours& left() { return left_; }
     Neighbours& right() { return right_; }
-    Position* nowhere() { return &nowhere_; }
+    PostingCursor nowhere() { return PostingCursor::nowhere(&nowhere_); }
     void forget() { num_ = 0; }
 
     // Merges (a, b) into c wherever a posting still holds, and tallies the neighbours. A neighbour that is itself a new
@@ -88,17 +85,17 @@ class MergeStep {
         return {begin, num_};
     }
 
-    // Writes the postings of the pairs that the merge into c made, and clears the tallies. Needs: keep() or drop() on
-    // the tally of every neighbour.
+    // Writes the postings of the pairs that the merge into c made. Needs: the cursor of every neighbour.
     void post(OccurrenceRange range, Id c) {
-        left_[c].drop(&nowhere_);
+        left_.cursor(c) = nowhere();
         for (const Occurrence<Symbol>& o : occurrences(range)) {
-            Tally& left = left_[o.left];
-            left.place(o.position - left.length);
-            right_[o.right].place(o.position);
+            left_.cursor(o.left).place(o.position);
+            right_.cursor(o.right).place(o.position);
         }
+    }
+
+    void clear_tallies() {
         left_.clear();
-        left_[c].weight = 0;
         right_.clear();
     }
 

@@ -1,0 +1,89 @@
+// The pairs that can still be chosen: their counts, their posting lists and their queue, which belong together.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "merge/loops.hpp"
+#include "merge/pair_scan.hpp"
+#include "merge/pair_table.hpp"
+#include "merge/queue.hpp"
+#include "merge/tokens.hpp"
+
+namespace gristmill::merge {
+
+// Only pairs whose count reaches the threshold are here. That is exact, because counts never rise: as long as one such
+// pair is left, the best pair is among them.
+template <class Symbol>
+class Pairs {
+  public:
+    // One store takes the postings of all strips, or there is one per strip.
+    Pairs(Training<Symbol>& training, std::size_t num_stores)
+        : t_(training),
+          admission_{training.threshold, training.options.max_token_bytes},
+          table_(training.seed),
+          ranking_(training.options.tie_break, training.tokens),
+          queue_(table_, ranking_, [this](std::uint32_t pair) { return first_occurrence(pair); }),
+          stores_(num_stores) {
+        scan();
+    }
+    Pairs(const Pairs&) = delete;
+    Pairs& operator=(const Pairs&) = delete;
+
+    PairTable& table() { return table_; }
+    PairQueue& queue() { return queue_; }
+    PostingStore& store(std::size_t i) { return stores_[i]; }
+    std::uint64_t threshold() const { return admission_.threshold; }
+
+    bool admits(std::uint64_t count, Id left, Id right) const {
+        return admission_.admits(count, t_.tokens.length(left) + std::uint64_t{t_.tokens.length(right)});
+    }
+
+    // Queues the pairs entered since the table had `first_new` of them. Their lists must be written: the queue may ask
+    // where a pair occurs first.
+    void enqueue_from(std::uint32_t first_new) {
+        for (std::uint32_t pair = first_new; pair < table_.size(); ++pair) queue_.push(pair);
+    }
+
+    // Call when the queue is empty: every pair of the symbol array then has a count below the threshold. Counts all of
+    // them anew with a lower threshold; false when that was 1 already and so no pair is left.
+    bool lower_threshold() {
+        if (admission_.threshold == 1) return false;
+        ++t_.run.num_rebuilds;
+        admission_.threshold = std::max<std::uint64_t>(admission_.threshold / 8, 1);
+        scan();
+        return true;
+    }
+
+    std::uint64_t num_pairs() const { return num_earlier_pairs_ + table_.size(); }
+
+  private:
+    void scan() {
+        num_earlier_pairs_ += table_.size();
+        table_.clear();
+        for (PostingStore& store : stores_) store.clear();
+        queue_.clear();
+        queue_.set_threshold(admission_.threshold);
+        scan_pairs(t_.array, t_.tokens, admission_, t_.seed, table_, stores_, t_.crew, t_.monitor);
+        enqueue_from(0);
+    }
+
+    std::uint64_t first_occurrence(std::uint32_t pair) const {
+        std::uint64_t first = UINT64_MAX;
+        for (const PostingStore& store : stores_)
+            if (pair < store.lists.size())
+                first = std::min(first, merge::first_occurrence(t_.array, t_.tokens, table_[pair], store.lists[pair]));
+        return first;
+    }
+
+    Training<Symbol>& t_;
+    Admission admission_;
+    PairTable table_;
+    Ranking ranking_;
+    PairQueue queue_;
+    std::vector<PostingStore> stores_;
+    std::uint64_t num_earlier_pairs_ = 0;  // of the tables before the last scan
+};
+
+}  // namespace gristmill::merge
