@@ -40,7 +40,7 @@ class PostingPool {
     void recycle(Position* block, std::uint32_t num) {
         const unsigned size_class = class_of(num);
         const std::size_t capacity = capacity_of(size_class);
-        if (capacity >= kLarge) return regions_.push_back({block, block + capacity});
+        if (capacity >= kLarge) return keep({block, block + capacity});
         std::memcpy(block, &free_[size_class], sizeof(Position*));
         free_[size_class] = block;
     }
@@ -48,7 +48,7 @@ class PostingPool {
     // Forgets every list at once.
     void clear() {
         free_.fill(nullptr);
-        regions_.clear();
+        for (std::vector<Region>& regions : regions_) regions.clear();
         chunks_.clear();
         current_ = {};
     }
@@ -81,7 +81,7 @@ class PostingPool {
         Region region = find_region(capacity);
         Position* block = take(region, capacity);
         if (region.size() > current_.size()) std::swap(region, current_);
-        if (region.size() >= kLarge) regions_.push_back(region);
+        if (region.size() >= kLarge) keep(region);
         return block;
     }
 
@@ -91,13 +91,20 @@ class PostingPool {
         return block;
     }
 
+    void keep(Region region) { regions_[std::bit_width(region.size())].push_back(region); }
+
+    // The youngest of the regions in the lowest octave that has one large enough; a few tries in the octave of
+    // `capacity` itself, where some are too small.
     Region find_region(std::size_t capacity) {
-        for (std::size_t i = regions_.size(), tried = 0; i-- > 0 && tried < kRegionsTried; ++tried) {
-            if (regions_[i].size() < capacity) continue;
-            std::swap(regions_[i], regions_.back());
-            const Region region = regions_.back();
-            regions_.pop_back();
-            return region;
+        for (std::size_t octave = std::bit_width(capacity); octave < regions_.size(); ++octave) {
+            std::vector<Region>& regions = regions_[octave];
+            for (std::size_t i = regions.size(), tried = 0; i-- > 0 && tried < kRegionsTried; ++tried) {
+                if (regions[i].size() < capacity) continue;
+                std::swap(regions[i], regions.back());
+                const Region region = regions.back();
+                regions.pop_back();
+                return region;
+            }
         }
         chunks_.emplace_back(std::max(capacity, kChunkPostings));
         return {chunks_.back().data(), chunks_.back().data() + chunks_.back().size()};
@@ -105,7 +112,7 @@ class PostingPool {
 
     std::array<Position*, 128> free_{};
     Region current_;
-    std::vector<Region> regions_;
+    std::array<std::vector<Region>, 65> regions_;  // by the bit width of their size
     std::vector<ZeroedArray<Position>> chunks_;
 };
 

@@ -45,6 +45,9 @@ class PairQueue {
         std::push_heap(heap_.begin(), heap_.end(), worse());
     }
 
+    // The pair that is likely to be popped next, or kNoPair where that is not known without work.
+    std::uint32_t peek() const { return heap_.empty() ? kNoPair : heap_.front().pair; }
+
     // Takes the best pair out; false when none is left at or above the threshold.
     bool pop(Candidate& best) {
         for (;;) {

@@ -119,6 +119,7 @@ class RoundsLoop {
         enter_admitted();
         t_.crew.run([this](unsigned m) { post_in_strip(members_[m], pairs_.store(m)); });
         pairs_.enqueue_from(first_new);
+        pairs_.follow_counts();
         ++t_.run.num_rounds;
         t_.monitor.set_done(t_.run.merges.size());
     }

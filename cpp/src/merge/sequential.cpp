@@ -36,16 +36,25 @@ class SequentialLoop {
         const Id a = table_[best.pair].left, b = table_[best.pair].right;
         const Id c = t_.tokens.add(a, b);
         table_[best.pair].count = 0;
+        const std::uint32_t next = pairs_.queue().peek();
+        if (next != kNoPair) __builtin_prefetch(&store_.lists[next]);
         step_.forget();
         const OccurrenceRange occurrences = step_.merge(store_.lists[best.pair], a, b, c, t_.monitor);
         store_.drop(best.pair);
         const std::uint32_t first_new = table_.size();
+        if (next != kNoPair) {
+            __builtin_prefetch(store_.lists[next].data);
+            __builtin_prefetch(store_.lists[next].data + 16);
+            __builtin_prefetch(&table_[next]);
+        }
         settle_neighbours(a, b, c);
+        if (next != kNoPair) step_.prefetch(store_.lists[next]);
         step_.post(occurrences, c);
         step_.clear_tallies();
         pairs_.enqueue_from(first_new);
         t_.run.merges.emplace_back(a, b);
         t_.run.counts.push_back(best.count);
+        pairs_.follow_counts();
         t_.monitor.set_done(t_.run.merges.size());
     }
 
