@@ -178,6 +178,7 @@ void test_random_tables_equal_the_naive_trainer_under_every_tie_break() {
             options.tie_break = tie_break;
             options.max_token_bytes = below(random, 3) ? 0 : static_cast<std::uint32_t>(1 + below(random, 8));
             const merge::Tuning tuning{.initial_threshold = below(random, 2) ? 0 : 1 + below(random, 5000),
+                                       .shared_postings = static_cast<std::uint32_t>(below(random, 20)),
                                        .wide_symbols = below(random, 4) == 0};
             check_against_naive(words, {}, options, tuning);
         }
@@ -342,6 +343,34 @@ void test_same_merges_for_both_loops_and_any_number_of_threads() {
     }
 }
 
+// Threads share the long lists of the sequential loop; here every list, or some of them.
+void test_shared_lists_give_the_same_merges() {
+    const WordTable words = large_table();
+    for (const TieBreak tie_break : kTieBreaks) {
+        MergeOptions options{.num_merges = 3000, .tie_break = tie_break, .loop = MergeLoop::sequential};
+        const MergeRun expected = learn(words, {}, options);
+        for (options.num_threads = 2; options.num_threads <= 5; ++options.num_threads)
+            for (const std::uint32_t shared_postings : {1u, 40u})
+                CHECK(same(expected, learn(words, {}, options, {.shared_postings = shared_postings})));
+    }
+}
+
+// A threshold raised too far only costs a rebuild: here counts fall off a cliff after the first forecast.
+void test_a_forecast_that_is_too_high_changes_no_merge() {
+    Random random(23);
+    std::vector<std::pair<std::string, std::uint64_t>> words;
+    for (int i = 0; i < 200; ++i) {
+        std::string word = std::to_string(i) + "-";
+        for (int length = 0; length < 6; ++length) word += static_cast<char>('a' + below(random, 26));
+        words.emplace_back(word, i < 60 ? 1000000 : 1);
+    }
+    for (const TieBreak tie_break : kTieBreaks) {
+        const MergeOptions options{.num_merges = 900, .tie_break = tie_break};
+        CHECK(learn(table_of(words), {}, options, {.initial_threshold = 1}).num_rebuilds > 0);
+        check_against_naive(table_of(words), {}, options, {.initial_threshold = 1});
+    }
+}
+
 // Seeds that make poor multipliers are among them: they may cost time, never a merge.
 void test_same_merges_for_any_seed_of_the_hash_tables() {
     const HashSeed seeds[] = {{1, 1}, {3, 5}, {1ull << 63 | 1, 7}, {~0ull, ~0ull}, HashSeed::random()};
@@ -407,6 +436,8 @@ int main() {
     test_long_runs_equal_the_naive_trainer();
     test_long_words_are_not_quadratic();
     test_same_merges_for_both_loops_and_any_number_of_threads();
+    test_shared_lists_give_the_same_merges();
+    test_a_forecast_that_is_too_high_changes_no_merge();
     test_same_merges_for_any_seed_of_the_hash_tables();
     test_a_large_table_equals_the_naive_trainer();
     test_cancelling_stops_a_run();

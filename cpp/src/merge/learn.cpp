@@ -22,7 +22,7 @@ template <class Symbol>
 MergeRun learn_with(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
                     const Tuning& tuning, Id max_ids, Monitor& monitor) {
     Crew crew(options.num_threads, monitor);
-    Training<Symbol> training{options, monitor, crew, tuning.seed ? *tuning.seed : HashSeed::random()};
+    Training<Symbol> training{options, monitor, crew, tuning, tuning.seed ? *tuning.seed : HashSeed::random()};
     const std::uint64_t rank = std::uint64_t{options.num_merges} + given.size();
     auto layout = lay_out<Symbol>(
         words, {.max_ids = max_ids, .rank = rank, .with_origins = options.tie_break == TieBreak::first_seen}, crew,

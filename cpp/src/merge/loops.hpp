@@ -18,8 +18,9 @@ namespace gristmill::merge {
 // For tests. Zero means: choose. None of these changes the merges, only the way to them.
 struct Tuning {
     std::uint64_t initial_threshold = 0;
-    bool wide_symbols = false;       // 32-bit symbols even where 16 would do
-    std::optional<HashSeed> seed{};  // of the hash tables; random when not set
+    std::uint32_t shared_postings = 0;  // from how many on a list is shared among the threads of the sequential loop
+    bool wide_symbols = false;          // 32-bit symbols even where 16 would do
+    std::optional<HashSeed> seed{};     // of the hash tables; random when not set
 };
 
 MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
@@ -33,6 +34,7 @@ struct Training {
     const MergeOptions& options;
     Monitor& monitor;
     Crew& crew;
+    const Tuning& tuning;
     HashSeed seed;
     Tokens tokens{};
     SymbolArray<Symbol> array{};
@@ -58,7 +60,7 @@ template <class Symbol>
 void apply_given(const std::vector<Merge>& given, HashSeed seed, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
                  Monitor& monitor);
 
-// One merge at a time; setup and rebuilds on all threads.
+// One merge at a time; setup, rebuilds and the merges of long lists on all threads.
 template <class Symbol>
 void learn_sequentially(Training<Symbol>& training);
 

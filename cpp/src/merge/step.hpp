@@ -26,12 +26,12 @@ class Neighbours {
   public:
     explicit Neighbours(std::size_t num_ids) : neighbours_(num_ids), touched_(num_ids + 1) {}
 
-    void add(Id id, std::uint64_t weight) {
+    void add(Id id, const Tally& seen) {
         Tally& tally = neighbours_[id].tally;
         touched_[num_touched_] = id;
         num_touched_ += tally.num == 0;
-        tally.weight += weight;
-        ++tally.num;
+        tally.weight += seen.weight;
+        tally.num += seen.num;
     }
     const Tally& tally(Id id) const { return neighbours_[id].tally; }
     PostingCursor& cursor(Id id) { return neighbours_[id].cursor; }
@@ -155,8 +155,8 @@ class MergeStep {
             Occurrence<Symbol>& o = occurrences_[i];
             const std::uint64_t weight = array_.weight(o.position);
             if (occurrences_[i + 1].left == c) o.right = c;
-            if (o.left != c) left_.add(o.left, weight);
-            right_.add(o.right, weight);
+            if (o.left != c) left_.add(o.left, {weight, 1});
+            right_.add(o.right, {weight, 1});
         }
     }
 
