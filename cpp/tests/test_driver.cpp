@@ -225,8 +225,10 @@ void test_a_long_text_without_cuts_or_specials_is_searched_in_steps() {
         return false;
     };
     const auto* data = reinterpret_cast<const std::uint8_t*>(text.data());
-    CHECK(is_cancelled(
-        [&](const Monitor& monitor) { TextScanner::find_polling(specials, data, text.size(), 0, monitor); }));
+    CHECK(is_cancelled([&](const Monitor& monitor) {
+        SpecialSearch search(specials, data, text.size());
+        TextScanner::find_polling(search, text.size(), 0, monitor);
+    }));
     CHECK(is_cancelled([&](const Monitor& monitor) {
         ViewTexts texts({text});
         Window().load(texts, 0, kTaskBytes, 2 * kTaskBytes + (8 << 20), Cutter(Pattern::gpt2, specials), monitor);
