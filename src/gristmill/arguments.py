@@ -55,8 +55,8 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
     num_bytes = sum(len(special.encode()) for special in specials)
     if num_bytes > MAX_SPECIAL_BYTES:
         raise SpecialTokenError(
-            f"the special tokens have {num_bytes:,} bytes together; at most {MAX_SPECIAL_BYTES:,} are allowed. Pass fewer "
-            f"or shorter ones."
+            f"the special tokens have {num_bytes:,} bytes together; at most {MAX_SPECIAL_BYTES:,} are allowed. "
+            f"Pass fewer or shorter ones."
         )
     return specials
 

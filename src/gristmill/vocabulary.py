@@ -346,8 +346,8 @@ def _checked_ids(ids: Mapping[bytes, int]) -> dict[bytes, int]:
         total += len(token)
     if total > MAX_VOCAB_BYTES:
         raise TokenizerFormatError(
-            f"the tokens have {total:,} bytes together; at most {MAX_VOCAB_BYTES:,} are allowed. Real vocabularies have "
-            f"a few million: check where this one comes from."
+            f"the tokens have {total:,} bytes together; at most {MAX_VOCAB_BYTES:,} are allowed. Real vocabularies "
+            f"have a few million: check where this one comes from."
         )
     missing = [byte for byte in range(NUM_BYTE_TOKENS) if bytes([byte]) not in ids]
     if missing:

@@ -1,4 +1,4 @@
-"""Vocabularies and special tokens made to be slow or to fill the memory: refused, or no worse than others of their size."""
+"""Vocabularies and special tokens made to be slow or to fill the memory: refused, or no worse than others."""
 
 import json
 import sys
