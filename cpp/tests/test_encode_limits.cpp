@@ -113,6 +113,18 @@ void test_nothing_behind_the_end_of_a_text_is_read() {
     CHECK(encoded(encoder, {}).empty() && encoded_shortly(encoder, {}).empty() && encoded_piece(encoder, {}).empty());
 }
 
+// Found by fuzzing: 16 bytes are readable from the begin of a piece, but not from the begin of its last part.
+void test_nothing_behind_the_last_part_of_a_long_piece_is_read() {
+    VocabularyParts parts;
+    std::iota(parts.byte_ids.begin(), parts.byte_ids.end(), 0);
+    const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+    for (std::size_t size = 4080; size < 4130; ++size) {
+        const Exact exact(std::string(size, 'e'));
+        CHECK(encoded(encoder, exact.view()) == Ids(size, 'e'));
+        CHECK(encoded_shortly(encoder, exact.view()) == Ids(size, 'e'));
+    }
+}
+
 void test_thousands_of_specials_are_found_in_a_text_of_megabytes() {
     VocabularyParts parts;
     std::iota(parts.byte_ids.begin(), parts.byte_ids.end(), 0);
@@ -278,6 +290,7 @@ int main() {
     test_the_cache_stays_within_its_limit_and_keeps_the_tokens();
     test_ids_far_apart_cost_no_more_than_their_tokens();
     test_nothing_behind_the_end_of_a_text_is_read();
+    test_nothing_behind_the_last_part_of_a_long_piece_is_read();
     test_thousands_of_specials_are_found_in_a_text_of_megabytes();
     test_a_piece_of_megabytes_is_not_quadratic();
     test_impossible_vocabularies_are_refused_before_anything_large_is_allocated();

@@ -83,7 +83,7 @@ Token* Worker<Token>::encode_piece(const std::uint8_t* piece, std::size_t size, 
     if (size >= kPartBit) throw std::length_error("a piece of 2 GiB or more cannot be encoded");
     const auto end = static_cast<std::uint32_t>(size);
     if (size <= kMaxKeyBytes) {
-        add(piece, 0, end, false);
+        add(cache_.key_of(piece, size), 0, false);
     } else {
         out = add_long(piece, 0, end, out, monitor);
     }
@@ -92,8 +92,7 @@ Token* Worker<Token>::encode_piece(const std::uint8_t* piece, std::size_t size, 
 
 // Adds a piece, or a part of one, of any length to the group.
 template <class Token>
-inline void Worker<Token>::add(const std::uint8_t* base, std::uint32_t begin, std::uint32_t size, bool is_part) {
-    PieceKey key = cache_.key_of(base + begin, size);
+inline void Worker<Token>::add(PieceKey key, std::uint32_t begin, bool is_part) {
     key.high |= is_part ? part_tag_ : 0;
     const std::uint32_t slot = cache_.home().slot_of(key);
     cache_.home().prefetch(slot);
@@ -107,11 +106,18 @@ Token* Worker<Token>::add_long(const std::uint8_t* base, std::uint32_t begin, st
     const std::uint8_t* piece = base + begin;
     const std::uint32_t size = end - begin;
     std::uint32_t part = 0;
+    // kPieceBytes are readable from the begin of a piece, not from the begin of its last part.
+    const auto key_of_part = [&](std::uint32_t part_size) {
+        if (size - part >= kPieceBytes) return cache_.key_of(piece + part, part_size);
+        std::uint8_t copy[kPieceBytes] = {};
+        std::memcpy(copy, piece + part, part_size);
+        return cache_.key_of(copy, part_size);
+    };
     const auto add_part = [&](std::uint32_t to) {
         const std::uint32_t part_size = to - part;
         const bool is_part = part_size != size;
         if (part_size <= kMaxCachedBytes) {
-            add(base, begin + part, part_size, is_part);
+            add(key_of_part(part_size), begin + part, is_part);
             if (num_probes_ >= kMaxProbes - kGroup) out = flush(base, begin + to, out);  // the others need room too
         } else {
             out = flush(base, begin + part, out);

@@ -68,7 +68,7 @@ class Worker {
                         const Monitor& monitor);
     Token* add_long(const std::uint8_t* base, std::uint32_t begin, std::uint32_t end, Token* out,
                     const Monitor& monitor);
-    void add(const std::uint8_t* base, std::uint32_t begin, std::uint32_t size, bool is_part);
+    void add(PieceKey key, std::uint32_t begin, bool is_part);
     Token* flush(const std::uint8_t* base, std::uint32_t end, Token* out);
     Token* look_up(const std::uint8_t* base, const Probe& probe, std::uint32_t end, Token* out);
     Token* encode_uncached(const std::uint8_t* piece, std::size_t size, bool is_whole, Token* out,
