@@ -98,6 +98,21 @@ void check_finder(std::string_view text, const SpecialFinder& finder, const std:
     }
 }
 
+// The specials of the text, none of which overlap, and those from any place on.
+void check_search(std::string_view text, std::size_t step, const SpecialFinder& finder,
+                  const std::vector<std::string>& specials) {
+    const ExactText exact(text);
+    SpecialSearch search(finder, exact.bytes(), text.size());
+    for (std::size_t at = 0; at <= text.size();) {
+        const Found expected = find_plainly(text, at, specials);
+        const SpecialFinder::Match match = search.next(at, text.size());
+        CHECK(match.position == expected.position);
+        CHECK(match.index == (expected.index == specials.size() ? SpecialFinder::kNone : expected.index));
+        if (expected.index == specials.size()) break;
+        at = expected.position + (step ? step : specials[expected.index].size());
+    }
+}
+
 bool any_covers(std::string_view text, std::size_t at, const std::vector<std::string>& specials) {
     for (const std::string& special : specials) {
         for (std::size_t begin = at > special.size() ? at - special.size() + 1 : 0; begin < at; ++begin) {
@@ -132,13 +147,22 @@ void check_cutter(std::string_view text, std::size_t known, std::size_t start, P
     CHECK(cutter.first(near.bytes(), near.size(), start - skipped, known - skipped) == first - skipped);
 }
 
-void check_may_span(std::string_view text, Pattern pattern, const SpecialFinder& finder,
-                    const std::vector<std::string>& specials) {
-    const ExactText exact(text);
+// Where a special covers a place that would be a cut, all three say so; of a text that goes on after `known` bytes too.
+void check_spans(std::string_view text, std::size_t known, Pattern pattern, const SpecialFinder& finder,
+                 const std::vector<std::string>& specials) {
+    const ExactText exact(text), beginning(text.substr(0, known));
+    SpecialSpans whole(finder), growing(finder);
     for (std::size_t at = 0; at < text.size(); ++at) {
         at = find_cut(pattern, exact.bytes(), text.size(), at);
         if (at == kNoCut) return;
-        if (any_covers(text, at, specials)) CHECK(finder.may_span(exact.bytes(), text.size(), at));
+        const bool covered = any_covers(text, at, specials);
+        CHECK(finder.may_span(exact.bytes(), text.size(), at) >= covered);
+        CHECK(whole.cover(exact.bytes(), text.size(), at) >= covered);
+        if (at + finder.span_reach() <= known) {
+            CHECK(growing.cover(beginning.bytes(), known, at, false) >= covered);
+        } else {
+            CHECK(growing.cover(exact.bytes(), text.size(), at) >= covered);
+        }
     }
 }
 
@@ -160,15 +184,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::string_view text = input.rest();
     // Batches end after a few kilobytes.
     std::string several_batches;
-    if (what == 0xa5) text = several_batches = repeated(text, BoundaryScanner::kMaxAppended - 100);
+    if (what == 0xa4 || what == 0xa5) text = several_batches = repeated(text, BoundaryScanner::kMaxAppended - 100);
 
     const Ends whole = check_kernels(text, pattern, alignment, fill);
     if (what % 2 == 0) check_cuts(text, pattern, whole, chosen);
     if (with_specials) {
         const SpecialFinder finder(specials);
         check_finder(text, finder, specials);
-        check_may_span(text, pattern, finder, specials);
+        check_search(text, chosen % 8, finder, specials);
         const std::size_t known = text.empty() ? 0 : chosen * 7 % (text.size() + 1);
+        check_spans(text, known, pattern, finder, specials);
         check_cutter(text, known, known ? start % known : 0, pattern, finder, specials);
     }
     return 0;
