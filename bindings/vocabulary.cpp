@@ -75,11 +75,9 @@ nb::object recovered_merges(const nb::list& tokens, const InputArray<std::uint32
     views.reserve(tokens.size());
     for (nb::handle token : tokens) views.push_back(view(nb::cast<nb::bytes>(token)));
     if (views.size() != ids.size()) throw nb::value_error("tokens and ids differ in number");
-    std::vector<MergeRule> merges;
-    {
-        const nb::gil_scoped_release release;
-        merges = recover_merges(views, std::vector<Id>(ids.data(), ids.data() + ids.size()));
-    }
+    Watch watch;
+    const std::vector<MergeRule> merges = watch.run(
+        [&] { return recover_merges(views, std::vector<Id>(ids.data(), ids.data() + ids.size()), watch.monitor()); });
     std::vector<std::uint32_t> flat;
     flat.reserve(3 * merges.size());
     for (const MergeRule& merge : merges) flat.insert(flat.end(), {merge.left, merge.right, merge.made});

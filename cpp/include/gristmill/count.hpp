@@ -39,8 +39,8 @@ struct WordTable {
 WordTable make_word_table(LargeVector<std::uint8_t> bytes, LargeVector<std::uint64_t> offsets,
                           LargeVector<std::uint64_t> counts, LargeVector<std::uint64_t> firsts,
                           std::uint64_t source_bytes);
-// The table of both corpora, `second` read after `first`. Throws std::overflow_error when a count would pass 2^63 - 1 or
-// a position 2^64 - 1.
+// The table of both corpora, `second` read after `first`. Throws std::overflow_error when a count would pass 2^63 - 1
+// or a position 2^64 - 1.
 WordTable join_word_tables(const WordTable& first, const WordTable& second);
 // The table without words counted fewer than `min_frequency` times.
 WordTable words_at_least(const WordTable& words, std::uint64_t min_frequency);

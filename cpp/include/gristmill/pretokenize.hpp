@@ -76,8 +76,8 @@ class SpecialAutomaton;
 class SpecialFinder {
   public:
     // `specials` are not empty and valid UTF-8: one that ends inside a character would change its class, and with it
-    // where a text may be cut. Of two that are the same, either may be found. Takes memory in proportion to their bytes,
-    // about 13 for each.
+    // where a text may be cut. Of two that are the same, either may be found. Takes memory in proportion to their
+    // bytes, about 13 for each.
     explicit SpecialFinder(const std::vector<std::string>& specials);
 
     struct Match {

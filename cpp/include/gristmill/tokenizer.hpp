@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gristmill/ids.hpp"
+#include "gristmill/monitor.hpp"
 
 namespace gristmill {
 
@@ -54,6 +55,7 @@ std::size_t find_merge_past_limit(const PlainMerges& merges);
 
 // For every token, the merge that makes it when its own bytes are encoded with its rank as priority; tokens that are
 // never made so are left out. In the order of ranks (ids are ranks).
-std::vector<MergeRule> recover_merges(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids);
+std::vector<MergeRule> recover_merges(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids,
+                                      const Monitor& monitor = {});
 
 }  // namespace gristmill

@@ -17,7 +17,8 @@ constexpr std::uint64_t kMaxWork = std::uint64_t{1} << 31;
 // byte strings: it runs once for each token of a vocabulary, and tokens are short.
 class Recovery {
   public:
-    Recovery(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids) {
+    Recovery(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids, const Monitor& monitor)
+        : monitor_(monitor) {
         id_of_.reserve(tokens.size());
         for (std::size_t i = 0; i < tokens.size(); ++i) id_of_.emplace(tokens[i], ids[i]);
     }
@@ -28,6 +29,8 @@ class Recovery {
         made_.clear();
         for (std::size_t i = 0; i + 2 < begins_.size(); ++i) made_.push_back(joined(token, i));
         while (begins_.size() > 3) {
+            // Steps of long tokens take long: a look for each of them, but not for each of the many short tokens.
+            if (begins_.size() > kLongToken) monitor_.check();
             const auto best = std::min_element(made_.begin(), made_.end());
             if (*best == kNone) return false;
             const auto i = static_cast<std::size_t>(best - made_.begin());
@@ -42,6 +45,8 @@ class Recovery {
     }
 
   private:
+    static constexpr std::size_t kLongToken = 256;
+
     Id id_of(std::string_view bytes) const {
         const auto found = id_of_.find(bytes);
         return found == id_of_.end() ? kNone : found->second;
@@ -54,17 +59,24 @@ class Recovery {
     std::unordered_map<std::string_view, Id, SeededHash> id_of_;
     std::vector<std::size_t> begins_;  // of the parts, and the end
     std::vector<Id> made_;
+    const Monitor& monitor_;
 };
 
 }  // namespace
 
-std::vector<MergeRule> recover_merges(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids) {
+std::vector<MergeRule> recover_merges(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids,
+                                      const Monitor& monitor) {
     std::uint64_t work = 0;
     for (const std::string_view token : tokens) work += static_cast<std::uint64_t>(token.size()) * token.size();
-    if (work > kMaxWork) throw std::invalid_argument("the tokens are too long for a table of ranks");
-    Recovery recovery(tokens, ids);
+    if (work > kMaxWork)
+        throw std::invalid_argument(
+            "the tokens are too long for a table of ranks: the squares of their lengths add up to " +
+            std::to_string(work) + ", and at most " + std::to_string(kMaxWork) +
+            " is allowed. Published vocabularies need 20 million");
+    Recovery recovery(tokens, ids, monitor);
     std::vector<MergeRule> merges;
     for (const std::string_view token : tokens) {
+        monitor.check();
         MergeRule merge;
         if (token.size() > 1 && recovery.find(token, merge)) merges.push_back(merge);
     }
