@@ -1,7 +1,8 @@
 // Sorted runs on disk: how counting stays within a memory limit and exact.
 //
-// A thread whose table is full writes it as a run sorted by word and starts an empty one. At the end all runs are merged, equal
-// words added up; the words that stay are sorted by first occurrence, again through runs, and fill the result in order.
+// A thread whose table is full writes it as a run sorted by word and starts an empty one. At the end all runs are
+// merged, equal words added up; the words that stay are sorted by first occurrence, again through runs, and fill the
+// result in order.
 #pragma once
 
 #include <cstdint>
