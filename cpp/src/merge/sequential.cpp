@@ -66,9 +66,11 @@ class SequentialLoop {
         const OccurrenceRange occurrences = step.merge(store_.lists[pair], a, b, c, t_.monitor);
         store_.drop(pair);
         if (next != kNoPair) {
-            const PostingList& list = store_.lists[next];
-            __builtin_prefetch(list.data);
-            __builtin_prefetch(list.data + 64 / sizeof(Position));
+            // The list of a pair that fell below the threshold is gone.
+            if (const Position* list = store_.lists[next].data) {
+                __builtin_prefetch(list);
+                __builtin_prefetch(list + 64 / sizeof(Position));
+            }
             __builtin_prefetch(&table_[next]);
         }
         settle_neighbours(step.left(), step.right(), a, b, c);
