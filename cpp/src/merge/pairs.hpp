@@ -70,9 +70,9 @@ class Pairs {
     std::uint64_t num_pairs() const { return num_earlier_pairs_ + table_.size(); }
 
   private:
-    // Counts fall with the rank of the merge as rank^-slope, and the slope grows along the way: seen from a sixteenth
-    // to half of the merges, it grew by at most 0.45 in English, source code and multilingual text. Half a power more
-    // is on the safe side.
+    // Counts fall with the rank of the merge as rank^-slope, and the slope grows along the way. The margin of 0.5 was
+    // chosen on three corpora (English, source code, multilingual; 1,000 to 69,000 merges), where no forecast came out
+    // too high. A text of 2 MB, merged down to counts of 1, did get one that was.
     static std::uint64_t forecast_last_count(const std::vector<std::uint64_t>& counts, std::uint64_t num_merges) {
         const double middle = counts[counts.size() / 2], last = counts.back();
         const double slope = std::log2(middle / last) + 0.5;
