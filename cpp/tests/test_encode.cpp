@@ -50,7 +50,7 @@ void test_pieces_of_every_length_equal_the_plain_loop() {
     }
 }
 
-// Rounds and the heap are two ways to the same ids; the plain loop judges the shorter ones.
+// Sweeps and the heap are two ways to the same ids; the plain loop judges the shorter ones.
 void test_pieces_of_kilobytes_equal_the_plain_loop_and_the_heap() {
     Random random(8);
     for (int round = 0; round < 120; ++round) {
@@ -70,6 +70,30 @@ void test_pieces_of_kilobytes_equal_the_plain_loop_and_the_heap() {
             piece.resize(1100, 'a');
             CHECK(encoded_piece(encoder, piece) == Judge(parts).piece(piece));
         }
+    }
+}
+
+// A worker keeps its lists by rank from piece to piece, so sweeps begin at a shorter length there.
+void test_pieces_of_every_length_one_after_another_equal_the_heap() {
+    Random random(21);
+    for (int round = 0; round < 60; ++round) {
+        Layout layout = random_layout(random);
+        layout.num_merges += 20;
+        layout.shuffled_ranks = round % 8 == 0;
+        layout.num_others = 0;
+        const VocabularyParts parts = random_parts(random, kLetters, layout);
+        const Encoder encoder(parts, Pattern::whitespace, any_of(random, kernels()));
+        std::string text;
+        Ids expected, by_heap;
+        for (int i = 0; i < 30; ++i) {
+            std::string piece = i ? " " : "";
+            piece += joined(random, kLetters, i % 3 ? 50 + random() % 400 : 800 + random() % 400);
+            if (i % 5 == 0) piece.resize(piece.size() + random() % 600, 'a');
+            encoder.encode_piece_dropout(piece, 0, 1, by_heap);
+            expected.insert(expected.end(), by_heap.begin(), by_heap.end());
+            text += piece;
+        }
+        for (int time = 0; time < 2; ++time) CHECK(encoded(encoder, text) == expected);
     }
 }
 
@@ -413,6 +437,7 @@ void test_dropout_goes_from_plain_ids_to_bytes() {
 int main() {
     test_pieces_of_every_length_equal_the_plain_loop();
     test_pieces_of_kilobytes_equal_the_plain_loop_and_the_heap();
+    test_pieces_of_every_length_one_after_another_equal_the_heap();
     test_cutting_long_pieces_never_changes_their_ids();
     test_texts_equal_the_plain_loop_in_narrow_and_wide_ids_under_every_pattern();
     test_threads_batches_and_files_give_the_ids_of_one_thread();

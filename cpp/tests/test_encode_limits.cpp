@@ -254,6 +254,35 @@ void test_a_cancelled_run_throws_and_the_next_one_is_right() {
     }
 }
 
+// Every loop over a piece looks at the monitor: setting up, sweeping, sorting, copying the ids.
+void test_work_on_one_long_piece_can_be_cancelled_at_any_time() {
+    Random random(16);
+    for (const bool shuffled : {false, true}) {  // sweeps, and the heap
+        const VocabularyParts parts =
+            random_parts(random, kLetters, {.num_merges = 40, .shuffled_ranks = shuffled, .first_id = kWideIds});
+        const Encoder encoder(parts, Pattern::gpt2, default_kernel());
+        const std::string piece = joined(random, kLetters, 400'000) + std::string(400'000, 'a');
+        Ids expected;
+        encoder.encode_piece_dropout(piece, 0, 1, expected);
+        int num_cancelled = 0;
+        for (int microseconds = 1; microseconds < 300'000; microseconds += microseconds / 2 + 100) {
+            Monitor monitor;
+            std::thread canceller([&monitor, microseconds] {
+                std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+                monitor.cancel();
+            });
+            try {
+                encoder.encode(piece, no_specials(), 1, monitor);
+            } catch (const Cancelled&) {
+                ++num_cancelled;
+            }
+            canceller.join();
+        }
+        CHECK(num_cancelled > 2);
+        CHECK(encoded(encoder, piece) == expected);
+    }
+}
+
 void test_many_threads_share_one_encoder() {
     Random random(15);
     VocabularyParts parts = random_parts(random, kWords, {.num_merges = 60});
@@ -296,6 +325,7 @@ int main() {
     test_impossible_vocabularies_are_refused_before_anything_large_is_allocated();
     test_the_encoder_is_as_it_was_after_memory_ran_out_anywhere();
     test_a_cancelled_run_throws_and_the_next_one_is_right();
+    test_work_on_one_long_piece_can_be_cancelled_at_any_time();
     test_many_threads_share_one_encoder();
     return test_result();
 }

@@ -1,6 +1,7 @@
 #include "encode/bpe.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "gristmill/large_memory.hpp"
@@ -10,19 +11,20 @@ namespace {
 
 constexpr std::uint32_t kEnd = static_cast<std::uint32_t>(-1);
 constexpr Id kGone = static_cast<Id>(-1);
-constexpr std::size_t kCheckInterval = 4096;  // steps between two looks at the monitor
+// Sweeps number places and nodes, at most two per byte, in 32 bits.
+constexpr std::size_t kMaxSweepsPiece = 0x7fffffff;
 
 // The symbols of a piece as a linked list in arrays.
 class SymbolList {
   public:
-    SymbolList(std::string_view piece, const PairRanks& ranks, const Monitor* monitor) : ranks_(ranks) {
+    SymbolList(std::string_view piece, const PairRanks& ranks, const Poll& poll) : ranks_(ranks) {
         if (piece.size() >= kEnd) throw std::length_error("a piece of 4 GiB or more cannot be encoded");
         const auto size = static_cast<std::uint32_t>(piece.size());
         symbols_.resize(size);
         next_.resize(size);
         previous_.resize(size);
         for (std::uint32_t i = 0; i < size; ++i) {
-            if (monitor && i % kCheckInterval == 0) monitor->check();
+            poll();
             symbols_[i] = ranks.id_of_byte(static_cast<std::uint8_t>(piece[i]));
             next_[i] = i + 1 < size ? i + 1 : kEnd;
             previous_[i] = i ? i - 1 : kEnd;
@@ -43,9 +45,12 @@ class SymbolList {
         next_[at] = next_[gone];
         if (next_[at] != kEnd) previous_[next_[at]] = at;
     }
-    std::size_t copy_to(Id* ids) const {
+    std::size_t copy_to(Id* ids, const Poll& poll) const {
         std::size_t num_ids = 0;
-        for (std::uint32_t at = 0; at != kEnd; at = next_[at]) ids[num_ids++] = symbols_[at];
+        for (std::uint32_t at = 0; at != kEnd; at = next_[at]) {
+            poll();
+            ids[num_ids++] = symbols_[at];
+        }
         return num_ids;
     }
 
@@ -63,14 +68,17 @@ class CandidateHeap {
         std::uint32_t at;
     };
 
-    CandidateHeap(const SymbolList& symbols, const Monitor* monitor) {
+    CandidateHeap(const SymbolList& symbols, const Poll& poll) {
         heap_.reserve(symbols.size());
         for (std::uint32_t at = 0; at < symbols.size(); ++at) {
-            if (monitor && at % kCheckInterval == 0) monitor->check();
+            poll();
             const Rank rank = symbols.rank(at);
             if (rank != kNoRank) heap_.push_back(pack({rank, at}));
         }
-        std::make_heap(heap_.begin(), heap_.end(), std::greater<>());
+        std::make_heap(heap_.begin(), heap_.end(), [&poll](std::uint64_t a, std::uint64_t b) {
+            poll();
+            return a > b;
+        });
     }
     bool empty() const { return heap_.empty(); }
     void push(Candidate candidate) {
@@ -131,10 +139,14 @@ Bpe::Bpe(const VocabularyParts& parts, const TokenTable& tokens, Kernel kernel)
     : tokens_(tokens), ranks_(parts), is_monotone_(is_monotone(parts, tokens.num_ids())) {
     if (ranks_.is_packed()) kernel_ = bpe_kernel(kernel);
     if (!parts.whole_pieces) return;
-    for (const IdOfBytes& token : parts.others) whole_pieces_.emplace(token.bytes, token.id);
+    for (const IdOfBytes& token : parts.others) {
+        whole_pieces_.emplace(token.bytes, token.id);
+        longest_whole_ = std::max(longest_whole_, token.bytes.size());
+    }
 }
 
 bool Bpe::find_whole(std::string_view piece, Id* id) const {
+    if (piece.size() > longest_whole_) return false;
     const auto found = whole_pieces_.find(piece);
     if (found == whole_pieces_.end()) return false;
     *id = found->second;
@@ -160,27 +172,45 @@ std::size_t Bpe::encode_short(std::string_view piece, Id* ids) const {
     return size;
 }
 
+std::size_t Bpe::encode_long(std::string_view piece, Id* ids, const Monitor* monitor, SweepState* state) const {
+    const std::size_t least = state ? kSweepsPiece : kFreshSweepsPiece;
+    if (!is_monotone_ || piece.size() < least || piece.size() > kMaxSweepsPiece)
+        return encode_heap(piece, ids, monitor);
+    SweepState own;
+    if (!state) state = &own;
+    try {
+        const std::size_t num_ids = encode_sweeps(piece, ids, monitor, *state);
+        state->release_large();
+        return num_ids;
+    } catch (...) {
+        state->clear();
+        throw;
+    }
+}
+
 // n log n, also for a piece of many megabytes.
-std::size_t Bpe::encode_long(std::string_view piece, Id* ids, const Monitor* monitor) const {
-    SymbolList symbols(piece, ranks_, monitor);
-    CandidateHeap heap(symbols, monitor);
-    for (std::size_t step = 0; !heap.empty(); ++step) {
-        if (monitor && step % kCheckInterval == 0) monitor->check();
+std::size_t Bpe::encode_heap(std::string_view piece, Id* ids, const Monitor* monitor) const {
+    const Poll poll(monitor);
+    SymbolList symbols(piece, ranks_, poll);
+    CandidateHeap heap(symbols, poll);
+    while (!heap.empty()) {
+        poll();
         const CandidateHeap::Candidate best = heap.pop();
         if (symbols.rank(best.at) == best.rank) merge_and_push(symbols, heap, best);
     }
-    return symbols.copy_to(ids);
+    return symbols.copy_to(ids, poll);
 }
 
 // At every step each candidate is left out with probability `dropout`, and the best of the others is merged: those that
 // come before it in the queue go back when it is done. When all are left out, the piece is finished.
 std::size_t Bpe::encode_dropout(std::string_view piece, double dropout, std::uint64_t& random_state, Id* ids,
                                 const Monitor* monitor) const {
-    SymbolList symbols(piece, ranks_, monitor);
-    CandidateHeap heap(symbols, monitor);
+    const Poll poll(monitor);
+    SymbolList symbols(piece, ranks_, poll);
+    CandidateHeap heap(symbols, poll);
     std::vector<CandidateHeap::Candidate> left_out;
-    for (std::size_t step = 0; !heap.empty(); ++step) {
-        if (monitor && step % kCheckInterval == 0) monitor->check();
+    while (!heap.empty()) {
+        poll();
         const CandidateHeap::Candidate best = heap.pop();
         if (symbols.rank(best.at) != best.rank) continue;
         if (draw(random_state) < dropout) {
@@ -191,7 +221,7 @@ std::size_t Bpe::encode_dropout(std::string_view piece, double dropout, std::uin
         for (const CandidateHeap::Candidate& candidate : left_out) heap.push(candidate);
         left_out.clear();
     }
-    return symbols.copy_to(ids);
+    return symbols.copy_to(ids, poll);
 }
 
 }  // namespace gristmill

@@ -9,12 +9,32 @@
 
 #include "encode/bpe_kernel.hpp"
 #include "encode/pair_ranks.hpp"
+#include "encode/places_by_rank.hpp"
+#include "encode/poll.hpp"
 #include "encode/token_table.hpp"
 #include "gristmill/kernel.hpp"
 #include "gristmill/monitor.hpp"
 #include "hash.hpp"
 
 namespace gristmill {
+
+// What encode() keeps from one long piece to the next; one per thread.
+struct SweepState {
+    LargeVector<Id> symbols;
+    PlacesByRank places;
+
+    void clear() {
+        places.clear();
+        release_large();
+    }
+    // What a piece of megabytes needed is not kept.
+    void release_large() {
+        if (symbols.capacity() <= kKeptSymbols) return;
+        symbols = LargeVector<Id>();
+        places.release_nodes();
+    }
+    static constexpr std::size_t kKeptSymbols = std::size_t{64} << 10;
+};
 
 class Bpe {
   public:
@@ -23,15 +43,15 @@ class Bpe {
 
     // Up to this many bytes a scan for the best pair beats a heap.
     static constexpr std::size_t kShortPiece = kKernelPieceBytes;
-    // From here on sweeps beat a heap.
-    static constexpr std::size_t kSweepsPiece = 1024;
+    // From here on sweeps beat a heap: with a state that is kept at any length, otherwise when its allocation pays.
+    static constexpr std::size_t kSweepsPiece = kShortPiece + 1, kFreshSweepsPiece = 1024;
 
-    // Writes the ids of `piece` to `ids`, at most one a byte, and returns their number. `is_whole`: it is a piece, not
-    // a part of one. `monitor` stops the work on a long one.
-    std::size_t encode(std::string_view piece, bool is_whole, Id* ids, const Monitor* monitor = nullptr) const {
+    // Writes the ids of `piece` to `ids`, at most one per byte, and returns their number. `is_whole`: it is a piece,
+    // not a part of one. `monitor` stops the work on a long one; `state` makes it faster.
+    std::size_t encode(std::string_view piece, bool is_whole, Id* ids, const Monitor* monitor = nullptr,
+                       SweepState* state = nullptr) const {
         if (is_whole && has_whole_pieces() && find_whole(piece, ids)) return 1;
-        if (piece.size() >= kSweepsPiece && is_monotone_) return encode_sweeps(piece, ids, monitor);
-        if (piece.size() > kShortPiece) return encode_long(piece, ids, monitor);
+        if (piece.size() > kShortPiece) return encode_long(piece, ids, monitor, state);
         if (!kernel_ || piece.size() < 2) return encode_short(piece, ids);
         return kernel_(ranks_.view(), reinterpret_cast<const std::uint8_t*>(piece.data()), piece.size(), ids);
     }
@@ -41,8 +61,9 @@ class Bpe {
 
   private:
     std::size_t encode_short(std::string_view piece, Id* ids) const;
-    std::size_t encode_long(std::string_view piece, Id* ids, const Monitor* monitor) const;
-    std::size_t encode_sweeps(std::string_view piece, Id* ids, const Monitor* monitor) const;
+    std::size_t encode_long(std::string_view piece, Id* ids, const Monitor* monitor, SweepState* state) const;
+    std::size_t encode_heap(std::string_view piece, Id* ids, const Monitor* monitor) const;
+    std::size_t encode_sweeps(std::string_view piece, Id* ids, const Monitor* monitor, SweepState& state) const;
     bool find_whole(std::string_view piece, Id* id) const;
 
     const TokenTable& tokens_;
@@ -50,6 +71,7 @@ class Bpe {
     bool is_monotone_;            // every merge has a higher rank than all that make its parts
     BpeKernel kernel_ = nullptr;  // none: encode_short()
     std::unordered_map<std::string, Id, SeededHash, std::equal_to<>> whole_pieces_;
+    std::size_t longest_whole_ = 0;
 };
 
 }  // namespace gristmill

@@ -11,6 +11,8 @@ namespace {
 
 // Longer pieces, or parts of them, are encoded each time: they hardly ever come again.
 constexpr std::size_t kMaxCachedBytes = 256;
+// A longer piece looks at the monitor so often.
+constexpr std::uint32_t kPollBytes = 16 << 10;
 constexpr std::uint64_t kPartTag = std::uint64_t{0x10} << 56;
 // Buffers that grew beyond this for one text are not kept for the next.
 constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
@@ -125,9 +127,12 @@ Token* Worker<Token>::add_long(const std::uint8_t* base, std::uint32_t begin, st
         }
         part = to;
     };
-    for (std::uint32_t at = 1; at < size; ++at) {
-        if (is_continuation(piece[at])) continue;  // the parts of a character are nearly always in some token
-        if (tables_.splits.may_split(piece, size, at)) add_part(at);
+    for (std::uint32_t at = 1; at < size;) {
+        if (at > kPollBytes) monitor.check();
+        for (const std::uint32_t until = std::min(size, at + kPollBytes); at < until; ++at) {
+            if (is_continuation(piece[at])) continue;  // the parts of a character are nearly always in some token
+            if (tables_.splits.may_split(piece, size, at)) add_part(at);
+        }
     }
     add_part(size);
     return out;
@@ -161,7 +166,7 @@ template <class Token>
     const std::string_view piece(reinterpret_cast<const char*>(base) + begin, end - begin);
     if (const auto* entry = cache_.find(probe.key, probe.slot, piece)) return cache_.copy_ids(*entry, out);
     Id ids[kMaxCachedBytes];
-    const std::size_t num_ids = tables_.bpe.encode(piece, !(probe.begin & kPartBit), ids);
+    const std::size_t num_ids = tables_.bpe.encode(piece, !(probe.begin & kPartBit), ids, nullptr, &sweep_state_);
     cache_.insert(probe.key, probe.slot, piece, ids, num_ids);
     return std::copy(ids, ids + num_ids, out);
 }
@@ -170,10 +175,14 @@ template <class Token>
 Token* Worker<Token>::encode_uncached(const std::uint8_t* piece, std::size_t size, bool is_whole, Token* out,
                                       const Monitor& monitor) {
     if (long_ids_.size() < size) long_ids_.resize(size);
-    const std::size_t num_ids =
-        tables_.bpe.encode({reinterpret_cast<const char*>(piece), size}, is_whole, long_ids_.data(), &monitor);
-    out = std::copy(long_ids_.data(), long_ids_.data() + num_ids, out);
-    if (long_ids_.size() > kKeptBytes / sizeof(Id)) long_ids_ = std::vector<Id>();
+    const std::string_view bytes(reinterpret_cast<const char*>(piece), size);
+    const std::size_t num_ids = tables_.bpe.encode(bytes, is_whole, long_ids_.data(), &monitor, &sweep_state_);
+    const Poll poll(&monitor);
+    for (std::size_t i = 0; i < num_ids; ++i) {
+        poll();
+        *out++ = static_cast<Token>(long_ids_[i]);
+    }
+    if (long_ids_.size() > kKeptBytes / sizeof(Id)) long_ids_ = LargeVector<Id>();
     return out;
 }
 

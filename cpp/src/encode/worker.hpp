@@ -81,7 +81,8 @@ class Worker {
     std::size_t num_probes_ = 0;
     Probe probes_[kMaxProbes + 1];
     LargeVector<Token> buffer_;
-    std::vector<Id> long_ids_;
+    LargeVector<Id> long_ids_;
+    SweepState sweep_state_;
 };
 
 extern template class Worker<std::uint16_t>;
