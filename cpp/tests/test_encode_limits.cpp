@@ -49,8 +49,9 @@ void test_ids_do_not_depend_on_what_the_cache_has_room_for() {
             for (int time = 0; time < 2; ++time) CHECK(encoded(encoder, text) == expected);
             const CacheStats stats = encoder.cache_stats();
             CHECK(stats.limit_bytes == limit);
-            // Below a few megabytes the tokens themselves, and what one group of pieces may add, need more.
-            CHECK(stats.memory_bytes <= std::max(limit, std::size_t{6} << 20));
+            // One cache and the seeds, each within the limit; below 64 KiB the limit counts as that.
+            CHECK(stats.num_caches == 1);
+            CHECK(stats.memory_bytes <= 2 * std::max(limit, std::size_t{64} << 10));
         }
     }
 }
@@ -79,6 +80,25 @@ void test_the_cache_stays_within_its_limit_and_keeps_the_tokens() {
     CHECK(cleared);
     CHECK(most <= limit);
     CHECK(most > limit / 4);
+}
+
+// Every piece has more ids than an entry holds, or is longer than a key: the arena fills, not the table.
+void test_the_arena_of_long_pieces_counts_within_the_limit() {
+    Random random(17);
+    for (const Id first_id : {Id{0}, kWideIds}) {
+        const VocabularyParts parts = random_parts(random, kLetters, {.num_merges = 3, .first_id = first_id});
+        for (const std::size_t limit : {std::size_t{64} << 10, std::size_t{1} << 20, std::size_t{8} << 20}) {
+            const Encoder encoder(parts, Pattern::gpt2, default_kernel(), limit);
+            const std::size_t seeds = encoder.cache_stats().memory_bytes;
+            CHECK(seeds <= limit);
+            for (int round = 0; round < 6; ++round) {
+                std::string text;
+                for (int i = 0; i < 20000; ++i) text += " " + joined(random, kLetters, 12 + random() % 50);
+                encoded(encoder, text);
+                CHECK(encoder.cache_stats().memory_bytes - seeds <= limit);
+            }
+        }
+    }
 }
 
 void test_ids_far_apart_cost_no_more_than_their_tokens() {
@@ -317,6 +337,7 @@ void test_many_threads_share_one_encoder() {
 int main() {
     test_ids_do_not_depend_on_what_the_cache_has_room_for();
     test_the_cache_stays_within_its_limit_and_keeps_the_tokens();
+    test_the_arena_of_long_pieces_counts_within_the_limit();
     test_ids_far_apart_cost_no_more_than_their_tokens();
     test_nothing_behind_the_end_of_a_text_is_read();
     test_nothing_behind_the_last_part_of_a_long_piece_is_read();

@@ -1,7 +1,6 @@
 #include "encode/bpe.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 #include "gristmill/large_memory.hpp"

@@ -18,19 +18,29 @@ class OrderedOutput {
   public:
     explicit OrderedOutput(std::size_t capacity) : ids_(capacity, sizeof(Token)) {}
 
+    // Memory for the ids of a block. Used again for later blocks: fresh memory costs a page fault per 4 KB.
+    struct Buffer {
+        std::unique_ptr<Token[]> ids;
+        std::size_t capacity = 0;
+    };
     // The ids of one block under way.
     struct Segment {
         std::size_t index;
         Token* out;
-        std::unique_ptr<Token[]> buffer;  // none: `out` is in the result
+        Buffer buffer;  // none: `out` is in the result
     };
     Segment begin(std::size_t index, std::size_t capacity) {
+        Buffer buffer;
         {
             const std::lock_guard lock(mutex_);
-            if (index == next_) return {index, ids_.template data<Token>() + size_, nullptr};
+            if (index == next_) return {index, ids_.template data<Token>() + size_, {}};
+            if (!free_.empty()) {
+                buffer = std::move(free_.back());
+                free_.pop_back();
+            }
         }
-        std::unique_ptr<Token[]> buffer(new Token[capacity]);
-        Token* out = buffer.get();
+        if (buffer.capacity < capacity) buffer = {std::unique_ptr<Token[]>(new Token[capacity]), capacity};
+        Token* out = buffer.ids.get();
         return {index, out, std::move(buffer)};
     }
     void end(Segment block, std::size_t num_ids) {
@@ -44,9 +54,12 @@ class OrderedOutput {
                 ++next_;
             }
         }
-        for (const auto& [waiting, offset] : placed) {
-            if (!waiting.buffer) continue;
-            std::memcpy(ids_.template data<Token>() + offset, waiting.buffer.get(), waiting.num_ids * sizeof(Token));
+        for (auto& [waiting, offset] : placed) {
+            const Token* from = waiting.buffer.ids.get();
+            if (!from) continue;
+            std::memcpy(ids_.template data<Token>() + offset, from, waiting.num_ids * sizeof(Token));
+            const std::lock_guard lock(mutex_);
+            free_.push_back(std::move(waiting.buffer));
         }
     }
     // When all blocks have ended.
@@ -57,7 +70,7 @@ class OrderedOutput {
 
   private:
     struct Waiting {
-        std::unique_ptr<Token[]> buffer;
+        Buffer buffer;
         std::size_t num_ids;
     };
     struct Placed {
@@ -69,6 +82,7 @@ class OrderedOutput {
     std::size_t next_ = 0;  // the first block whose end is not known
     std::size_t size_ = 0;  // ids before it
     std::map<std::size_t, Waiting> waiting_;
+    std::vector<Buffer> free_;
     IdBuffer ids_;
 };
 

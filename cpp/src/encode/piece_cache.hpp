@@ -1,10 +1,11 @@
-// Piece -> ids, for the pieces met so far: one thread's private table, bounded in size.
+// Piece -> ids, for the pieces that one thread has met: a private table, bounded in size.
 //
 // Entries are half a cache line, and every search begins at a whole one, so that two entries are looked at for one miss
 // of the CPU's cache. A piece of up to 15 bytes is its own key, and its ids lie in the entry if they are few. Longer
 // pieces are found by 120 bits of hash; their bytes, which are compared, and their ids lie in an arena.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -15,44 +16,24 @@
 #endif
 
 #include "encode/packed_ids.hpp"
+#include "encode/piece_key.hpp"
+#include "encode/probe_kernel.hpp"
 #include "gristmill/ids.hpp"
 #include "gristmill/large_memory.hpp"
 #include "hash.hpp"
 
 namespace gristmill {
 
-struct alignas(16) PieceKey {
-    std::uint64_t low, high;  // bytes in text order from the lowest; the length in the top byte of `high`: never 0
-    // One test of both halves: two would be two branches.
-    bool operator==(const PieceKey& other) const {
+// One test of both halves: two would be two branches.
+inline bool operator==(const PieceKey& a, const PieceKey& b) {
 #if defined(__SSE2__)
-        const __m128i same = _mm_cmpeq_epi8(_mm_load_si128(reinterpret_cast<const __m128i*>(this)),
-                                            _mm_load_si128(reinterpret_cast<const __m128i*>(&other)));
-        return _mm_movemask_epi8(same) == 0xffff;
+    const __m128i same = _mm_cmpeq_epi8(_mm_load_si128(reinterpret_cast<const __m128i*>(&a)),
+                                        _mm_load_si128(reinterpret_cast<const __m128i*>(&b)));
+    return _mm_movemask_epi8(same) == 0xffff;
 #else
-        return !((low ^ other.low) | (high ^ other.high));
+    return !((a.low ^ b.low) | (a.high ^ b.high));
 #endif
-    }
-};
-
-inline constexpr std::size_t kMaxKeyBytes = 15;
-inline constexpr std::uint64_t kHashedTag = std::uint64_t{1} << 63;  // in `high`: it is the hash of a longer piece
-
-inline constexpr struct KeyMasks {
-    struct alignas(16) Row {
-        std::uint64_t low, high;  // the bytes of the piece
-        std::uint64_t zero, tag;  // its length
-    };
-    constexpr KeyMasks() : rows() {
-        for (std::size_t size = 0; size <= kMaxKeyBytes; ++size) {
-            rows[size].low = size >= 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * size) - 1;
-            rows[size].high = size <= 8 ? 0 : (std::uint64_t{1} << 8 * (size - 8)) - 1;
-            rows[size].zero = 0;
-            rows[size].tag = std::uint64_t{size} << 56;
-        }
-    }
-    Row rows[kMaxKeyBytes + 1];
-} kKeyMasks;
+}
 
 // size <= kMaxKeyBytes; 16 bytes are readable.
 inline PieceKey inline_key(const std::uint8_t* piece, std::size_t size) {
@@ -70,40 +51,78 @@ inline PieceKey inline_key(const std::uint8_t* piece, std::size_t size) {
 
 // `Token`: std::uint16_t or std::uint32_t, what ids are given in.
 template <class Token>
+struct alignas(32) PieceEntry {
+    PieceKey key;          // high == 0: free
+    PackedIds<Token> ids;  // or, where they do not fit, the place in the arena
+};
+static_assert(sizeof(PieceEntry<std::uint16_t>) == 32 && sizeof(PieceEntry<std::uint32_t>) == 32);
+
+// Entries in open addressing; it knows nothing of the arena. A search begins at any entry, goes on with the other one
+// of its cache line, then with the lines after it.
+template <class Token>
+class PieceSlots {
+  public:
+    using Entry = PieceEntry<Token>;
+    PieceSlots() = default;
+    // `size`: a power of two, at least 2.
+    PieceSlots(const ProbeKernel& kernel, PieceKey seed, std::size_t size);
+
+    const PieceTableView& view() const { return view_; }
+    const ProbeKernel& kernel() const { return *kernel_; }
+    std::size_t offset_of(const PieceKey& key) const { return kernel_->offset_of(view_, key); }
+    // The first entry from `offset` on that `is_it` accepts; nullptr if a free one comes before.
+    template <class IsIt>
+    const Entry* find(std::size_t offset, const IsIt& is_it) const {
+        const std::size_t home = offset / sizeof(Entry);
+        for (std::size_t step = 0;; ++step) {
+            const Entry& entry = entries_[at(home, step)];
+            if (is_it(entry)) return &entry;
+            if (!entry.key.high) return nullptr;
+        }
+    }
+    void insert(std::size_t offset, const Entry& entry) {
+        const std::size_t home = offset / sizeof(Entry);
+        std::size_t step = 0;
+        while (entries_[at(home, step)].key.high) ++step;
+        entries_[at(home, step)] = entry;
+    }
+    void clear();
+
+    std::size_t size() const { return entries_.size(); }
+    const Entry& operator[](std::size_t i) const { return entries_[i]; }
+    static std::size_t memory_bytes(std::size_t size) { return allocated_bytes(size * sizeof(Entry)); }
+    std::size_t memory_bytes() const { return memory_bytes(entries_.size()); }
+
+  private:
+    std::size_t at(std::size_t home, std::size_t step) const { return (home + step) & (entries_.size() - 1); }
+    const ProbeKernel* kernel_ = nullptr;
+    ZeroedArray<Entry> entries_;
+    PieceTableView view_{};
+};
+
+// The pieces that one thread has met. It begins empty; seeds are copied when they are met.
+template <class Token>
 class PieceCache {
   public:
-    struct alignas(32) Entry {
-        PieceKey key;          // high == 0: free
-        PackedIds<Token> ids;  // or, where they do not fit, the place in the arena
-    };
-    static_assert(sizeof(Entry) == 32);
+    using Entry = PieceEntry<Token>;
+    // Room for `num_expected` pieces at first, within the limit. `limit_bytes` bounds memory_bytes() strictly; less
+    // than kMinBytes counts as that. (While the table grows, the old one is there too.)
+    PieceCache(const ProbeKernel& kernel, std::size_t num_expected, std::size_t limit_bytes);
+    static constexpr std::size_t kMinBytes = 64 << 10;
 
-    // Room for `num_seeds` pieces; `limit_bytes` bounds what comes later.
-    PieceCache(HashSeed seed, std::size_t num_seeds, std::size_t limit_bytes);
-    PieceCache(const PieceCache& seeded);
-
-    // Where the search for a key begins: a copy that the compiler can keep in registers. Valid until make_room().
-    struct Home {
-        HashSeed seed;
-        unsigned shift;
-        const Entry* entries;
-        // Even: the first of the two entries of a cache line.
-        std::uint32_t slot_of(const PieceKey& key) const {
-            return static_cast<std::uint32_t>((key.low * seed.a + key.high * seed.b) >> shift) << 1;
-        }
-        void prefetch(std::uint32_t slot) const { __builtin_prefetch(entries + slot); }
-    };
-    const Home& home() const { return home_; }
     PieceKey key_of(const std::uint8_t* piece, std::size_t size) const {
         return size <= kMaxKeyBytes ? inline_key(piece, size) : long_key(piece, size);
     }
-    // The entry of a piece, from its slot on; nullptr if it is not there.
-    const Entry* find(const PieceKey& key, std::uint32_t slot, std::string_view piece) const {
-        for (;; slot = after(slot)) {
-            const Entry& entry = entries_[slot];
-            if (entry.key == key && (!(key.high & kHashedTag) || record_of(entry).bytes() == piece)) return &entry;
-            if (!entry.key.high) return nullptr;
-        }
+    const PieceTableView& view() const { return slots_.view(); }
+    // Where the search for a key begins. Valid until make_room().
+    std::size_t offset_of(const PieceKey& key) const { return slots_.offset_of(key); }
+    // The entry of a piece; nullptr if it is not there. Valid until make_room().
+    const Entry* find(const PieceKey& key, std::size_t offset, std::string_view piece) const {
+        const PieceKey placed = {key.low, key.high | kPlacedTag};
+        return slots_.find(offset, [&](const Entry& entry) {
+            if (key.high & kHashedTag) return entry.key == key && record_of(entry).bytes() == piece;
+            return entry.key == key || entry.key == placed;
+        });
     }
     // Writes the ids of an entry, and up to kIdSlack more, and returns their end.
     Token* copy_ids(const Entry& entry, Token* out) const {
@@ -113,19 +132,16 @@ class PieceCache {
         return out + record.num_ids;
     }
 
-    // Whether `more` <= kMaxReserved pieces can be inserted without make_room().
-    static constexpr std::size_t kMaxReserved = 1024;
-    bool has_room(std::size_t more) const { return size_ + more <= max_size_ && arena_.size() <= max_arena_; }
-    // Grows, or, when the limit is reached, forgets all but the seeds. Slots computed before are no longer valid.
+    // Whether `more` pieces, up to kMaxReserved, can be inserted without make_room().
+    static constexpr std::size_t kMaxReserved = 512;
+    bool has_room(std::size_t more) const { return size_ + more <= max_size_ && !arena_full_; }
+    // Grows, or, when the limit is reached, forgets everything. Entries from before are no longer valid.
     void make_room();
-    void insert(const PieceKey& key, std::uint32_t slot, std::string_view piece, const Id* ids, std::size_t num_ids);
-    // Likewise, for good.
-    void seed(const PieceKey& key, std::string_view piece, const Id* ids, std::size_t num_ids);
+    // Does nothing if there is no room for it.
+    void insert(const PieceKey& key, std::size_t offset, std::string_view piece, const Id* ids, std::size_t num_ids);
 
     std::size_t size() const { return size_; }
-    std::size_t memory_bytes() const {
-        return allocated_bytes(entries_.size() * sizeof(Entry)) + allocated_bytes(arena_.capacity());
-    }
+    std::size_t memory_bytes() const { return slots_.memory_bytes() + allocated_bytes(arena_.capacity()); }
 
   private:
     // In the arena: u32 size of the piece (0 for one that is its own key), u32 number of ids, the ids, the bytes.
@@ -145,26 +161,26 @@ class PieceCache {
     }
     static constexpr std::size_t kArenaUnit = 8;
 
-    std::uint32_t after(std::uint32_t slot) const {
-        return (slot + 1) & static_cast<std::uint32_t>(entries_.size() - 1);
+    // Three quarters for the table, the rest for the arena.
+    std::size_t max_table_bytes() const { return std::min(limit_bytes_ / 4 * 3, std::size_t{1} << 31); }
+    bool can_grow(std::size_t factor) const {
+        return PieceSlots<Token>::memory_bytes(factor * slots_.size()) <= max_table_bytes();
     }
-    bool can_grow() const { return 2 * entries_.size() * sizeof(Entry) <= limit_bytes_ / 2; }
     void grow();
     void clear();
-    void set_sizes();
-    void place(const Entry& entry);
-    Entry make_entry(const PieceKey& key, std::string_view piece, const Id* ids, std::size_t num_ids);
+    void set_max_size();
+    bool reserve_arena(std::size_t num_bytes);
     PieceKey long_key(const std::uint8_t* piece, std::size_t size) const;
 
     std::size_t limit_bytes_;
-    Home home_{};
-    ZeroedArray<Entry> entries_;
+    PieceSlots<Token> slots_;
     LargeVector<std::uint8_t> arena_;
-    std::size_t size_ = 0, max_size_ = 0, max_arena_ = 0;
-    std::vector<Entry> seeds_;  // in the order of insertion
-    std::size_t seeded_arena_bytes_ = 0;
+    bool arena_full_ = false;
+    std::size_t size_ = 0, max_size_ = 0;
 };
 
+extern template class PieceSlots<std::uint16_t>;
+extern template class PieceSlots<std::uint32_t>;
 extern template class PieceCache<std::uint16_t>;
 extern template class PieceCache<std::uint32_t>;
 

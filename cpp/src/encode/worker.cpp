@@ -1,6 +1,7 @@
 #include "encode/worker.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 
@@ -20,12 +21,60 @@ constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
 constexpr std::size_t kKeptBufferBytes = std::size_t{20} << 20;
 // Ids of a short text.
 constexpr std::size_t kFirstBuffer = 8192;
+constexpr std::size_t kMaxPieceBytes = 0x7fffffff;
+// In text that is not ASCII, pieces from here on are split: they have many ids and seldom come again.
+constexpr std::size_t kMaxForeignBytes = 8;
+
+// Ends after the last one that kernels may read.
+constexpr std::size_t kReadableEnds = 64;
+
+// Whether more than an eighth of the bytes are not ASCII, by a sample of them.
+bool is_foreign(const std::uint8_t* text, std::size_t size) {
+    constexpr std::size_t kStep = 31;
+    std::size_t num_high = 0;
+    for (std::size_t i = 0; i < size; i += kStep) num_high += text[i] >> 7;
+    return num_high * kStep > size / 8;
+}
+
+// Bit i: piece i, of up to 64, is longer than `most`.
+std::uint64_t longer_pieces(const std::uint16_t* ends, std::size_t num_pieces, std::size_t most) {
+    std::uint64_t found = 0;
+#if defined(__SSE2__)
+    const auto longer = [ends, most](std::size_t at) {
+        const __m128i begin = _mm_loadu_si128(reinterpret_cast<const __m128i*>(ends + at));
+        const __m128i end = _mm_loadu_si128(reinterpret_cast<const __m128i*>(ends + at + 1));
+        const __m128i size = _mm_sub_epi16(end, begin);
+        return _mm_cmpeq_epi16(_mm_subs_epu16(size, _mm_set1_epi16(static_cast<short>(most))), _mm_setzero_si128());
+    };
+    for (std::size_t i = 0; i < num_pieces; i += 16) {
+        const __m128i both = _mm_packs_epi16(longer(i), longer(i + 8));
+        found |= std::uint64_t{static_cast<std::uint16_t>(~_mm_movemask_epi8(both))} << i;
+    }
+    if (num_pieces < 64) found &= (std::uint64_t{1} << num_pieces) - 1;
+#else
+    for (std::size_t i = 0; i < num_pieces; ++i) found |= std::uint64_t{std::size_t{ends[i + 1]} - ends[i] > most} << i;
+#endif
+    return found;
+}
+
+const ProbeKernel& probe_kernel(Kernel kernel) {
+#if defined(__x86_64__)
+    if (kernel == Kernel::avx512) return kProbeAvx512;
+#else
+    (void)kernel;
+#endif
+    return kProbePortable;
+}
 
 }  // namespace
 
 template <class Token>
-Worker<Token>::Worker(const EncodeTables& tables, const PieceCache<Token>& seeded)
-    : tables_(tables), part_tag_(tables.bpe.has_whole_pieces() ? kPartTag : 0), cache_(seeded) {
+Worker<Token>::Worker(const EncodeTables& tables, const SeedTable& seeds, std::size_t cache_bytes)
+    : tables_(tables),
+      part_tag_(tables.bpe.has_whole_pieces() ? kPartTag : 0),
+      seeds_(seeds),
+      kernel_(probe_kernel(tables.kernel)),
+      cache_(kernel_, seeds.size(), cache_bytes) {
     if (tables.pattern) scanner_.emplace(*tables.pattern, tables.kernel);
     buffer(kFirstBuffer);
 }
@@ -49,66 +98,92 @@ Token* Worker<Token>::encode(const PieceBatch& batch, Token* out, const Monitor&
     // The first piece may have begun in an earlier batch, any distance back.
     const std::uint8_t* first_end = batch.base + batch.ends[0];
     out = encode_piece(batch.begin, static_cast<std::size_t>(first_end - batch.begin), out, monitor);
-    for (std::size_t from = 0; from + 1 < batch.size; from += kGroup) {
-        const std::size_t num_pieces = std::min(kGroup, batch.size - 1 - from);
-        out = encode_group(batch.base, batch.ends + from, num_pieces, out, monitor);
-    }
+    std::size_t num_pieces = batch.size - 1;
+    const std::uint16_t* ends = batch.ends;
+    if (!part_tag_) ends = split_long(batch.base, ends, num_pieces);
+    for (std::size_t from = 0; from < num_pieces; from += kMaxGroup)
+        out = encode_group(batch.base, ends + from, std::min(kMaxGroup, num_pieces - from), out, monitor);
     return out;
+}
+
+// The ends with those of the parts of long pieces among them, so that parts are looked up together with all others.
+// Only where a part is encoded like a piece of its own.
+template <class Token>
+const std::uint16_t* Worker<Token>::split_long(const std::uint8_t* base, const std::uint16_t* ends,
+                                               std::size_t& num_pieces) {
+    if (!num_pieces) return ends;
+    const std::size_t most =
+        is_foreign(base + ends[0], std::size_t{ends[num_pieces]} - ends[0]) ? kMaxForeignBytes : kMaxKeyBytes;
+    std::uint16_t* bound = nullptr;
+    std::size_t copied = 0;  // ends[0, copied) are among the bounds
+    for (std::size_t from = 0; from < num_pieces; from += 64) {
+        std::uint64_t left = longer_pieces(ends + from, std::min<std::size_t>(64, num_pieces - from), most);
+        if (!left) continue;
+        if (!bound) {
+            const std::size_t most = std::size_t{ends[num_pieces]} - ends[0] + 1 + kReadableEnds;
+            if (bounds_.size() < most) bounds_.resize(most);
+            bound = bounds_.data();
+        }
+        for (; left; left &= left - 1) {
+            const std::size_t i = from + static_cast<std::size_t>(std::countr_zero(left));
+            const std::uint8_t* piece = base + ends[i];
+            const std::size_t size = std::size_t{ends[i + 1]} - ends[i];
+            if (size <= kMaxKeyBytes && piece[size - 1] < 0x80) continue;
+            if (i + 1 == num_pieces) continue;  // a key is read from kPieceBytes: after the others comes a piece
+            bound = std::copy(ends + copied, ends + i + 1, bound);
+            copied = i + 1;
+            for (std::size_t at = 1; at < size; ++at) {
+                if (is_continuation(piece[at])) continue;  // the parts of a character are nearly always in some token
+                if (tables_.splits.may_split(piece, size, at)) *bound++ = static_cast<std::uint16_t>(ends[i] + at);
+            }
+        }
+    }
+    if (!bound) return ends;
+    bound = std::copy(ends + copied, ends + num_pieces + 1, bound);
+    num_pieces = static_cast<std::size_t>(bound - bounds_.data()) - 1;
+    return bounds_.data();
 }
 
 // Piece i runs from ends[i] to ends[i + 1].
 template <class Token>
 Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,
                                    Token* out, const Monitor& monitor) {
-    typename PieceCache<Token>::Home home = cache_.home();
-    Probe* probe = probes_;
-    for (std::size_t i = 0; i < num_pieces; ++i) {
-        const std::uint32_t begin = ends[i], size = ends[i + 1] - begin;
-        if (size > kMaxKeyBytes) [[unlikely]] {
-            num_probes_ = static_cast<std::size_t>(probe - probes_);
-            out = add_long(base, begin, begin + size, out, monitor);
-            probe = probes_ + num_probes_;
-            home = cache_.home();
-            continue;
-        }
-        const PieceKey key = inline_key(base + begin, size);
-        const std::uint32_t slot = home.slot_of(key);
-        home.prefetch(slot);
-        *probe++ = {key, slot, begin};
+    if (!cache_.has_room(kMaxGroup)) cache_.make_room();
+    kernel_.prepare(cache_.view(), base, ends, num_pieces, 0, group_);
+    const std::uint64_t mask = cache_.view().mask;  // a long piece may make the table grow
+    for (std::size_t i = 0;; ++i) {
+        const Written<Token> written = write(group_, i, num_pieces, out);
+        i = written.num_pieces;
+        out = written.out;
+        if (i == num_pieces) return out;
+        const std::uint8_t* piece = base + ends[i];
+        const std::uint32_t size = std::uint32_t{ends[i + 1]} - ends[i];
+        out = size <= kMaxKeyBytes
+                  ? look_up(group_.keys[i],
+                            cache_.view().mask == mask ? group_.offsets[i] : cache_.offset_of(group_.keys[i]), piece,
+                            size, false, out)
+                  : encode_long(piece, size, out, monitor);
     }
-    num_probes_ = static_cast<std::size_t>(probe - probes_);
-    return flush(base, ends[num_pieces], out);
 }
 
 template <class Token>
 Token* Worker<Token>::encode_piece(const std::uint8_t* piece, std::size_t size, Token* out, const Monitor& monitor) {
-    if (size >= kPartBit) throw std::length_error("a piece of 2 GiB or more cannot be encoded");
-    const auto end = static_cast<std::uint32_t>(size);
-    if (size <= kMaxKeyBytes) {
-        add(cache_.key_of(piece, size), 0, false);
-    } else {
-        out = add_long(piece, 0, end, out, monitor);
-    }
-    return flush(piece, end, out);
-}
-
-// Adds a piece, or a part of one, of any length to the group.
-template <class Token>
-inline void Worker<Token>::add(PieceKey key, std::uint32_t begin, bool is_part) {
-    key.high |= is_part ? part_tag_ : 0;
-    const std::uint32_t slot = cache_.home().slot_of(key);
-    cache_.home().prefetch(slot);
-    probes_[num_probes_++] = {key, slot, begin | (is_part ? kPartBit : 0)};
+    if (size > kMaxPieceBytes) throw std::length_error("a piece of 2 GiB or more cannot be encoded");
+    if (!cache_.has_room(kMaxGroup)) cache_.make_room();
+    if (size > kMaxKeyBytes) return encode_long(piece, static_cast<std::uint32_t>(size), out, monitor);
+    const PieceKey key = cache_.key_of(piece, size);
+    return look_up(key, cache_.offset_of(key), piece, size, false, out);
 }
 
 // A piece too long to be its own key: part by part, if it can be split.
 template <class Token>
-Token* Worker<Token>::add_long(const std::uint8_t* base, std::uint32_t begin, std::uint32_t end, Token* out,
-                               const Monitor& monitor) {
-    const std::uint8_t* piece = base + begin;
-    const std::uint32_t size = end - begin;
+Token* Worker<Token>::encode_long(const std::uint8_t* piece, std::uint32_t size, Token* out, const Monitor& monitor) {
+    // Short parts wait here until they can be looked up together.
+    std::uint16_t ends[kMaxGroup + 1 + kMaxGroup] = {0};
+    std::size_t num_parts = 0;
+    const std::uint8_t* base = piece;
     std::uint32_t part = 0;
-    // kPieceBytes are readable from the begin of a piece, not from the begin of its last part.
+    // kPieceBytes are readable from the begin of a piece, not from the begin of its last parts.
     const auto key_of_part = [&](std::uint32_t part_size) {
         if (size - part >= kPieceBytes) return cache_.key_of(piece + part, part_size);
         std::uint8_t copy[kPieceBytes] = {};
@@ -117,13 +192,23 @@ Token* Worker<Token>::add_long(const std::uint8_t* base, std::uint32_t begin, st
     };
     const auto add_part = [&](std::uint32_t to) {
         const std::uint32_t part_size = to - part;
-        const bool is_part = part_size != size;
-        if (part_size <= kMaxCachedBytes) {
-            add(key_of_part(part_size), begin + part, is_part);
-            if (num_probes_ >= kMaxProbes - kGroup) out = flush(base, begin + to, out);  // the others need room too
-        } else {
-            out = flush(base, begin + part, out);
-            out = encode_uncached(piece + part, part_size, !is_part, out, monitor);
+        const bool is_short = part_size <= kMaxKeyBytes && size - part >= kPieceBytes;
+        if (is_short) {
+            if (!num_parts) base = piece + part;
+            ends[++num_parts] = static_cast<std::uint16_t>(piece + to - base);
+        }
+        if (!is_short || num_parts == kMaxGroup) {
+            out = encode_parts(base, ends, num_parts, out);
+            num_parts = 0;
+        }
+        if (!is_short && part_size > kMaxCachedBytes) {
+            out = encode_uncached(piece + part, part_size, part_size == size, out, monitor);
+        } else if (!is_short) {
+            const bool is_part = part_size != size;
+            PieceKey key = key_of_part(part_size);
+            key.high |= is_part ? part_tag_ : 0;
+            if (!cache_.has_room(kMaxGroup)) cache_.make_room();
+            out = look_up(key, cache_.offset_of(key), piece + part, part_size, is_part, out);
         }
         part = to;
     };
@@ -135,39 +220,46 @@ Token* Worker<Token>::add_long(const std::uint8_t* base, std::uint32_t begin, st
         }
     }
     add_part(size);
-    return out;
+    return encode_parts(base, ends, num_parts, out);
 }
 
 template <class Token>
-Token* Worker<Token>::flush(const std::uint8_t* base, std::uint32_t end, Token* out) {
-    const auto* entries = cache_.home().entries;
-    const std::size_t num_probes = num_probes_;
-    probes_[num_probes].begin = end;
-    for (std::size_t i = 0; i < num_probes; ++i) {
-        const Probe& probe = probes_[i];
-        const auto* entry = entries + probe.slot;
-        entry += !(entry->key == probe.key);  // the other entry of the cache line
-        if ((entry->key == probe.key) & !entry->ids.is_place()) [[likely]] {
-            out = entry->ids.write(out);
-        } else {
-            out = look_up(base, probe, probes_[i + 1].begin & ~kPartBit, out);
-        }
+Token* Worker<Token>::encode_parts(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_parts,
+                                   Token* out) {
+    if (!num_parts) return out;
+    if (!cache_.has_room(kMaxGroup)) cache_.make_room();
+    kernel_.prepare(cache_.view(), base, ends, num_parts, part_tag_, parts_);
+    for (std::size_t i = 0;; ++i) {
+        const Written<Token> written = write(parts_, i, num_parts, out);
+        i = written.num_pieces;
+        out = written.out;
+        if (i == num_parts) return out;
+        out = look_up(parts_.keys[i], parts_.offsets[i], base + ends[i], std::size_t{ends[i + 1]} - ends[i], true, out);
     }
-    num_probes_ = 0;
-    if (!cache_.has_room(kMaxProbes)) cache_.make_room();
-    return out;
 }
 
-// A piece that is new, or lies elsewhere than in its first cache line, or has many ids.
 template <class Token>
-[[gnu::noinline]] Token* Worker<Token>::look_up(const std::uint8_t* base, const Probe& probe, std::uint32_t end,
-                                                Token* out) {
-    const std::uint32_t begin = probe.begin & ~kPartBit;
-    const std::string_view piece(reinterpret_cast<const char*>(base) + begin, end - begin);
-    if (const auto* entry = cache_.find(probe.key, probe.slot, piece)) return cache_.copy_ids(*entry, out);
+inline Written<Token> Worker<Token>::write(const PieceGroup& group, std::size_t from, std::size_t num_pieces,
+                                           Token* out) const {
+    if constexpr (sizeof(Token) == sizeof(std::uint16_t)) {
+        return kernel_.write_narrow(cache_.view(), group, from, num_pieces, out);
+    } else {
+        return kernel_.write_wide(cache_.view(), group, from, num_pieces, out);
+    }
+}
+
+// A piece that is new, or not in the entry where its search begins, or has many ids.
+template <class Token>
+[[gnu::noinline]] Token* Worker<Token>::look_up(const PieceKey& key, std::size_t offset, const std::uint8_t* piece,
+                                                std::size_t size, bool is_part, Token* out) {
+    const std::string_view bytes(reinterpret_cast<const char*>(piece), size);
+    if (const auto* entry = cache_.find(key, offset, bytes)) return cache_.copy_ids(*entry, out);
     Id ids[kMaxCachedBytes];
-    const std::size_t num_ids = tables_.bpe.encode(piece, !(probe.begin & kPartBit), ids, nullptr, &sweep_state_);
-    cache_.insert(probe.key, probe.slot, piece, ids, num_ids);
+    // A part that is a token elsewhere need not be one here where whole pieces are tokens.
+    const bool may_be_seed = size <= kMaxKeyBytes && !(is_part && part_tag_);
+    const std::size_t num_ids =
+        may_be_seed && seeds_.find(key, ids[0]) ? 1 : tables_.bpe.encode(bytes, !is_part, ids, nullptr, &sweep_state_);
+    cache_.insert(key, offset, bytes, ids, num_ids);
     return std::copy(ids, ids + num_ids, out);
 }
 
@@ -186,31 +278,24 @@ Token* Worker<Token>::encode_uncached(const std::uint8_t* piece, std::size_t siz
     return out;
 }
 
-template <class Token>
-PieceCache<Token> seeded_cache(const EncodeTables& tables, std::size_t limit_bytes) {
-    using Cache = PieceCache<Token>;
+SeedTable make_seeds(const EncodeTables& tables, std::size_t limit_bytes) {
+    const auto is_short = [](std::string_view token) { return !token.empty() && token.size() <= kMaxKeyBytes; };
     std::size_t num_seeds = 0;
-    for (Id id = 0; id < tables.tokens.num_ids(); ++id) {
-        const std::size_t size = tables.tokens.bytes(id).size();
-        num_seeds += size > 0 && size <= kMaxKeyBytes;
-    }
-    Cache cache(HashSeed::random(), num_seeds, limit_bytes);
+    for (Id id = 0; id < tables.tokens.num_ids(); ++id) num_seeds += is_short(tables.tokens.bytes(id));
+    SeedTable seeds(num_seeds, std::max(limit_bytes, PieceCache<std::uint16_t>::kMinBytes));
     for (Id id = 0; id < tables.tokens.num_ids(); ++id) {
         const std::string_view token = tables.tokens.bytes(id);
-        if (token.empty() || token.size() > kMaxKeyBytes) continue;
+        if (!is_short(token)) continue;
+        Id ids[kMaxKeyBytes];
         std::uint8_t padded[16] = {};
         std::memcpy(padded, token.data(), token.size());
-        Id ids[kMaxKeyBytes];
-        const std::size_t num_ids = tables.bpe.encode(token, true, ids);
         // One that is not itself is rare; a special may even be spelled as another token is.
-        if (num_ids == 1 && ids[0] == id) cache.seed(inline_key(padded, token.size()), token, ids, num_ids);
+        if (tables.bpe.encode(token, true, ids) == 1 && ids[0] == id) seeds.add(inline_key(padded, token.size()), id);
     }
-    return cache;
+    return seeds;
 }
 
 template class Worker<std::uint16_t>;
 template class Worker<std::uint32_t>;
-template PieceCache<std::uint16_t> seeded_cache(const EncodeTables&, std::size_t);
-template PieceCache<std::uint32_t> seeded_cache(const EncodeTables&, std::size_t);
 
 }  // namespace gristmill

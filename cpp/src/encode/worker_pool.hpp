@@ -14,7 +14,7 @@ template <class Token>
 class WorkerPool {
   public:
     WorkerPool(const EncodeTables& tables, std::size_t cache_bytes)
-        : tables_(tables), limit_bytes_(cache_bytes), seeded_(seeded_cache<Token>(tables, cache_bytes)) {}
+        : tables_(tables), limit_bytes_(cache_bytes), seeds_(make_seeds(tables, cache_bytes)) {}
     ~WorkerPool() {
         for (auto& slot : idle_) delete slot.load();
     }
@@ -30,20 +30,21 @@ class WorkerPool {
             if (!slot.load(std::memory_order_relaxed)) continue;
             if (Worker<Token>* worker = slot.exchange(nullptr, std::memory_order_acquire)) return Lease(worker, {this});
         }
-        return Lease(new Worker<Token>(tables_, seeded_), {this});
+        return Lease(new Worker<Token>(tables_, seeds_, limit_bytes_), {this});
     }
 
     CacheStats stats() const {
         CacheStats stats;
         stats.limit_bytes = limit_bytes_;
-        stats.memory_bytes = seeded_.memory_bytes();
+        stats.memory_bytes = seeds_.memory_bytes();
+        stats.num_pieces = seeds_.size();
         for (auto& slot : idle_) {
             // Taken out for a moment, so that nobody uses it while it is looked at.
             Worker<Token>* worker = slot.exchange(nullptr, std::memory_order_acquire);
             if (!worker) continue;
             ++stats.num_caches;
-            stats.num_pieces += worker->cache().size();
-            stats.memory_bytes += worker->cache().memory_bytes();
+            stats.num_pieces += worker->num_pieces();
+            stats.memory_bytes += worker->cache_memory_bytes();
             give_back(worker);
         }
         return stats;
@@ -60,7 +61,7 @@ class WorkerPool {
 
     const EncodeTables& tables_;
     std::size_t limit_bytes_;
-    PieceCache<Token> seeded_;
+    SeedTable seeds_;
     static constexpr std::size_t kMaxIdle = 64;
     mutable std::array<std::atomic<Worker<Token>*>, kMaxIdle> idle_{};
 };
