@@ -49,14 +49,15 @@ class PlainTrainer {
         for (const Merge& merge : given) replace(merge);
     }
 
-    // Empty when a count passes 63 bits. Counts only fall, so the first look at them shows it.
+    // Empty when a count passes 63 bits, also that of a pair too long to be merged. Counts only fall, so the first look
+    // at them shows it.
     std::optional<MergeRun> learn() {
         MergeRun run;
-        for (const auto& [pair, seen] : count_pairs()) {
+        for (const auto& [pair, seen] : count_pairs(0)) {
             if (seen.count > INT64_MAX) return std::nullopt;
         }
         while (run.merges.size() < options_.num_merges) {
-            const Pairs pairs = count_pairs();
+            const Pairs pairs = count_pairs(options_.max_token_bytes);
             const auto best = std::max_element(pairs.begin(), pairs.end(),
                                                [this](const auto& a, const auto& b) { return worse(a, b); });
             if (best == pairs.end()) break;
@@ -74,14 +75,15 @@ class PlainTrainer {
     };
     using Pairs = std::map<Merge, Seen>;
 
-    Pairs count_pairs() const {
+    // 0: of any length.
+    Pairs count_pairs(std::uint32_t max_token_bytes) const {
         Pairs pairs;
         std::size_t position = 0;
         for (std::size_t w = 0; w < words_.size(); ++w) {
             for (std::size_t i = 0; i + 1 < words_[w].size(); ++i, ++position) {
                 const Merge pair(words_[w][i], words_[w][i + 1]);
                 const std::size_t length = tokens_[pair.first].size() + tokens_[pair.second].size();
-                if (options_.max_token_bytes && length > options_.max_token_bytes) continue;
+                if (max_token_bytes && length > max_token_bytes) continue;
                 pairs.try_emplace(pair, Seen{0, position}).first->second.count += counts_[w];
             }
         }
