@@ -11,6 +11,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gristmill/corpus.hpp"
@@ -101,7 +102,8 @@ class Watch {
             return work();
         } catch (...) {
             // Another thread may be the first to notice that the work is cancelled, and another error may come first.
-            if (interruption_) std::rethrow_exception(interruption_);
+            if (std::exception_ptr interruption = std::exchange(interruption_, nullptr))
+                std::rethrow_exception(interruption);
             throw;
         }
     }

@@ -16,7 +16,7 @@ class PyCounter {
     void add_files(const nb::sequence& names) {
         std::vector<std::string> paths;
         for (nb::handle name : names) paths.push_back(file_system_path(name));
-        watch_.run([&, &counter = open()] {
+        run([&](Counter& counter) {
             FileTexts files(paths);
             counter.add(files);
         });
@@ -26,12 +26,12 @@ class PyCounter {
         std::vector<std::string_view> views;
         for (nb::handle text : kept) views.push_back(view(nb::cast<nb::bytes>(text)));
         ViewTexts in_memory(std::move(views));
-        watch_.run([&, &counter = open()] { counter.add(in_memory); });
+        run([&](Counter& counter) { counter.add(in_memory); });
     }
     void add_spans(nb::handle text, const InputArray<std::int64_t>& begins, const InputArray<std::int64_t>& ends) {
         const Bytes bytes(text);
         SpanTexts stretches(parse_spans(bytes, begins, ends));
-        watch_.run([&, &counter = open()] { counter.add(stretches); });
+        run([&](Counter& counter) { counter.add(stretches); });
     }
     std::size_t last_cut(nb::handle text, std::size_t start) {
         const Bytes bytes(text);
@@ -40,7 +40,7 @@ class PyCounter {
     }
     nb::tuple finish() {
         CountStats stats;
-        WordTable words = watch_.run([&, &counter = open()] { return counter.finish(stats); });
+        WordTable words = run([&](Counter& counter) { return counter.finish(stats); });
         counter_.reset();
         nb::dict figures;
         figures["source_bytes"] = stats.source_bytes;
@@ -54,8 +54,19 @@ class PyCounter {
 
   private:
     Counter& open() {
-        if (!counter_) throw std::invalid_argument("this counter has given its result; make a new one");
+        if (!counter_) throw std::invalid_argument("this counter has given its result, or failed; make a new one");
         return *counter_;
+    }
+    // After an error the counter holds part of the texts and is of no use any more.
+    template <class Work>
+    auto run(const Work& work) -> decltype(work(std::declval<Counter&>())) {
+        Counter& counter = open();
+        try {
+            return watch_.run([&] { return work(counter); });
+        } catch (...) {
+            counter_.reset();
+            throw;
+        }
     }
     Watch watch_;
     std::unique_ptr<Counter> counter_;

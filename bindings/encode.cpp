@@ -47,6 +47,7 @@ std::string_view known_token(const PyEncoder& encoder, std::uint64_t id) {
 
 // Ids between two looks at the monitor, or at signals.
 constexpr std::size_t kIdsPerCheck = 65536;
+constexpr char kChangedIds[] = "the array of ids was changed while it was decoded. Pass a copy.";
 
 nb::bytes decode_bytes(const PyEncoder& encoder, const InputArray<std::uint32_t>& ids) {
     Watch watch;
@@ -67,11 +68,15 @@ nb::bytes decode_bytes(const PyEncoder& encoder, const InputArray<std::uint32_t>
     if (unknown) raise_unknown(*unknown);
     nb::object bytes = nb::steal(checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size))));
     char* out = PyBytes_AS_STRING(bytes.ptr());  // nobody else has it yet: the GIL need not be held
+    char* const end = out + size;
     watch.run([&] {
         for_each_token([&](Id, std::string_view token) {
+            // Without the GIL another thread may have changed the array since its size was added up.
+            if (token.size() > static_cast<std::size_t>(end - out)) throw std::invalid_argument(kChangedIds);
             std::memcpy(out, token.data(), token.size());
             out += token.size();
         });
+        if (out != end) throw std::invalid_argument(kChangedIds);
     });
     return nb::borrow<nb::bytes>(bytes);
 }

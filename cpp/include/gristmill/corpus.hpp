@@ -36,7 +36,7 @@ void split_spans(std::string_view text, std::string_view separator, std::vector<
 std::size_t count_newlines(std::string_view text);
 
 // Texts by number, wherever they lie. Each is complete in itself: its end is an end of text for the pattern. Any thread
-// may ask for any part of any text at any time.
+// may ask for any part of a text until finished() has been called for all of its bytes: texts are used once.
 class Texts {
   public:
     virtual ~Texts() = default;
@@ -48,7 +48,7 @@ class Texts {
         const std::uint8_t* data;
         std::size_t readable;
     };
-    // Not for texts of which data is nullptr: those are read.
+    // `data` is nullptr for a text that is not in memory: it must be read.
     virtual View view(std::size_t text) const = 0;
     // Copies text[at, at + size).
     virtual void read(std::size_t text, std::uint64_t at, std::uint8_t* into, std::size_t size);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <optional>
+#include <memory>
 
 #include "count/join.hpp"
 #include "count/piece_table.hpp"
@@ -96,14 +96,11 @@ struct Counter::Impl {
         }
     }
 
-    // The crew, with at least as many members as are asked for, and a sink for each of them.
-    Crew& crew_of(unsigned num_threads) {
-        if (!crew || crew->size() < num_threads) {
-            crew.emplace(num_threads, monitor);
-            const HashSeed seed = this->seed;
-            while (sinks.size() < crew->size()) sinks.emplace_back(options, options.num_threads, seed, spill, monitor);
-        }
-        return *crew;
+    // For one call: threads must not outlive it, because the caller may fork before the next.
+    std::unique_ptr<Crew> make_crew(unsigned num_threads) {
+        auto crew = std::make_unique<Crew>(num_threads, monitor);
+        while (sinks.size() < crew->size()) sinks.emplace_back(options, options.num_threads, seed, spill, monitor);
+        return crew;
     }
 
     // Tasks are handed out in corpus order, so a thread meets the words it owns in the order of their first occurrence:
@@ -112,12 +109,12 @@ struct Counter::Impl {
         const auto start = std::chrono::steady_clock::now();
         TaskQueue queue(texts, options.block_bytes, source_bytes);
         monitor.begin(Stage::count, queue.num_bytes());
-        drive(queue, crew_of(queue.useful_threads(options.num_threads, kMinTasksPerThread)), monitor,
-              [&](unsigned member) {
-                  CountSink& sink = sinks[member];
-                  sink.make_table();
-                  return [&](const Task& task) { sink.scanner.run(task, texts, rules, sink, monitor); };
-              });
+        const auto crew = make_crew(queue.useful_threads(options.num_threads, kMinTasksPerThread));
+        drive(queue, *crew, monitor, [&](unsigned member) {
+            CountSink& sink = sinks[member];
+            sink.make_table();
+            return [&](const Task& task) { sink.scanner.run(task, texts, rules, sink, monitor); };
+        });
         source_bytes += queue.num_bytes();
         count_seconds += seconds_since(start);
     }
@@ -129,7 +126,6 @@ struct Counter::Impl {
     Spill spill;
     const HashSeed seed = HashSeed::random();
     std::deque<CountSink> sinks;
-    std::optional<Crew> crew;
     std::uint64_t source_bytes = 0;
     double count_seconds = 0;
 };
@@ -169,7 +165,7 @@ WordTable Counter::finish(CountStats& stats) {
         }
         std::size_t num_words = 0;
         for (const auto& table : tables) num_words += table->size();
-        Crew& crew = impl.crew_of(num_words < kMinWordsToShare ? 1 : impl.options.num_threads);
+        Crew crew(num_words < kMinWordsToShare ? 1 : impl.options.num_threads, impl.monitor);
         result = join_tables(std::move(tables), impl.options.min_frequency, crew, stats.num_words, impl.monitor);
     }
     impl.monitor.set_done(impl.source_bytes);

@@ -5,7 +5,7 @@
 namespace gristmill {
 namespace {
 
-// So many empty texts are work enough.
+// Texts per task at most: empty ones add nothing to its bytes.
 constexpr std::size_t kMaxTexts = 16384;
 
 }  // namespace

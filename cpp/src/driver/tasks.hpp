@@ -28,7 +28,7 @@ class TaskQueue {
     TaskQueue(const Texts& texts, std::uint64_t task_bytes, std::uint64_t position = 0);
 
     std::uint64_t num_bytes() const { return num_bytes_; }
-    // So many threads, at most `wanted`, that each has `min_tasks` or more to do.
+    // The largest number of threads, up to `wanted`, that gives each at least `min_tasks`.
     unsigned useful_threads(unsigned wanted, std::size_t min_tasks) const;
 
     // The next task; false when all have been handed out. Any thread may call it.

@@ -90,7 +90,6 @@ class EncodeSink {
         : worker_(worker), encoding_(encoding), place_(place) {}
 
     void do_task(const Task& task, Texts& texts, const TextRules& rules) {
-        worker_.start();
         task_ = task.index;
         out_ = nullptr;
         if (task.num_texts > 1) begin_place(static_cast<std::size_t>(task.num_bytes()) + task.num_texts);
@@ -236,7 +235,9 @@ EncodedTexts Encoder::encode(Texts& texts, const SpecialRule& rule, const TextMa
             EncodeSink<Token, NextPlace<Token>> sink(*worker, encoding, place);
             drive(queue, crew, monitor,
                   [&](unsigned) { return [&](const Task& task) { sink.do_task(task, texts, rules); }; });
-            return IdBuffer::copy_of(ids, static_cast<std::size_t>(place.next - ids));
+            IdBuffer copy = IdBuffer::copy_of(ids, static_cast<std::size_t>(place.next - ids));
+            worker->release_large_buffer();
+            return copy;
         }
         OrderedOutput<Token> output(capacity);
         drive(queue, crew, monitor, [&](unsigned) {
@@ -284,7 +285,6 @@ void Encoder::encode_short(std::string_view text, const SpecialRule& rule, UseId
     check_specials(rule, stretch_of(text), 0, unwatched);
     impl_->with_pool([&]<class Token>(WorkerPool<Token>& pool) {
         const auto worker = pool.take();
-        worker->start();
         ShortSink<Token> sink{*worker, rule, unwatched, worker->buffer(text.size() + kIdSlack)};
         const Token* const ids = sink.out;
         worker->scanner().run_stretch(stretch_of(text), 0, rule.allowed(), sink, unwatched);

@@ -15,7 +15,8 @@ template <class Token>
 PieceSlots<Token>::PieceSlots(const ProbeKernel& kernel, PieceKey seed, std::size_t size)
     : kernel_(&kernel),
       entries_(size),
-      view_{reinterpret_cast<const char*>(entries_.data()), (size / 2 - 1) * 2 * sizeof(Entry), seed} {
+      view_{reinterpret_cast<const char*>(entries_.data()), (size / 2 - 1) * 2 * sizeof(Entry),
+            64 - static_cast<unsigned>(std::bit_width(size * sizeof(Entry) - 1)), seed} {
     entries_.touch();  // every search reads before an insertion writes
 }
 

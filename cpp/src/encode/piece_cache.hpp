@@ -57,8 +57,8 @@ struct alignas(32) PieceEntry {
 };
 static_assert(sizeof(PieceEntry<std::uint16_t>) == 32 && sizeof(PieceEntry<std::uint32_t>) == 32);
 
-// Entries in open addressing; it knows nothing of the arena. A search begins at any entry, goes on with the other one
-// of its cache line, then with the lines after it.
+// Entries in open addressing; it knows nothing of the arena. A search begins at the first entry of a cache line, then
+// takes the second, then the lines after it.
 template <class Token>
 class PieceSlots {
   public:

@@ -6,10 +6,10 @@
 namespace gristmill {
 namespace {
 
-// The highest bits of the sum depend on all others.
+// Only the highest bits of the sum depend on all bits of the key.
 std::size_t offset_of(const PieceTableView& table, const PieceKey& key) {
     const std::uint64_t hash = key.low * table.seed.low + key.high * table.seed.high;
-    return static_cast<std::size_t>(hash >> 32 & table.mask);
+    return static_cast<std::size_t>(hash >> table.shift & table.mask);
 }
 
 void prepare(const PieceTableView& table, const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,

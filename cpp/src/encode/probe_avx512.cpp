@@ -19,10 +19,11 @@ inline __m512i four(const void* a, const void* b, const void* c, const void* d) 
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-// One round of AES does not mix the four columns; after two, the low bits depend on every byte.
+// One round of AES does not mix the four columns; after two, the low bits depend on every byte. A round adds its key
+// last, so the seed comes before the first as well: else pieces could be chosen that collide whatever the seed.
 std::size_t offset_of(const PieceTableView& table, const PieceKey& key) {
     const __m128i seed = load_16(&table.seed);
-    const __m128i hash = _mm_aesenc_si128(_mm_aesenc_si128(load_16(&key), seed), seed);
+    const __m128i hash = _mm_aesenc_si128(_mm_aesenc_si128(_mm_xor_si128(load_16(&key), seed), seed), seed);
     return static_cast<std::size_t>(static_cast<std::uint32_t>(_mm_cvtsi128_si32(hash)) & table.mask);
 }
 
@@ -62,7 +63,7 @@ void prepare(const PieceTableView& table, const std::uint8_t* base, const std::u
         __m512i key = _mm512_maskz_mov_epi8(_mm512_cmpgt_epu8_mask(length, numbers), bytes);
         key = _mm512_or_si512(_mm512_mask_mov_epi8(key, kLast, length), tags);
         _mm512_store_si512(group.keys + i, key);
-        const __m512i hash = _mm512_aesenc_epi128(_mm512_aesenc_epi128(key, seed), seed);
+        const __m512i hash = _mm512_aesenc_epi128(_mm512_aesenc_epi128(_mm512_xor_si512(key, seed), seed), seed);
         const __m128i offsets = _mm_and_si128(_mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, hash)), mask);
         _mm_storeu_si128(reinterpret_cast<__m128i*>(group.offsets + i), offsets);
         const auto low = static_cast<std::uint64_t>(_mm_cvtsi128_si64(offsets));

@@ -10,6 +10,7 @@ namespace gristmill {
 struct PieceTableView {
     const char* entries;
     std::uint64_t mask;  // of the byte offset of an entry
+    unsigned shift;      // leaves as many of 64 bits as a byte offset has
     PieceKey seed;       // of the hash
 };
 

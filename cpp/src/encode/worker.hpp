@@ -37,12 +37,8 @@ class Worker {
     // `cache_bytes` bounds its cache; less than PieceCache::kMinBytes counts as that.
     Worker(const EncodeTables& tables, const SeedTable& seeds, std::size_t cache_bytes);
 
-    // Ids that encode() may write after those it returns.
-    static constexpr std::size_t kSlack = kIdSlack;
-
-    // Forgets what an exception may have left.
-    void start() {}
-    // Writes the ids of the pieces to `out`, which has room for one id per byte and kSlack more, and returns their end.
+    // Writes the ids of the pieces to `out`, which has room for one id per byte and kIdSlack more, and returns their
+    // end.
     Token* encode(const PieceBatch& batch, Token* out, const Monitor& monitor);
     // The rest of the way from a text to pieces.
     TextScanner& scanner() { return *scanner_; }

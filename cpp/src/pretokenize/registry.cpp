@@ -94,7 +94,7 @@ bool kernel_supported(Kernel kernel) {
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-           __builtin_cpu_supports("vaes");
+           __builtin_cpu_supports("aes") && __builtin_cpu_supports("vaes");
 #elif defined(__aarch64__)
     return kernel == Kernel::neon;  // every aarch64 CPU that runs Linux or macOS has it
 #else
