@@ -55,6 +55,7 @@ struct EncodedTexts {
     std::vector<std::int64_t> ends;  // of each text in `ids`, marks included
 };
 
+// memory_bytes and num_pieces are those of all caches that no thread is using now, and of the table of tokens.
 struct CacheStats {
     std::uint64_t num_caches = 0, num_pieces = 0, memory_bytes = 0, limit_bytes = 0;
 };
@@ -64,8 +65,9 @@ struct CacheStats {
 class Encoder {
   public:
     // Without a pattern only pieces can be encoded. Throws std::invalid_argument for merges of tokens that are never
-    // made, tokens with two spellings, or tokens of more than kMaxVocabularyBytes. `cache_bytes` bounds each cache; 0
-    // means kDefaultCacheBytes.
+    // made, tokens with two spellings, or tokens of more than kMaxVocabularyBytes. `cache_bytes` bounds each
+    // thread's cache, and likewise the table of tokens that all threads share; 0 means kDefaultCacheBytes, and less
+    // than 64 KiB counts as that.
     Encoder(const VocabularyParts& parts, std::optional<Pattern> pattern, Kernel kernel, std::size_t cache_bytes = 0);
     ~Encoder();
     Encoder(const Encoder&) = delete;

@@ -12,24 +12,24 @@ namespace {
 
 // Longer pieces, or parts of them, are encoded each time: they hardly ever come again.
 constexpr std::size_t kMaxCachedBytes = 256;
-// A longer piece looks at the monitor so often.
+// Bytes of a long piece between two looks at the monitor.
 constexpr std::uint32_t kPollBytes = 16 << 10;
 constexpr std::uint64_t kPartTag = std::uint64_t{0x10} << 56;
 // Buffers that grew beyond this for one text are not kept for the next.
 constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
-// Address space for one id a byte of a batch of documents; no more of it is touched than there are ids.
+// Address space for one id per byte of a batch of documents; no more of it is touched than there are ids.
 constexpr std::size_t kKeptBufferBytes = std::size_t{20} << 20;
 // Ids of a short text.
 constexpr std::size_t kFirstBuffer = 8192;
 constexpr std::size_t kMaxPieceBytes = 0x7fffffff;
-// In text that is not ASCII, pieces from here on are split: they have many ids and seldom come again.
-constexpr std::size_t kMaxForeignBytes = 8;
+// Longer pieces of text that is not ASCII are split although they fit a key: they have many ids and seldom come again.
+constexpr std::size_t kMaxNonAsciiBytes = 8;
 
 // Ends after the last one that kernels may read.
 constexpr std::size_t kReadableEnds = 64;
 
 // Whether more than an eighth of the bytes are not ASCII, by a sample of them.
-bool is_foreign(const std::uint8_t* text, std::size_t size) {
+bool has_many_non_ascii(const std::uint8_t* text, std::size_t size) {
     constexpr std::size_t kStep = 31;
     std::size_t num_high = 0;
     for (std::size_t i = 0; i < size; i += kStep) num_high += text[i] >> 7;
@@ -99,10 +99,16 @@ Token* Worker<Token>::encode(const PieceBatch& batch, Token* out, const Monitor&
     const std::uint8_t* first_end = batch.base + batch.ends[0];
     out = encode_piece(batch.begin, static_cast<std::size_t>(first_end - batch.begin), out, monitor);
     std::size_t num_pieces = batch.size - 1;
+    if (!num_pieces) return out;
     const std::uint16_t* ends = batch.ends;
+    // The key of a part is read from kPieceBytes, which need another piece after it: the last piece is not split here.
+    const std::uint8_t* last = batch.base + ends[num_pieces - 1];
+    const std::size_t last_size = std::size_t{ends[num_pieces]} - ends[num_pieces - 1];
+    num_pieces -= last_size > kMaxKeyBytes;
     if (!part_tag_) ends = split_long(batch.base, ends, num_pieces);
     for (std::size_t from = 0; from < num_pieces; from += kMaxGroup)
         out = encode_group(batch.base, ends + from, std::min(kMaxGroup, num_pieces - from), out, monitor);
+    if (last_size > kMaxKeyBytes) out = encode_long(last, static_cast<std::uint32_t>(last_size), out, monitor);
     return out;
 }
 
@@ -113,23 +119,22 @@ const std::uint16_t* Worker<Token>::split_long(const std::uint8_t* base, const s
                                                std::size_t& num_pieces) {
     if (!num_pieces) return ends;
     const std::size_t most =
-        is_foreign(base + ends[0], std::size_t{ends[num_pieces]} - ends[0]) ? kMaxForeignBytes : kMaxKeyBytes;
+        has_many_non_ascii(base + ends[0], std::size_t{ends[num_pieces]} - ends[0]) ? kMaxNonAsciiBytes : kMaxKeyBytes;
     std::uint16_t* bound = nullptr;
     std::size_t copied = 0;  // ends[0, copied) are among the bounds
     for (std::size_t from = 0; from < num_pieces; from += 64) {
         std::uint64_t left = longer_pieces(ends + from, std::min<std::size_t>(64, num_pieces - from), most);
         if (!left) continue;
         if (!bound) {
-            const std::size_t most = std::size_t{ends[num_pieces]} - ends[0] + 1 + kReadableEnds;
-            if (bounds_.size() < most) bounds_.resize(most);
+            const std::size_t num_bounds = std::size_t{ends[num_pieces]} - ends[0] + 1 + kReadableEnds;
+            if (bounds_.size() < num_bounds) bounds_.resize(num_bounds);
             bound = bounds_.data();
         }
         for (; left; left &= left - 1) {
             const std::size_t i = from + static_cast<std::size_t>(std::countr_zero(left));
             const std::uint8_t* piece = base + ends[i];
             const std::size_t size = std::size_t{ends[i + 1]} - ends[i];
-            if (size <= kMaxKeyBytes && piece[size - 1] < 0x80) continue;
-            if (i + 1 == num_pieces) continue;  // a key is read from kPieceBytes: after the others comes a piece
+            if (size <= kMaxKeyBytes && (piece[size - 1] < 0x80 || i + 1 == num_pieces)) continue;
             bound = std::copy(ends + copied, ends + i + 1, bound);
             copied = i + 1;
             for (std::size_t at = 1; at < size; ++at) {
@@ -150,7 +155,10 @@ Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t
                                    Token* out, const Monitor& monitor) {
     if (!cache_.has_room(kMaxGroup)) cache_.make_room();
     kernel_.prepare(cache_.view(), base, ends, num_pieces, 0, group_);
-    const std::uint64_t mask = cache_.view().mask;  // a long piece may make the table grow
+    const std::uint64_t mask = cache_.view().mask;
+    const auto offset_of = [&](std::size_t i) {  // a long piece may have made the table grow
+        return cache_.view().mask == mask ? group_.offsets[i] : cache_.offset_of(group_.keys[i]);
+    };
     for (std::size_t i = 0;; ++i) {
         const Written<Token> written = write(group_, i, num_pieces, out);
         i = written.num_pieces;
@@ -158,11 +166,13 @@ Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t
         if (i == num_pieces) return out;
         const std::uint8_t* piece = base + ends[i];
         const std::uint32_t size = std::uint32_t{ends[i + 1]} - ends[i];
-        out = size <= kMaxKeyBytes
-                  ? look_up(group_.keys[i],
-                            cache_.view().mask == mask ? group_.offsets[i] : cache_.offset_of(group_.keys[i]), piece,
-                            size, false, out)
-                  : encode_long(piece, size, out, monitor);
+        if (size <= kMaxKeyBytes) {
+            out = look_up(group_.keys[i], offset_of(i), piece, size, false, out);
+        } else if (part_tag_) {
+            out = encode_long(piece, size, out, monitor);
+        } else {
+            out = encode_unsplit(piece, size, false, out, monitor);
+        }
     }
 }
 
@@ -179,19 +189,13 @@ Token* Worker<Token>::encode_piece(const std::uint8_t* piece, std::size_t size, 
 template <class Token>
 Token* Worker<Token>::encode_long(const std::uint8_t* piece, std::uint32_t size, Token* out, const Monitor& monitor) {
     // Short parts wait here until they can be looked up together.
-    std::uint16_t ends[kMaxGroup + 1 + kMaxGroup] = {0};
+    std::uint16_t* const ends = part_ends_;
     std::size_t num_parts = 0;
     const std::uint8_t* base = piece;
     std::uint32_t part = 0;
-    // kPieceBytes are readable from the begin of a piece, not from the begin of its last parts.
-    const auto key_of_part = [&](std::uint32_t part_size) {
-        if (size - part >= kPieceBytes) return cache_.key_of(piece + part, part_size);
-        std::uint8_t copy[kPieceBytes] = {};
-        std::memcpy(copy, piece + part, part_size);
-        return cache_.key_of(copy, part_size);
-    };
     const auto add_part = [&](std::uint32_t to) {
         const std::uint32_t part_size = to - part;
+        // kPieceBytes are readable from the begin of a piece, not from the begin of its last parts.
         const bool is_short = part_size <= kMaxKeyBytes && size - part >= kPieceBytes;
         if (is_short) {
             if (!num_parts) base = piece + part;
@@ -201,15 +205,7 @@ Token* Worker<Token>::encode_long(const std::uint8_t* piece, std::uint32_t size,
             out = encode_parts(base, ends, num_parts, out);
             num_parts = 0;
         }
-        if (!is_short && part_size > kMaxCachedBytes) {
-            out = encode_uncached(piece + part, part_size, part_size == size, out, monitor);
-        } else if (!is_short) {
-            const bool is_part = part_size != size;
-            PieceKey key = key_of_part(part_size);
-            key.high |= is_part ? part_tag_ : 0;
-            if (!cache_.has_room(kMaxGroup)) cache_.make_room();
-            out = look_up(key, cache_.offset_of(key), piece + part, part_size, is_part, out);
-        }
+        if (!is_short) out = encode_unsplit(piece + part, part_size, part_size != size, out, monitor);
         part = to;
     };
     for (std::uint32_t at = 1; at < size;) {
@@ -221,6 +217,19 @@ Token* Worker<Token>::encode_long(const std::uint8_t* piece, std::uint32_t size,
     }
     add_part(size);
     return encode_parts(base, ends, num_parts, out);
+}
+
+// A piece, or a part of one, that cannot be split. Nothing after it is read.
+template <class Token>
+Token* Worker<Token>::encode_unsplit(const std::uint8_t* piece, std::size_t size, bool is_part, Token* out,
+                                     const Monitor& monitor) {
+    if (size > kMaxCachedBytes) return encode_uncached(piece, size, !is_part, out, monitor);
+    if (!cache_.has_room(kMaxGroup)) cache_.make_room();
+    std::uint8_t copy[kPieceBytes] = {};
+    if (size <= kMaxKeyBytes) std::memcpy(copy, piece, size);
+    PieceKey key = cache_.key_of(size <= kMaxKeyBytes ? copy : piece, size);
+    key.high |= is_part ? part_tag_ : 0;
+    return look_up(key, cache_.offset_of(key), piece, size, is_part, out);
 }
 
 template <class Token>

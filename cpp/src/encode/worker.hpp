@@ -56,6 +56,8 @@ class Worker {
                         const Monitor& monitor);
     const std::uint16_t* split_long(const std::uint8_t* base, const std::uint16_t* ends, std::size_t& num_pieces);
     Token* encode_long(const std::uint8_t* piece, std::uint32_t size, Token* out, const Monitor& monitor);
+    Token* encode_unsplit(const std::uint8_t* piece, std::size_t size, bool is_part, Token* out,
+                          const Monitor& monitor);
     Token* encode_parts(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_parts, Token* out);
     Written<Token> write(const PieceGroup& group, std::size_t from, std::size_t num_pieces, Token* out) const;
     Token* look_up(const PieceKey& key, std::size_t offset, const std::uint8_t* piece, std::size_t size, bool is_part,
@@ -70,7 +72,8 @@ class Worker {
     const ProbeKernel& kernel_;
     PieceCache<Token> cache_;
     PieceGroup group_{}, parts_{};
-    std::vector<std::uint16_t> bounds_;  // of the pieces of a batch, long ones split
+    std::uint16_t part_ends_[kMaxGroup + 1 + 64]{};  // of short parts of a long piece, the first 0
+    std::vector<std::uint16_t> bounds_;              // of the pieces of a batch, long ones split
     LargeVector<Token> buffer_;
     LargeVector<Id> long_ids_;
     SweepState sweep_state_;
