@@ -18,7 +18,9 @@ constexpr std::size_t kMaxBytes = 400;
 std::vector<std::string> stored_inputs(const std::string& folder) {
     std::vector<std::filesystem::path> paths;
     if (std::filesystem::is_directory(folder)) {
-        for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
+        for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+            if (entry.is_regular_file()) paths.push_back(entry.path());
+        }
     }
     std::sort(paths.begin(), paths.end());
     std::vector<std::string> inputs;
