@@ -184,8 +184,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     options.tie_break = static_cast<TieBreak>(input.below(4));
     options.num_merges = static_cast<std::uint32_t>(input.below(40));
     options.max_token_bytes = input.flag() ? 0 : static_cast<std::uint32_t>(input.below(12));
-    const merge::Tuning tuning{.initial_threshold = input.flag() ? input.below(200) : 0, .wide_symbols = input.flag()};
-    const unsigned num_threads = input.below(16) == 0 ? 3 : 1;
+    merge::Tuning tuning;
+    if (input.flag()) tuning.initial_threshold = input.below(200);
+    tuning.wide_symbols = input.flag();
+    tuning.seed = HashSeed{0x9E3779B97F4A7C15, 0xD1B54A32D192ED03};  // the same input takes the same way
+    const std::size_t threads = input.below(16);
+    const unsigned num_threads = threads == 0 || threads == 2 ? 3 : 1;
+    tuning.shared_postings = threads == 2 ? 1 + static_cast<std::uint32_t>(input.below(8)) : 0;
     const Input before = input;
     const std::vector<Merge> given = given_of(input, Input(before).rest());
     const std::string_view text = input.text(input.size() - input.size() / 4);
