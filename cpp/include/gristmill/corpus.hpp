@@ -30,7 +30,7 @@ struct Spans {
 // Throws std::invalid_argument unless every stretch lies inside the text.
 void check_spans(const Spans& spans);
 
-// The stretches between separators, the one behind the last included: always one more than there are separators.
+// The stretches between separators, the one after the last included: always one more than there are separators.
 void split_spans(std::string_view text, std::string_view separator, std::vector<std::int64_t>& begins,
                  std::vector<std::int64_t>& ends);
 std::size_t count_newlines(std::string_view text);

@@ -23,7 +23,7 @@ struct WordTable {
     LargeVector<std::uint64_t> offsets;  // word i is bytes[offsets[i], offsets[i + 1]); size() + 1 entries
     LargeVector<std::uint64_t> counts;   // 64-bit: a common word in a terabyte passes 2^32
     LargeVector<std::uint64_t> firsts;   // corpus byte position of the first occurrence, strictly ascending
-    std::uint64_t source_bytes = 0;      // bytes of corpus behind the table
+    std::uint64_t source_bytes = 0;      // bytes of the corpus that was counted
 
     std::size_t size() const { return counts.size(); }
     std::uint64_t total() const;  // pieces counted, wrapping beyond 2^64

@@ -132,8 +132,7 @@ class PieceCache {
         return out + record.num_ids;
     }
 
-    // Whether `more` pieces, up to kMaxReserved, can be inserted without make_room().
-    static constexpr std::size_t kMaxReserved = 512;
+    // Whether `more` pieces can be inserted without make_room().
     bool has_room(std::size_t more) const { return size_ + more <= max_size_ && !arena_full_; }
     // Grows, or, when the limit is reached, forgets everything. Entries from before are no longer valid.
     void make_room();
