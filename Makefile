@@ -3,7 +3,8 @@
 #   make quickstart   sample corpus -> tokenizer -> token shards -> a small language model -> a story -> report,
 #                     in a virtual environment of its own
 #   make test         C++ tests, then Python tests
-#   make check        ruff, mypy, clang-format; C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make check        ruff, clang-format, import contracts, mypy; then C++ tests under AddressSanitizer and
+#                     UndefinedBehaviorSanitizer
 #   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
 #   make format       put Python and C++ sources into house style
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
@@ -22,7 +23,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 cpp_sources := $(shell find cpp bindings benchmarks -name '*.[ch]pp' 2>/dev/null)
 python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -name '*.html' -o -name py.typed)
 
-.PHONY: quickstart test test-cpp test-python check check-sanitized bench format aarch64 tsan fuzz clean
+.PHONY: quickstart test test-cpp test-python check check-static check-sanitized bench format aarch64 tsan fuzz clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -50,11 +51,15 @@ test-cpp: $(VENV)/.tools
 test-python: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS)
 
-check: $(VENV)/.installed-test $(VENV)/.installed-check check-sanitized
+check: check-static check-sanitized
+
+# Seconds, before the minutes of the sanitizers.
+check-static: $(VENV)/.installed-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(cpp_sources)
+	PYTHONPATH=src $(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
 
 check-sanitized: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
@@ -125,5 +130,5 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-check: $(VENV)/.tools pyproject.toml
-	$(PIP) ruff mypy clang-format
+	$(PIP) ruff mypy clang-format import-linter
 	@touch $@

@@ -20,10 +20,10 @@ import pytest
 
 import gristmill as gm
 from gristmill import _core
-from gristmill.formats.parts import TokenizerParts
-from gristmill.patterns import resolve_pattern
+from gristmill.pretokenize.patterns import resolve_pattern
 from gristmill.reference import HUGGINGFACE_BYTE_ORDER
-from gristmill.vocabulary import Vocabulary
+from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.vocabulary import Vocabulary
 
 NAMES = ["gpt2", "cl100k", "o200k"]
 # Hugging Face writes the bytes of tokens as printable characters.

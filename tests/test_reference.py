@@ -10,7 +10,7 @@ import pytest
 import regex
 
 from gristmill import reference
-from gristmill.patterns import NATIVE_PATTERNS
+from gristmill.pretokenize.patterns import NATIVE_PATTERNS
 from texts import STORY, random_story
 
 TIE_BREAKS = ["greatest-bytes", "smallest-ids", "huggingface", "first-seen"]

@@ -6,7 +6,8 @@
 [257, 259, 114, 115]
 """
 
-from gristmill.count import count_words
+from gristmill.count import Words, count_words
+from gristmill.encode import Offsets, Ragged, StreamDecoder, Tokenizer
 from gristmill.errors import (
     CheckpointError,
     CorpusError,
@@ -37,18 +38,12 @@ from gristmill.errors import (
     WordsFormatError,
     WorkerError,
 )
-from gristmill.offsets import Offsets
-from gristmill.patterns import pattern_names
+from gristmill.pretokenize import pattern_names
 from gristmill.profile import Profile
 from gristmill.progress import Progress
-from gristmill.ragged import Ragged
 from gristmill.shards import EncodeRun, Manifest, Shards, encode_corpus
-from gristmill.stream_decoder import StreamDecoder
-from gristmill.tokenizer import Tokenizer
-from gristmill.training import extend_tokenizer, train_tokenizer
-from gristmill.words import Words
-
-__version__ = "0.1.0"
+from gristmill.train import extend_tokenizer, train_tokenizer
+from gristmill.version import __version__
 
 __all__ = [
     "CheckpointError",

@@ -46,7 +46,7 @@ from itertools import pairwise
 
 import regex
 
-from gristmill.patterns import resolve_pattern
+from gristmill.pretokenize.patterns import resolve_pattern
 
 __all__ = [
     "count_words",

@@ -7,7 +7,7 @@ import pytest
 import gristmill as package
 from gristmill.cli.export import parse_special_tokens
 from gristmill.cli.options import UsageError
-from gristmill.formats import FORMATS
+from gristmill.tokenizer.formats import FORMATS
 
 WRITTEN = {
     "gristmill": ("tok.json", ["tok.json"]),

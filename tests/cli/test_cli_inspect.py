@@ -7,7 +7,7 @@ import pytest
 
 import gristmill as package
 from gristmill.cli.table import show_token
-from gristmill.formats.byte_alphabet import CHARACTER_OF
+from gristmill.tokenizer.formats.byte_alphabet import CHARACTER_OF
 
 
 def test_sizes_pattern_specials_lengths_and_merges_are_shown(gristmill, tokenizer_path, monkeypatch):

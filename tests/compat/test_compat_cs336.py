@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import gristmill as gm
 from gristmill import reference
 from gristmill.compat.cs336 import Tokenizer, train_bpe
-from gristmill.formats.byte_alphabet import spell
+from gristmill.tokenizer.formats.byte_alphabet import spell
 from texts import STORY, random_story, random_text
 
 END = "<|endoftext|>"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import gristmill as gm
 from gristmill.compat import minbpe
 from gristmill.compat.minbpe import BasicTokenizer, GPT4Tokenizer, OptimizedRegexTokenizer, RegexTokenizer
-from gristmill.patterns import resolve_pattern
+from gristmill.pretokenize.patterns import resolve_pattern
 from texts import STORY, random_story, random_text, texts
 
 PATTERNS = {"basic": "", "gpt2": minbpe.GPT2_SPLIT_PATTERN, "gpt4": minbpe.GPT4_SPLIT_PATTERN, "own": r"\w+|\W"}

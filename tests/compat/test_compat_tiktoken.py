@@ -9,7 +9,7 @@ import pytest
 
 import gristmill as gm
 from gristmill.compat.tiktoken import Encoding, get_encoding
-from gristmill.patterns import NATIVE_PATTERNS
+from gristmill.pretokenize.patterns import NATIVE_PATTERNS
 from texts import STORY, random_story, random_text
 
 tiktoken = pytest.importorskip("tiktoken")

@@ -11,8 +11,8 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from gristmill.corpus import Reading, find_files
+from gristmill.corpus.formats import read_batches
 from gristmill.corpus.packages import load_zstd
-from gristmill.corpus.readers import read_batches
 
 SEPARATOR = b"<|endoftext|>"
 COMPRESSIONS = ["", ".gz", ".zst"]

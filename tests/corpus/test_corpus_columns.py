@@ -12,7 +12,7 @@ import pytest
 from corpus_files import batches_of, documents_of, find, table, write_documents
 
 import gristmill as gm
-from gristmill.corpus.readers import read_batches
+from gristmill.corpus.formats import read_batches
 from scripts import run_script
 
 DOCUMENTS = [f"document {i} é ".encode() * (i % 5) for i in range(100)]

@@ -12,7 +12,7 @@ from corpus_files import COMPRESSIONS, KINDS, documents_of, find, write_document
 
 import gristmill as gm
 from gristmill.corpus import Reading, find_files, open_corpus
-from gristmill.corpus.readers import read_batches
+from gristmill.corpus.formats import read_batches
 
 READING = Reading()
 DOCUMENTS = [b"one", b"two two", "drei ß".encode()]

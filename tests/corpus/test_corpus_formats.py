@@ -9,7 +9,7 @@ import pytest
 from corpus_files import KINDS, batches_of, cut_at_spaces, documents_in, documents_of, find, write_documents
 
 import gristmill as gm
-from gristmill.corpus.readers import read_batches
+from gristmill.corpus.formats import read_batches
 
 DOCUMENTS = [
     b"Once upon a time",

@@ -13,8 +13,8 @@ from corpus_files import COMPRESSIONS, batches_of, compress, cut_at_spaces, docu
 
 import gristmill as gm
 from gristmill.corpus import packages, streams
+from gristmill.corpus.formats import read_batches
 from gristmill.corpus.packages import load_zstd
-from gristmill.corpus.readers import read_batches
 from scripts import run_script
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -126,7 +126,7 @@ def test_an_input_that_was_skipped_ahead_of_a_checkpoint_is_judged_again(tok, tm
     small_batches(monkeypatch)
     monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
     paths = [write_jsonl(tmp_path / f"{i}.jsonl", [random_story(i, 100)] * 20) for i in range(4)]
-    read = gm.corpus.read_ahead.read_batches
+    read = gm.corpus.threads.read_batches
     failing = [True]
 
     def sometimes(input, *arguments, **options):
@@ -134,7 +134,7 @@ def test_an_input_that_was_skipped_ahead_of_a_checkpoint_is_judged_again(tok, tm
             raise OSError(errno.EIO, "Input/output error", input.name)
         return read(input, *arguments, **options)
 
-    monkeypatch.setattr("gristmill.corpus.read_ahead.read_batches", sometimes)
+    monkeypatch.setattr("gristmill.corpus.threads.read_batches", sometimes)
     options = {"on_error": "skip", "num_threads": 4, "checkpoint_seconds": 0}
     with pytest.raises(Enough):
         encode_corpus(paths, tok, out=tmp_path / "out", progress=stop_after(1), **options)

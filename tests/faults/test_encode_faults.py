@@ -14,7 +14,7 @@ import pytest
 import gristmill as gm
 import published
 from gristmill import _core, reference
-from gristmill.vocabulary import Vocabulary
+from gristmill.tokenizer.vocabulary import Vocabulary
 from scripts import run_script
 from texts import STORY, random_story, random_text
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import gristmill as gm
-from gristmill.formats import gristmill_json
-from gristmill.merges import MAX_VOCAB_BYTES
+from gristmill.merge.merges import MAX_VOCAB_BYTES
+from gristmill.tokenizer.formats import gristmill_json
 from scripts import run_script
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -75,10 +75,10 @@ def test_merges_whose_tokens_double_make_no_tokenizer():
 @linux_only
 def test_a_vocabulary_that_was_never_checked_is_refused_where_its_tokens_are_built():
     script = (
-        "from gristmill.vocabulary import Vocabulary; "
+        "from gristmill.tokenizer.vocabulary import Vocabulary; "
         "v = Vocabulary.of_merges(np.array([[97, 97]] + [[256 + i, 256 + i] for i in range(59)], np.uint32)); "
     )
-    parts = "gm.formats.TokenizerParts(v, gm.Tokenizer([]).parts.pattern, 'first-seen')"
+    parts = "gm.tokenizer.TokenizerParts(v, gm.Tokenizer([]).parts.pattern, 'first-seen')"
     for use in ("v.tokens", f"gm.Tokenizer.of_parts({parts}).encode('a')"):
         result, grown = measured(script + use)
         assert result == "TokenizerFormatError"

@@ -8,10 +8,10 @@ import pytest
 
 import gristmill as gm
 import published
-from gristmill.formats.parts import TokenizerParts
-from gristmill.patterns import CLASSIC, resolve_pattern
+from gristmill.pretokenize.patterns import CLASSIC, resolve_pattern
 from gristmill.reference import HUGGINGFACE_BYTE_ORDER
-from gristmill.vocabulary import Vocabulary
+from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.vocabulary import Vocabulary
 from texts import STORY, random_story, random_text
 
 tokenizers = pytest.importorskip("tokenizers")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import gristmill as gm
-from gristmill.patterns import NATIVE_PATTERNS
+from gristmill.pretokenize.patterns import NATIVE_PATTERNS
 from gristmill.reference import HUGGINGFACE_BYTE_ORDER
 from texts import STORY, random_story, random_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gristmill as gm
-from gristmill.patterns import NATIVE_PATTERNS
+from gristmill.pretokenize.patterns import NATIVE_PATTERNS
 from texts import STORY, random_story, random_text
 
 rustbpe = pytest.importorskip("rustbpe")

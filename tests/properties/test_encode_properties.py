@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import published
 from gristmill import _core, reference
-from gristmill.vocabulary import Vocabulary
+from gristmill.tokenizer.vocabulary import Vocabulary
 from texts import byte_texts
 
 NUM_BYTES = 256

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import gristmill as gm
 from gristmill import Tokenizer, Words, _core, reference
-from gristmill.patterns import NATIVE_PATTERNS
+from gristmill.pretokenize import NATIVE_PATTERNS, resolve_pattern
 from texts import byte_texts, texts, words
 
 TIE_BREAKS = ["greatest-bytes", "smallest-ids", "huggingface", "first-seen"]
@@ -54,7 +54,7 @@ def arrays_of(table) -> list[list[int]]:
 def test_words_are_those_of_the_reference(texts, pattern, special_tokens):
     counted = Words(
         count_natively(texts, pattern=pattern, special_tokens=special_tokens),
-        pattern=gm.patterns.resolve_pattern(pattern),
+        pattern=resolve_pattern(pattern),
         special_tokens=tuple(special_tokens),
     )
     expected = reference.count_words(texts, pattern=pattern, special_tokens=special_tokens)

@@ -71,7 +71,7 @@ def _dispatch(arguments: list[str], debug: bool) -> int:
         print(_overview())
         return DONE if arguments else WRONG_USAGE
     if first == "--version":
-        from gristmill import __version__
+        from gristmill.version import __version__
 
         print(f"gristmill {__version__}")
         return DONE

@@ -56,7 +56,7 @@ class Command:
     """gguf: the special token that ends a text; without it <|endoftext|>, where there is one."""
 
     def run(self) -> int:
-        from gristmill.formats import read_tokenizer, write_tokenizer
+        from gristmill.tokenizer.formats import read_tokenizer, write_tokenizer
 
         options = self._options()
         parts = read_tokenizer(
@@ -83,7 +83,7 @@ class Command:
         return 0
 
     def _options(self) -> dict[str, Any]:
-        from gristmill.formats import FORMATS
+        from gristmill.tokenizer.formats import FORMATS
 
         given = {
             "legacy_merges": self.legacy_merges or None,

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from gristmill.arguments import check_num_threads, check_special_tokens, check_vocab_size, usable_cores
-from gristmill.count import count_words
+from gristmill.count.counting import count_words
 from gristmill.errors import EmptyCorpusError, InputChangedError, OptionError
 from gristmill.progress import bar_class
 from gristmill.publish import publish
-from gristmill.training import train_tokenizer
+from gristmill.train import train_tokenizer
 
 __all__ = ["find_chunk_boundaries", "pretoken_chunk", "train_bpe"]
 

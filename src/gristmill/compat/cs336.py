@@ -23,16 +23,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gristmill import tokenizer as core
 from gristmill.arguments import NUM_BYTE_TOKENS, check_special_tokens
+from gristmill.encode import tokenizer as core
 from gristmill.errors import TokenizerFormatError, UnknownTokenError
-from gristmill.formats import TokenizerParts
-from gristmill.formats.byte_alphabet import CHARACTER_OF, unspell
-from gristmill.formats.content import parse_json, read_content
-from gristmill.formats.gpt2 import read_merges
-from gristmill.patterns import resolve_pattern
-from gristmill.training import train_tokenizer
-from gristmill.vocabulary import Vocabulary
+from gristmill.pretokenize.patterns import resolve_pattern
+from gristmill.tokenizer.formats import TokenizerParts
+from gristmill.tokenizer.formats.byte_alphabet import CHARACTER_OF, unspell
+from gristmill.tokenizer.formats.content import parse_json, read_content
+from gristmill.tokenizer.formats.gpt2 import read_merges
+from gristmill.tokenizer.vocabulary import Vocabulary
+from gristmill.train import train_tokenizer
 
 __all__ = ["Tokenizer", "train_bpe"]
 

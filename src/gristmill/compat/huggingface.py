@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 
 from gristmill.arguments import check_whole_number
 from gristmill.compat.specials import with_special_tokens
+from gristmill.encode.ragged import Ragged, Side, check_side
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
-from gristmill.formats.byte_alphabet import spell
 from gristmill.publish import publish
-from gristmill.ragged import Ragged, Side, check_side
-from gristmill.tokenizer import Tokenizer
+from gristmill.tokenizer.formats.byte_alphabet import spell
 
 __all__ = ["BatchEncoding", "PreTrainedTokenizerFast"]
 

@@ -33,16 +33,16 @@ from numpy.typing import NDArray
 
 from gristmill.arguments import as_utf8, check_min_frequency, check_num_threads, check_vocab_size
 from gristmill.compat.specials import with_special_tokens
+from gristmill.count.words import Words
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import OptionError, SpecialTokenError
-from gristmill.formats import TokenizerParts, read_tokenizer, write_tokenizer
-from gristmill.formats.minbpe import dump_vocab
-from gristmill.formats.tiktoken import PUBLISHED, parse_ranks
-from gristmill.patterns import WHOLE_TEXT, Pattern, resolve_pattern
+from gristmill.pretokenize.patterns import WHOLE_TEXT, Pattern, resolve_pattern
 from gristmill.publish import publish
-from gristmill.tokenizer import Tokenizer
-from gristmill.training import train_tokenizer
-from gristmill.vocabulary import Vocabulary
-from gristmill.words import Words
+from gristmill.tokenizer.formats import TokenizerParts, read_tokenizer, write_tokenizer
+from gristmill.tokenizer.formats.minbpe import dump_vocab
+from gristmill.tokenizer.formats.tiktoken import PUBLISHED, parse_ranks
+from gristmill.tokenizer.vocabulary import Vocabulary
+from gristmill.train import train_tokenizer
 
 __all__ = [
     "GPT2_SPLIT_PATTERN",

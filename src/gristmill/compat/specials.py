@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from gristmill.tokenizer import Tokenizer
-from gristmill.vocabulary import check_special_ids
+from gristmill.encode.tokenizer import Tokenizer
+from gristmill.tokenizer.vocabulary import check_special_ids
 
 
 def with_special_tokens(tokenizer: Tokenizer, special_tokens: Mapping[str, int]) -> Tokenizer:

@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.special_rules import Specials
-from gristmill.tokenizer import Tokenizer
+from gristmill.encode.special_rules import Specials
+from gristmill.encode.tokenizer import Tokenizer
 
 __all__ = ["Encoding", "get_encoding"]
 

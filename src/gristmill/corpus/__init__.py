@@ -27,31 +27,28 @@ Text and JSON lines may also be `.gz` or `.zst`. `input_format=` says what a fil
 `ReadOptions` has all options. Texts are taken byte for byte, nothing decoded, stripped or normalised (CRLF, NUL, a BOM
 and invalid UTF-8 stay). A file named twice is read twice. docs/corpus.md says more.
 
-`open_corpus` gives `Files` or `Documents`, and `read_files` the batches of files: whatever the format, documents as
-stretches of a buffer. Reading order: reading, inputs, files; sources, streams, windows; text, jsonl, columns; readers,
-read_ahead, gather.
+| in reading order | holds |
+|---|---|
+| `options.py` | `ReadOptions`, the keyword arguments that every reader of a corpus takes, checked as `Reading` |
+| `opening.py` | `open_corpus`: what a `corpus` argument means, `Files` or `Documents` |
+| `inputs.py`, `files.py`, `remote.py` | `Input` and `Files`; paths, globs and folders found; URLs through fsspec |
+| `sources.py`, `streams.py`, `windows.py` | bytes of an input, decompressed, and the buffer that batches are cut from |
+| `batches.py` | what every reader gives: `Batch`, `Spans`, `Mark` |
+| `formats/` | the input formats, one module each, and their registry `READERS` |
+| `documents.py` | documents of an iterable, as batches |
+| `threads.py` | `read_files`: several inputs at once, in order; other work on threads that comes back in order |
+| `skipped.py`, `packages.py` | inputs that were left out; packages that only some inputs need |
 
-Adding an input format is one new module here, one line in `readers.py`, one name in `reading.py`, one test parameter.
+Adding an input format is one module in `formats/`, one line in `READERS` and one test parameter. Adding a read option
+is one field of `Reading` and one of `ReadOptions`.
 """
 
-from __future__ import annotations
-
-import errno
-import io
-import os
-from collections.abc import Iterable, Mapping
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
-
 from gristmill.corpus.documents import Documents
-from gristmill.corpus.files import could_be_path, find_files, looks_like_path, names_something
+from gristmill.corpus.files import find_files
 from gristmill.corpus.inputs import Files, Input
-from gristmill.corpus.read_ahead import read_files
-from gristmill.corpus.reading import Reading, ReadOptions
-from gristmill.errors import CorpusError
-
-if TYPE_CHECKING:
-    from gristmill.words import Words
+from gristmill.corpus.opening import Corpus, open_corpus
+from gristmill.corpus.options import Reading, ReadOptions
+from gristmill.corpus.threads import read_files
 
 __all__ = [
     "Corpus",
@@ -64,72 +61,3 @@ __all__ = [
     "open_corpus",
     "read_files",
 ]
-
-PathLike: TypeAlias = str | os.PathLike[str]
-Corpus: TypeAlias = "PathLike | Iterable[PathLike] | Iterable[str] | Iterable[bytes] | Files | Words"
-
-NUM_STRINGS_LOOKED_AT = 1_000
-
-
-def open_corpus(corpus: PathLike | Iterable[Any] | Files, reading: Reading = Reading()) -> Files | Documents:  # noqa: B008
-    """The files or the documents that `corpus` means; see the table at the head of this module."""
-    if isinstance(corpus, Files):
-        return corpus
-    _refuse_what_is_not_a_corpus(corpus)
-    if isinstance(corpus, str | os.PathLike):
-        return find_files([corpus], reading)
-    if isinstance(corpus, list | tuple):
-        return find_files(corpus, reading) if _are_paths(corpus) else Documents(corpus)
-    items = iter(corpus)
-    first = list(islice(items, 1))
-    if first and isinstance(first[0], os.PathLike):
-        return find_files(first + list(items), reading)
-    return Documents(chain(first, items))
-
-
-def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether a list holds paths rather than texts; an error where that cannot be told."""
-    strings = items[:NUM_STRINGS_LOOKED_AT]
-    if any(isinstance(item, os.PathLike) for item in strings):
-        return True
-    if not strings or not all(isinstance(item, str) for item in strings):
-        return False
-    found = [names_something(item) for item in strings]
-    if all(found):
-        return True
-    missing = strings[found.index(False)]
-    if any(found):
-        raise CorpusError(
-            f"cannot tell whether this list of strings holds paths or texts: {_short(strings[found.index(True)])} "
-            f"names a file, {_short(missing)} does not. Pass pathlib.Path objects for paths, iter(texts) for texts."
-        )
-    if all(could_be_path(item) for item in strings) and any(looks_like_path(item) for item in strings):
-        raise FileNotFoundError(
-            errno.ENOENT, "No such file (if these are texts and not paths, pass iter(texts))", missing
-        )
-    return False
-
-
-def _refuse_what_is_not_a_corpus(corpus: Any) -> None:
-    hint = ""
-    if isinstance(corpus, bytes | bytearray | memoryview):
-        hint = "Pass [data] to train from one document, or a str or pathlib.Path to name a file"
-    elif isinstance(corpus, io.IOBase):
-        hint = f"Pass its path instead{_named(corpus)}, or iter(lambda: file.read(n), '') for its parts as documents"
-    elif isinstance(corpus, Mapping):
-        hint = "Pass gristmill.Words.from_counts(mapping) to train from counts"
-    elif isinstance(corpus, set | frozenset):
-        hint = "A set has no order, and the result would not be the same every time: pass sorted(...)"
-    elif not isinstance(corpus, str | os.PathLike) and not isinstance(corpus, Iterable):
-        hint = "Pass a path, a list of paths, a glob, an iterable of str or bytes documents, or counted Words"
-    if hint:
-        raise TypeError(f"a {type(corpus).__name__} is not a corpus. {hint}.")
-
-
-def _named(file: io.IOBase) -> str:
-    name = getattr(file, "name", None)
-    return f" ({name!r})" if isinstance(name, str) else ""
-
-
-def _short(text: str, limit: int = 60) -> str:
-    return repr(text if len(text) <= limit else text[:limit] + "…")

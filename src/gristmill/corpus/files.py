@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gristmill.corpus import remote
+from gristmill.corpus.formats import READERS, load_packages
 from gristmill.corpus.inputs import Files, Input, is_url
-from gristmill.corpus.readers import READERS, load_packages
-from gristmill.corpus.reading import Reading
+from gristmill.corpus.options import Reading
 from gristmill.errors import CorpusError
 
 __all__ = ["Files", "Input", "are_plain_texts", "could_be_path", "find_files", "looks_like_path", "names_something"]

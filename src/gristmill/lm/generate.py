@@ -26,8 +26,8 @@ from gristmill.lm.models.gpt import GPT, activation_dtype
 from gristmill.lm.sampling import check_sampling, chosen, new_dice, token_probabilities
 
 if TYPE_CHECKING:
-    from gristmill.stream_decoder import StreamDecoder
-    from gristmill.tokenizer import Tokenizer
+    from gristmill.encode.stream_decoder import StreamDecoder
+    from gristmill.encode.tokenizer import Tokenizer
 
 __all__ = ["generate", "generate_text", "load_for_generation", "stream_text", "token_probabilities"]
 
@@ -251,7 +251,7 @@ def load_tokenizer(run: Path, fingerprint: str, model: Any) -> Tokenizer:
 
 
 def _read_tokenizer(run: Path, fingerprint: str) -> Tokenizer:
-    from gristmill.tokenizer import Tokenizer
+    from gristmill.encode.tokenizer import Tokenizer
 
     path = run / TOKENIZER_FILE
     try:

@@ -30,7 +30,7 @@ from gristmill.lm.models.vae import SequenceVAE
 from gristmill.lm.sampling import new_dice
 
 if TYPE_CHECKING:
-    from gristmill.tokenizer import Tokenizer
+    from gristmill.encode.tokenizer import Tokenizer
 
 __all__ = [
     "Choice",

@@ -22,7 +22,7 @@ from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
 from gristmill.publish import publish
 
 if TYPE_CHECKING:
-    from gristmill.tokenizer import Tokenizer
+    from gristmill.encode.tokenizer import Tokenizer
 
 __all__ = ["check_folder", "make_folder", "write_description"]
 
@@ -76,7 +76,7 @@ def write_description(run: Path, config: TrainConfig, tokenizer: Tokenizer | Non
 
 def describe_machine(device: torch.device, *, world_size: int) -> dict[str, Any]:
     """What the run is computed on."""
-    from gristmill import __version__
+    from gristmill.version import __version__
 
     return {
         "device": device_name(device),

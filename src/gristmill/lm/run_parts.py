@@ -24,8 +24,8 @@ from gristmill.lm.training_data import Dataset, TrainingData, said_at_the_start
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+    from gristmill.encode.tokenizer import Tokenizer
     from gristmill.lm.posterior_watch import PosteriorWatch
-    from gristmill.tokenizer import Tokenizer
 
 __all__ = [
     "DTYPES",

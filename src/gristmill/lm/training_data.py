@@ -21,9 +21,9 @@ from gristmill.shards import Shards
 from gristmill.shards.manifest import MANIFEST_FILE
 
 if TYPE_CHECKING:
+    from gristmill.encode.tokenizer import Tokenizer
     from gristmill.lm.config import TrainConfig
     from gristmill.lm.sequences import SequenceData, SequenceDataset, SequenceSource
-    from gristmill.tokenizer import Tokenizer
 
 __all__ = [
     "Dataset",

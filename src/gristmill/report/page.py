@@ -29,7 +29,7 @@ def html_page(summary: Summary, plots: Sequence[Plot]) -> str:
     """The HTML page, with every picture in it."""
     import jinja2
 
-    from gristmill import __version__
+    from gristmill.version import __version__
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

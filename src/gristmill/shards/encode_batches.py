@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.corpus import batches
 from gristmill.corpus.batches import Batch, Mark
-from gristmill.regex_encoder import RegexEncoder
+from gristmill.encode.regex_encoder import RegexEncoder
 from gristmill.shards.manifest import EndOfText
 
 # In a job: some inputs hold nothing, and a batch of them is not free either.

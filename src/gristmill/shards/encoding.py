@@ -21,20 +21,20 @@ from numpy.typing import DTypeLike
 from gristmill import _core
 from gristmill.corpus import Corpus, Documents, Files, ReadOptions, read_files
 from gristmill.corpus.batches import Batch, Cut
-from gristmill.corpus.ordered import map_in_order
 from gristmill.corpus.skipped import warn_of_skipped
+from gristmill.corpus.threads import map_in_order
+from gristmill.encode.regex_encoder import RegexEncoder
+from gristmill.encode.special_rules import NONE, Specials
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import EmptyCorpusError, OptionError, ShardsFormatError
 from gristmill.profile import Profile, Stage, peak_memory_bytes
 from gristmill.progress import OnProgress, ProgressOption, open_progress
-from gristmill.regex_encoder import RegexEncoder
 from gristmill.shards.encode_batches import BatchEncoder, Encoded, EncodedJob, Ids, gather_jobs
 from gristmill.shards.folder import Folder, check_shards
 from gristmill.shards.manifest import TOKENIZER_FILE, Manifest
 from gristmill.shards.plan import Plan
 from gristmill.shards.state import SplitState, read_state
 from gristmill.shards.writer import SplitWriter
-from gristmill.special_rules import NONE, Specials
-from gristmill.tokenizer import Tokenizer
 
 __all__ = ["EncodeRun", "encode_corpus"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 from gristmill.arguments import check_whole_number
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import OptionError, SpecialTokenError
 from gristmill.shards.layouts import Layout
 from gristmill.shards.manifest import EndOfText
-from gristmill.tokenizer import Tokenizer
 
 AUTO = "auto"
 KNOWN = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]")

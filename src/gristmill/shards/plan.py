@@ -15,16 +15,16 @@ from numpy.typing import DTypeLike
 
 from gristmill.arguments import check_num_threads, check_whole_number
 from gristmill.corpus import Corpus, Documents, Files, Reading, ReadOptions, open_corpus
-from gristmill.dropout import check_seed
+from gristmill.encode.dropout import check_seed
+from gristmill.encode.ids import check_dtype
+from gristmill.encode.special_rules import NONE, Specials
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import OptionError
-from gristmill.ids import check_dtype
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.inputs import fingerprints
 from gristmill.shards.layouts import Layout, check_layout
 from gristmill.shards.manifest import MANIFEST_FILE, REQUEST_FILE, TOKENIZER_FILE
 from gristmill.shards.request import Request
-from gristmill.special_rules import NONE, Specials
-from gristmill.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from gristmill.shards.maps import map_opener
 from gristmill.shards.tokens import Tokens
 
 if TYPE_CHECKING:
-    from gristmill.tokenizer import Tokenizer
+    from gristmill.encode.tokenizer import Tokenizer
 
 __all__ = ["Shards"]
 
@@ -184,7 +184,7 @@ class Shards:
 
 def load_tokenizer(manifest: Manifest, folder: Path) -> Tokenizer:
     """The tokenizer in the folder; `ShardsFormatError` if it is not the one that made the shards."""
-    from gristmill.tokenizer import Tokenizer
+    from gristmill.encode.tokenizer import Tokenizer
 
     path = folder / manifest.tokenizer_file
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gristmill import _core
 from gristmill.corpus import Files, Reading, find_files
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import CorpusError, DamagedInputError, EmptyCorpusError, OptionError
 from gristmill.lm.checkpoint import shards_identity
 from gristmill.lm.dataset import check_seed
@@ -22,7 +23,6 @@ from gristmill.lm.sequences.source import FlatSequences, SequenceSource, ShardSe
 from gristmill.progress import ProgressOption
 from gristmill.shards import Shards
 from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE
-from gristmill.tokenizer import Tokenizer
 
 __all__ = ["SequenceData", "open_sequences"]
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gristmill.arguments import MAX_VOCAB_SIZE
 from gristmill.corpus import batches
-from gristmill.corpus.columns import (
+from gristmill.corpus.formats.columns import (
     BUFFER_BYTES,
     MAX_ROWS,
     PARQUET_MAGIC,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from gristmill import _core
 from gristmill.corpus import Files, batches
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import EmptyCorpusError, OptionError, SpecialTokenError
 from gristmill.lm.sequences.cache import Entry, find_or_make
 from gristmill.lm.sequences.parquet import Reader, Rows
@@ -25,7 +26,6 @@ from gristmill.progress import OnProgress, ProgressOption, open_progress
 from gristmill.shards.encoding import encode_corpus
 from gristmill.shards.end_of_text import AUTO, find_end_of_text
 from gristmill.shards.layouts import LAYOUTS
-from gristmill.tokenizer import Tokenizer
 
 __all__ = ["SHARDS_FOLDER", "Columns", "Request", "cached_lists", "cached_text"]
 

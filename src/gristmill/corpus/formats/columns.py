@@ -1,0 +1,367 @@
+"""Parquet and Arrow files, by pyarrow: one column is the text.
+
+A batch is some rows of it; marks count rows. Nulls are left out and counted. Bytes are taken as they are stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.corpus import batches
+from gristmill.corpus.batches import Cut, Mark, Spans
+from gristmill.corpus.inputs import Input
+from gristmill.corpus.packages import load_pyarrow
+from gristmill.corpus.sources import Source, open_source
+from gristmill.errors import CorpusError, CorruptInputError, TruncatedInputError
+
+if TYPE_CHECKING:
+    from gristmill.corpus.options import Reading
+
+# Of a column that is read page by page.
+BUFFER_BYTES = 1 << 20
+# Rows that are taken from pyarrow at once. How long they are is known only when they are there: the size of a column
+# that is stored as a dictionary says nothing about it.
+MAX_ROWS = 1024
+# A batch is taken in so many parts, as rows go on average: a corpus may begin with books and go on with tweets, and
+# pyarrow needs six times what it gives at once.
+PARTS = 8
+PARQUET_MAGIC = b"PAR1"
+ARROW_MAGIC = b"ARROW1"
+CONTINUATION = b"\xff\xff\xff\xff"  # what every message of a stream begins with
+
+
+@dataclass(slots=True)
+class ColumnBatch:
+    """Some rows of a column."""
+
+    mark: Mark
+    next_mark: Mark
+    position: int
+    num_bytes: int
+    array: Any  # a pyarrow array of large_binary
+
+    def spans(self) -> Spans:
+        """The values that are not null, where they lie in the memory of pyarrow."""
+        begins, ends = _offsets(self.array)
+        if self.array.null_count:
+            valid = self.array.is_valid().to_numpy(zero_copy_only=False)
+            begins, ends = begins[valid], ends[valid]
+        data = self.array.buffers()[2]
+        text = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        return Spans(text, begins, ends, num_nulls=self.array.null_count)
+
+
+def _offsets(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the values of an array of large_binary begin and end."""
+    if len(array) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    return offsets[:-1], offsets[1:]
+
+
+def read_parquet(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[ColumnBatch, None, None]:
+    """The batches of a Parquet file from row `mark.offset` on. Values are in memory as a whole, so none is ever cut."""
+    load_pyarrow()
+    with opened_file(input) as (source, file):
+        yield from _split(input, reading, source, _parquet_rows(input, reading, file, mark), mark)
+
+
+def read_arrow(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[ColumnBatch, None, None]:
+    """The batches of an Arrow file or stream from row `mark.offset` on."""
+    load_pyarrow()
+    with opened_file(input) as (source, file):
+        is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
+        file.seek(0)
+        arrays = _file_arrays(input, reading, file) if is_file else _stream_arrays(input, reading, file)
+        yield from _split(input, reading, source, _arrow_rows(input, file, arrays), mark)
+
+
+@contextlib.contextmanager
+def opened_file(input: Input) -> Iterator[tuple[Source, Any]]:
+    """The input, to see whether it stays what it is, and a file of pyarrow on it, which reads without the GIL."""
+    import pyarrow
+
+    source = open_source(input)
+    try:
+        if input.is_local:
+            with pyarrow.OSFile(input.name, "rb") as file:
+                source.check_unchanged()  # the name led to the same file both times
+                yield source, file
+        else:
+            with pyarrow.PythonFile(source.file, "r") as file:
+                yield source, file
+    finally:
+        source.close()
+
+
+class _Rows(NamedTuple):
+    """Rows as pyarrow gave them."""
+
+    first: int  # which row of the file they begin with
+    array: Any  # of large_binary
+    position: int  # of the file, behind them, about
+
+
+def _split(
+    input: Input, reading: Reading, source: Source, all_rows: Iterator[_Rows], mark: Mark
+) -> Iterator[ColumnBatch]:
+    """Batches of about BATCH_BYTES, from row `mark.offset` on.
+
+    Where they end depends on the rows that pyarrow gives at once, never on the mark. The last is held back until the
+    file was found complete and unchanged.
+    """
+    last: ColumnBatch | None = None
+    try:
+        for first, array, position in all_rows:
+            for begin, end in _cut_rows(array):
+                begin = max(begin, mark.offset - first)
+                if begin >= end:
+                    continue
+                if last is not None:
+                    yield last
+                last = _batch(array.slice(begin, end - begin), first + begin, position)
+                _check_lengths(last, input, reading)
+    except (TruncatedInputError, CorruptInputError):
+        source.check_unchanged()
+        raise
+    source.check_unchanged()
+    if last is not None:
+        last.position = input.num_bytes
+        yield last
+
+
+def _batch(array: Any, first: int, position: int) -> ColumnBatch:
+    begins, ends = _offsets(array)
+    num_bytes = max(int(ends[-1] - begins[0]), array.nbytes)  # a million nulls are not free
+    return ColumnBatch(Mark(first), Mark(first + len(array)), position, num_bytes, array)
+
+
+def _check_lengths(batch: ColumnBatch, input: Input, reading: Reading) -> None:
+    if batch.num_bytes <= reading.max_document_bytes:
+        return
+    begins, ends = _offsets(batch.array)
+    lengths = ends - begins
+    longest = int(lengths.argmax())
+    if lengths[longest] > reading.max_document_bytes:
+        raise CorpusError(
+            f"{input.name}: row {batch.mark.offset + longest:,} has a text of {lengths[longest]:,} bytes, "
+            f"more than max_document_bytes={reading.max_document_bytes}. Pass a larger one."
+        )
+
+
+def _cut_rows(array: Any) -> Iterator[tuple[int, int]]:
+    """(begin, end) of stretches of rows, each as long as it may be within BATCH_BYTES and at least one row."""
+    begins, ends = _offsets(array)
+    begin = 0
+    while begin < len(array):
+        end = int(np.searchsorted(ends, begins[begin] + batches.BATCH_BYTES, side="right"))
+        end = max(end, begin + 1)
+        yield begin, end
+        begin = end
+
+
+def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark) -> Iterator[_Rows]:
+    """The rows of the row groups from the one on that has row `mark.offset`."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        opened = parquet.ParquetFile(
+            file, pre_buffer=False, buffer_size=BUFFER_BYTES, page_checksum_verification=True, memory_map=False
+        )
+        name = _find_column(input, reading, opened.schema_arrow).name
+    except (pyarrow.ArrowException, OSError, UnicodeError) as error:
+        raise refused(input, file, "Parquet file", PARQUET_MAGIC, error) from error
+    sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+    if sum(sizes) != opened.metadata.num_rows or min(sizes, default=0) < 0:  # the footer has no checksum
+        raise damaged(input, "damaged footer", input.num_bytes, "the row groups have not as many rows as the file")
+    first = 0
+    for group, num_rows in enumerate(sizes):
+        if first + num_rows > mark.offset:
+            yield from _group_rows(input, opened, group, name, first)
+        first += num_rows
+
+
+def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) -> Iterator[_Rows]:
+    """The rows of one row group, about a batch of them at a time, whatever its size.
+
+    Where the column lies in the file is not asked for: pyarrow aborts the process when that part of a footer is
+    damaged. So positions are about right, and the offset of an error says where its row group is.
+    """
+    import pyarrow
+
+    about = opened.metadata.row_group(group)
+    row_bytes = max(1, about.total_byte_size // max(1, about.num_rows))
+    num_rows = max(1, min(MAX_ROWS, batches.BATCH_BYTES // PARTS // row_bytes))
+    total_rows = max(1, opened.metadata.num_rows)
+    begin = input.num_bytes * first // total_rows
+    damage = f"damaged near byte {begin:,}, in column {name!r} of row group {group}"
+    given = 0
+    gathered: list[Any] = []
+    try:
+        for record_batch in opened.iter_batches(num_rows, row_groups=[group], columns=[name], use_threads=False):
+            gathered.append(_as_binary(record_batch.column(0)))
+            seen = given + sum(map(len, gathered))
+            if seen < about.num_rows and sum(array.nbytes for array in gathered) < batches.BATCH_BYTES:
+                continue
+            array = pyarrow.concat_arrays(gathered) if len(gathered) > 1 else gathered[0]
+            yield _Rows(first + given, array, input.num_bytes * (first + seen) // total_rows)
+            given, gathered = seen, []
+    except (pyarrow.ArrowException, OSError, UnicodeError) as error:
+        raise_unless_damage(error)
+        raise damaged(input, damage, begin, error) from error
+    if given != about.num_rows:
+        raise damaged(input, damage, begin, f"{given:,} of {about.num_rows:,} rows are there")
+
+
+def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> Iterator[_Rows]:
+    """The rows of each record batch."""
+    import pyarrow
+
+    first = 0
+    try:
+        for array, position in arrays:
+            yield _Rows(first, _as_binary(array), position)
+            first += len(array)
+    except (pyarrow.ArrowException, OSError, UnicodeError) as error:
+        raise_unless_damage(error)
+        if file.tell() >= input.num_bytes:
+            raise _truncated(input, str(error)) from error
+        raise damaged(input, f"damaged near byte {file.tell():,}", file.tell(), error) from error
+
+
+def _file_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[Any, int]]:
+    """The column of each record batch of an Arrow file, and about where it ends."""
+    import pyarrow
+    from pyarrow import ipc
+
+    try:
+        opened = ipc.open_file(file)
+        opened = ipc.open_file(file, options=_only(_find_column(input, reading, opened.schema), opened.schema))
+    except (pyarrow.ArrowException, OSError, UnicodeError) as error:
+        raise refused(input, file, "Arrow file", ARROW_MAGIC, error) from error
+    for index in range(opened.num_record_batches):
+        yield opened.get_batch(index).column(0), input.num_bytes * (index + 1) // opened.num_record_batches
+
+
+def _stream_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[Any, int]]:
+    """The same of an Arrow stream. One that just ends, without its end marker, is truncated."""
+    import pyarrow
+    from pyarrow import ipc
+
+    try:
+        schema = ipc.open_stream(file).schema
+        column = _find_column(input, reading, schema)
+        file.seek(0)
+        opened = ipc.open_stream(file, options=_only(column, schema))
+    except (pyarrow.ArrowException, OSError, UnicodeError) as error:
+        raise refused(input, file, "Arrow file or stream", b"", error) from error
+    end = file.tell()
+    for record_batch in opened:
+        end = file.tell()
+        yield record_batch.column(0), end
+    if file.tell() == end:
+        raise _truncated(input, "the stream has no end marker")
+    if file.tell() != input.num_bytes:
+        raise damaged(input, f"the Arrow stream ends at byte {file.tell():,}", file.tell(), "more bytes follow")
+
+
+def _only(column: Any, schema: Any) -> Any:
+    """Options to read one column; the others are not even read from the disk."""
+    from pyarrow import ipc
+
+    return ipc.IpcReadOptions(included_fields=[schema.get_field_index(column.name)], use_threads=False)
+
+
+def _as_binary(array: Any) -> Any:
+    """The array as one of large_binary; the text itself is copied only for views and dictionaries.
+
+    Validated, because Arrow files have no checksums, and offsets that lead out of the text would be followed.
+    """
+    import pyarrow
+
+    types = pyarrow.types
+    if not (types.is_binary(array.type) or types.is_string(array.type)):
+        array.validate(full=not types.is_large_string(array.type))  # in full, UTF-8 would have to be valid
+    binary = array.cast(pyarrow.large_binary())
+    binary.validate(full=True)
+    return binary
+
+
+def _find_column(input: Input, reading: Reading, schema: Any) -> Any:
+    """The column that is the text; CorpusError where there is none, or its type is no text."""
+    name = reading.text_field
+    found = [column for column in schema if column.name == name]
+    if not found:
+        known = ", ".join(repr(column.name) for column in list(schema)[:20]) or "none"
+        likely = next((column.name for column in schema if _is_text(column.type)), "…")
+        raise CorpusError(f'{input.name}: no column {name!r} (columns: {known}). Pass text_field="{likely}".')
+    if len(found) > 1:
+        raise CorpusError(f"{input.name}: {len(found)} columns are named {name!r}, and none says which is the text.")
+    if not _is_text(found[0].type):
+        raise CorpusError(
+            f"{input.name}: column {name!r} is of type {found[0].type}, and only strings and bytes are text. "
+            f"Pass text_field=… to read another column."
+        )
+    return found[0]
+
+
+def _is_text(type: Any) -> bool:
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(type):
+        type = type.value_type
+    names = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+    return any(getattr(pyarrow.types, f"is_{name}", lambda _: False)(type) for name in names)
+
+
+def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) -> CorpusError:
+    """What to raise for a file that cannot even be opened: cut short, or something else altogether."""
+    raise_unless_damage(error)
+    file.seek(0)
+    begin = file.read(max(len(magic), len(CONTINUATION)))
+    file.seek(max(0, input.num_bytes - len(magic)))
+    end = file.read(len(magic))
+    if input.num_bytes == 0:
+        return _truncated(input, "the file is empty")
+    if magic and begin.startswith(magic) and (end != magic or input.num_bytes < 2 * len(magic)):
+        return _truncated(input, f"the footer of the {what} is missing")
+    if not magic and begin.startswith(CONTINUATION[: input.num_bytes]):
+        return _truncated(input, str(error))
+    return damaged(input, f"not a valid {what}", 0, error)
+
+
+def raise_unless_damage(error: Exception) -> None:
+    """Raise `error` if it is one of the machine, not of the file: no memory left, or a disk that cannot be read."""
+    if isinstance(error, CorpusError) or getattr(error, "errno", None):
+        raise error
+    asked = re.search(r"malloc of size (\d+)", str(error))
+    if isinstance(error, MemoryError) and (
+        asked is None or int(asked[1]) < 1 << 40
+    ):  # more, and the size is the damage
+        raise error
+
+
+def _truncated(input: Input, why: str) -> TruncatedInputError:
+    return TruncatedInputError(
+        f"{input.name}: truncated at byte {input.num_bytes:,}: {why.rstrip('.')}. "
+        f"Get the file again, or pass on_error='skip'.",
+        path=input.name,
+        offset=input.num_bytes,
+    )
+
+
+def damaged(input: Input, what: str, offset: int, why: object) -> CorruptInputError:
+    reason = " ".join(str(why).split()).rstrip(".")
+    return CorruptInputError(
+        f"{input.name}: {what} ({reason}). Get the file again, or pass on_error='skip'.",
+        path=input.name,
+        offset=offset,
+    )

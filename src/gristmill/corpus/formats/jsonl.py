@@ -1,0 +1,126 @@
+"""JSON Lines: one object a line, of which one field is the text. The core finds it without building the object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill import _core
+from gristmill.corpus import batches
+from gristmill.corpus.batches import Cut, Mark, Spans
+from gristmill.corpus.inputs import Input
+from gristmill.corpus.streams import open_stream
+from gristmill.corpus.windows import Window, behind_last
+from gristmill.errors import CorpusError, CorruptInputError
+
+if TYPE_CHECKING:
+    from gristmill.corpus.options import Reading
+
+# What the core calls them -> what is said.
+_FAULTS = {
+    "bom": "a byte order mark, which JSON must not have,",
+    "syntax": "not valid JSON",
+    "utf8": "invalid UTF-8",
+    "surrogate": "an escaped surrogate that is no half of a pair",
+    "control": "a control character that is not escaped",
+    "number": "not a number of JSON",
+    "depth": "more than 1,024 objects and arrays inside each other",
+}
+
+
+@dataclass(slots=True)
+class JsonlBatch:
+    """Whole lines."""
+
+    mark: Mark
+    next_mark: Mark
+    position: int
+    num_bytes: int
+    buffer: NDArray[np.uint8]  # longer than the batch
+    input: Input
+    field: str
+
+    def spans(self) -> Spans:
+        """The texts of the lines; CorpusError for the first line that has none."""
+        lines = self.buffer[: self.num_bytes]
+        texts, begins, ends, num_nulls, problem = _core.extract_json(lines, self.field.encode())
+        if problem is not None:
+            raise self._explain(*problem)
+        return Spans(texts, begins, ends, num_nulls=num_nulls)
+
+    def _explain(self, index: int, byte: int, kind: str) -> CorpusError:
+        """What to raise when the line with this index in the batch is wrong at this byte."""
+        lines = bytes(self.buffer[: self.num_bytes]).split(b"\n", index + 1)
+        place = f"{self.input.name}:{self.mark.line + index + 1}"
+        if kind not in _FAULTS:
+            return CorpusError(f"{place}: {_explain_record(lines[index], self.field, kind)}")
+        offset = self.mark.offset + sum(len(line) + 1 for line in lines[:index]) + byte
+        return CorruptInputError(
+            f"{place}: {_FAULTS[kind]} at byte {byte} of the line{_near(lines[index], byte)}. "
+            f"Correct the file, or pass on_error='skip'.",
+            path=self.input.name,
+            offset=self.position if self.input.compression else offset,
+        )
+
+
+def read_jsonl(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[JsonlBatch, None, None]:
+    """The batches of a file of JSON lines from `mark` on. A line is in memory as a whole, so none is ever cut."""
+    with open_stream(input) as stream:
+        stream.skip(mark.offset)
+        window = Window(stream)
+        while num_bytes := _find_end(window, reading, mark, input.name):
+            at_end = window.at_end
+            buffer = window.take(num_bytes, room=batches.BATCH_BYTES)
+            num_lines = _core.count_newlines(buffer[:num_bytes])
+            next_mark = Mark(mark.offset + num_bytes, mark.line + num_lines)
+            yield JsonlBatch(mark, next_mark, stream.position, num_bytes, buffer, input, reading.text_field)
+            if at_end:
+                return
+            mark = next_mark
+
+
+def _find_end(window: Window, reading: Reading, mark: Mark, name: str) -> int:
+    """Where the last whole line ends; the last line of a file needs no newline."""
+    size = batches.BATCH_BYTES
+    while True:
+        text = window.fill(size)
+        if window.at_end:
+            return len(text)
+        end = behind_last(text, b"\n")
+        if end:
+            return end
+        if size == reading.max_document_bytes:
+            raise CorpusError(
+                f"{name}:{mark.line + 1}: the line is longer than max_document_bytes={size:,}. "
+                f"Pass a larger one, or check that the file holds one JSON object a line."
+            )
+        size = min(2 * size, reading.max_document_bytes)
+
+
+def _explain_record(line: bytes, field: str, kind: str) -> str:
+    """What is wrong with a line that is valid JSON."""
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        return f"holds {_kind_of(record)}, not an object. Each line must be an object with a field {field!r}."
+    if kind == "missing":
+        fields = ", ".join(repr(name) for name in list(record)[:20]) or "none"
+        strings = [name for name, value in record.items() if isinstance(value, str)]
+        likely = max(strings, key=lambda name: len(record[name]), default="…")
+        return f'no field {field!r} (fields: {fields}). Pass text_field="{likely}".'
+    return f"field {field!r} holds {_kind_of(record[field])}, not a string. Pass text_field=… to read another field."
+
+
+def _kind_of(value: object) -> str:
+    kinds = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def _near(line: bytes, byte: int) -> str:
+    """The text around a byte, for messages."""
+    text = line[max(0, byte - 20) : byte + 20].decode("utf-8", "backslashreplace").strip()
+    return f", near {text!r}" if text else ""

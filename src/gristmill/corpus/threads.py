@@ -1,0 +1,185 @@
+"""Work on threads whose results come in order: inputs read ahead, and any function over many items."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+from gristmill.corpus.batches import Batch, Cut, Mark, Spans
+from gristmill.corpus.formats import read_batches
+from gristmill.corpus.inputs import Files, Input
+from gristmill.corpus.options import Reading
+from gristmill.errors import CorpusError
+
+NUM_BATCHES_AHEAD = 2
+# How long to wait for a thread that is to end. It looks after every batch, so only a read that hangs takes longer;
+# such a thread is a daemon and keeps nobody from leaving.
+PATIENCE_SECONDS = 1.0
+
+OnSkip = Callable[[int, Exception], None]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Place = TypeVar("Place")
+
+# Items under way beyond one per thread, so that no thread waits while earlier results are put away.
+NUM_AHEAD = 3
+
+
+def read_files(
+    files: Files,
+    reading: Reading,
+    *,
+    cut: Cut,
+    first: int = 0,
+    mark: Mark = Mark(),  # noqa: B008
+    num_readers: int,
+    on_skip: OnSkip | None = None,
+) -> Generator[tuple[int, Batch], None, None]:
+    """(index of the input, batch) of all batches from `mark` of input `first` on, in order.
+
+    With on_error="skip", an input that cannot be read gives no batch at all, and `on_skip` gets its index and the
+    error. Closing the generator ends the threads.
+    """
+    waiting = iter(range(first, len(files.inputs)))
+    readers: deque[_Reader] = deque()
+    try:
+        while True:
+            for index in islice(waiting, num_readers - len(readers)):
+                readers.append(_Reader(index, files.inputs[index], reading, cut, mark if index == first else Mark()))
+            if not readers:
+                return
+            for batch in readers[0]:
+                yield readers[0].index, batch
+            done = readers.popleft()
+            if done.skipped is not None and on_skip is not None:
+                on_skip(done.index, done.skipped)
+    finally:
+        for reader in readers:
+            reader.stop()
+        for reader in readers:
+            reader.join()
+
+
+class _Reader:
+    """A thread that reads one input, and the batches that it is ahead."""
+
+    def __init__(self, index: int, input: Input, reading: Reading, cut: Cut, mark: Mark) -> None:
+        self.index = index
+        self.skipped: Exception | None = None
+        self._read = (input, reading, cut, mark)
+        self._ready: deque[Batch] = deque()
+        self._error: BaseException | None = None
+        self._has_ended = self._is_stopped = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=f"gristmill-read-{index}", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches, as they come; then what the thread raised."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ready or self._has_ended)
+                batch = self._ready.popleft() if self._ready else None
+                self._changed.notify()
+            if batch is None:
+                break
+            yield batch
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Ask the thread to end."""
+        with self._changed:
+            self._is_stopped = True
+            self._ready.clear()
+            self._changed.notify()
+
+    def join(self) -> None:
+        """Wait until it has."""
+        self._thread.join(PATIENCE_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            if self._is_usable():
+                self._put_all()
+        except BaseException as error:  # raised again where the batches are taken
+            self._error = error
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify()
+
+    def _is_usable(self) -> bool:
+        """False for an input to skip. Only reading all of it tells; one that was begun before was found usable then."""
+        input, reading, cut, mark = self._read
+        if reading.on_error != "skip" or mark != Mark():
+            return True
+        try:
+            for batch in read_batches(input, reading, cut=cut):
+                if self._is_stopped:
+                    return False
+                batch.spans()
+        except (CorpusError, OSError) as error:
+            self.skipped = error
+            return False
+        return True
+
+    def _put_all(self) -> None:
+        input, reading, cut, mark = self._read
+        batches = read_batches(input, reading, cut=cut, mark=mark)
+        try:
+            for batch in batches:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_stopped or len(self._ready) < NUM_BATCHES_AHEAD)
+                    if self._is_stopped:
+                        return
+                    self._ready.append(batch)
+                    self._changed.notify()
+        finally:
+            batches.close()
+
+
+def map_in_order(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    num_threads: int,
+    cancel: Callable[[], object] | None = None,
+) -> Generator[Result, None, None]:
+    """Yield `work(item)` of every item, in order, while threads work on those that follow.
+
+    A few items more than there are threads are under way, however slow the caller is. When the iterator is closed or
+    an item fails, `cancel` is called, which is to end work that would still take long, and all threads have ended.
+    """
+    pool = ThreadPoolExecutor(num_threads, "gristmill-work")
+    pending: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(work, item))
+            del item  # it may be megabytes, and is the thread's now
+            while len(pending) >= num_threads + NUM_AHEAD or (pending and pending[0].done()):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BaseException:
+        if cancel is not None:
+            cancel()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def find_documents(
+    batches: Iterable[tuple[Place, Batch]], *, num_threads: int
+) -> Generator[tuple[Place, Batch, Spans], None, None]:
+    """The batches with their documents, in order, found on threads of their own."""
+
+    def find(item: tuple[Place, Batch]) -> tuple[Place, Batch, Spans]:
+        place, batch = item
+        return place, batch, batch.spans()
+
+    return map_in_order(find, batches, num_threads=num_threads)

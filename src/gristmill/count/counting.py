@@ -1,0 +1,303 @@
+"""count: corpus -> words, on all threads. The native core does it; patterns it does not know go to worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Unpack
+
+from gristmill._core import Counter, WordTable
+from gristmill.arguments import (
+    check_kernel,
+    check_memory_limit,
+    check_min_frequency,
+    check_num_threads,
+    check_special_tokens,
+)
+from gristmill.corpus import Corpus, Documents, Files, Reading, ReadOptions, open_corpus, read_files
+from gristmill.corpus.batches import Spans, join_spans
+from gristmill.corpus.documents import BATCH_BYTES
+from gristmill.corpus.files import are_plain_texts
+from gristmill.corpus.skipped import warn_of_skipped
+from gristmill.corpus.threads import find_documents
+from gristmill.count.words import Words
+from gristmill.errors import EmptyCorpusError, PatternError, SpecialTokenError
+from gristmill.pretokenize.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, tell_that_it_is_slow
+from gristmill.profile import Stage
+from gristmill.progress import OnProgress, ProgressOption, open_progress
+
+__all__ = ["count_words"]
+
+# What one call of the core counts: enough to keep its threads busy.
+CALL_BYTES = 8 << 20
+# Each holds a file open and a few batches.
+MAX_READERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CountOptions:
+    """How to count, every field checked."""
+
+    pattern: Pattern
+    special_tokens: tuple[str, ...]
+    min_frequency: int
+    memory_limit: int | None
+    num_threads: int
+    reading: Reading
+
+    @classmethod
+    def checked(
+        cls,
+        corpus: Any,
+        *,
+        pattern: str | None,
+        special_tokens: Iterable[str] | None,
+        min_frequency: int,
+        memory_limit: int | None,
+        num_threads: int | None,
+        reading: ReadOptions,
+    ) -> CountOptions:
+        """The options; counted words bring their pattern and specials along, and only the same ones may be given."""
+        check_kernel()
+        given_pattern = None if pattern is None else resolve_pattern(pattern)
+        given_specials = None if special_tokens is None else check_special_tokens(special_tokens)
+        if isinstance(corpus, Words):
+            if given_pattern is not None and str(given_pattern) != corpus.pattern:
+                raise PatternError(
+                    f"pattern={pattern!r}, but the words were counted with pattern={corpus.pattern!r}. "
+                    f"Leave pattern out, or count again."
+                )
+            if given_specials is not None and given_specials != corpus.special_tokens:
+                raise SpecialTokenError(
+                    f"special_tokens={list(given_specials)}, but the words were counted with "
+                    f"special_tokens={list(corpus.special_tokens)}. Leave special_tokens out, or count again."
+                )
+            given_pattern, given_specials = resolve_pattern(corpus.pattern), corpus.special_tokens
+        return cls(
+            pattern=given_pattern or resolve_pattern(DEFAULT_PATTERN),
+            special_tokens=given_specials or (),
+            min_frequency=check_min_frequency(min_frequency),
+            memory_limit=check_memory_limit(memory_limit),
+            num_threads=check_num_threads(num_threads),
+            reading=Reading.checked(reading, documents="file"),
+        )
+
+
+def count_words(
+    corpus: Corpus | Words,
+    *,
+    pattern: str | None = None,
+    special_tokens: Iterable[str] | None = None,
+    min_frequency: int = 1,
+    memory_limit: int | None = None,
+    num_threads: int | None = None,
+    progress: ProgressOption = "auto",
+    **reading: Unpack[ReadOptions],
+) -> Words:
+    """Return the distinct pieces of `corpus` with their counts.
+
+    The table is the same for every number of threads. `corpus`, `pattern` and `special_tokens` may be all that
+    `train_tokenizer` takes; words that occur fewer than `min_frequency` times are left out; with a `memory_limit`
+    (bytes), counting moves sorted parts of the table to the temporary folder ($TMPDIR) and joins them at the end, with
+    the same result. `reading` says how files are read: input_format, text_field, documents, separator, on_error and
+    max_document_bytes, all of them explained at `gristmill.corpus.ReadOptions`.
+
+    >>> words = count_words(["low low lower"])
+    >>> words.most_common()
+    [(b'low', 1), (b' low', 1), (b' lower', 1)]
+    >>> words.count(" low"), words.total
+    (1, 3)
+    """
+    options = CountOptions.checked(
+        corpus,
+        pattern=pattern,
+        special_tokens=special_tokens,
+        min_frequency=min_frequency,
+        memory_limit=memory_limit,
+        num_threads=num_threads,
+        reading=reading,
+    )
+    with open_progress(progress) as on_progress:
+        words, _ = count(corpus, options, on_progress)
+    return words
+
+
+def count(corpus: Corpus | Words, options: CountOptions, on_progress: OnProgress | None) -> tuple[Words, list[Stage]]:
+    """The words of `corpus`, at least one, and the figures of counting them."""
+    if isinstance(corpus, Words):
+        words, stages = corpus, list[Stage]()
+        if options.min_frequency > 1:
+            words = corpus.at_least(options.min_frequency)
+        num_before, source_bytes = len(corpus), corpus.source_bytes
+    else:
+        table, stages = _count_source(open_corpus(corpus, options.reading), options, on_progress)
+        words = Words(table, pattern=options.pattern, special_tokens=options.special_tokens)
+        num_before, source_bytes = stages[0].num_words or 0, stages[0].num_bytes or 0
+    if len(words) == 0:
+        raise EmptyCorpusError(_why_empty(source_bytes, num_before, options))
+    return words, stages
+
+
+def _count_source(
+    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None
+) -> tuple[WordTable, list[Stage]]:
+    skipped: dict[int, str] = {}
+    num_inputs = len(source.inputs) if isinstance(source, Files) else 0
+    if options.pattern.name is not None:
+        table, figures = _count_natively(source, options, on_progress, skipped)
+    else:
+        table, figures = _count_by_regex(source, options, on_progress, skipped)
+    warn_of_skipped(skipped, num_inputs)
+    stages = [
+        Stage(
+            stage="count",
+            seconds=figures["count_seconds"],
+            num_bytes=figures["source_bytes"],
+            num_words=figures["num_words"],
+            num_pieces=figures["num_pieces"],
+            num_spilled_runs=figures["num_spilled_runs"],
+        ),
+        Stage(stage="join", seconds=figures["join_seconds"], num_words=len(table)),
+    ]
+    return table, stages
+
+
+def _count_natively(
+    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
+) -> tuple[WordTable, dict[str, Any]]:
+    reads_itself = isinstance(source, Files) and are_plain_texts(source, options.reading)
+    meter = None
+    if on_progress is not None and not reads_itself:
+        meter = _BatchMeter(on_progress, source.num_bytes if isinstance(source, Files) else 0)
+    with _spill_folder(options.memory_limit) as folder:
+        counter = Counter(
+            pattern=str(options.pattern),
+            special_tokens=[special.encode() for special in options.special_tokens],
+            num_threads=options.num_threads,
+            memory_limit=options.memory_limit or 0,
+            spill_folder=folder,
+            min_frequency=options.min_frequency,
+            on_progress=meter or on_progress,
+        )
+        if isinstance(source, Documents):
+            _add_documents(counter, source, options, meter)
+        elif reads_itself:
+            counter.add_files(list(source.paths))
+        else:
+            _add_batches(counter, source, options, meter, skipped)
+        return counter.finish()
+
+
+def _add_documents(counter: Counter, source: Documents, options: CountOptions, meter: _BatchMeter | None) -> None:
+    batch_bytes = min(BATCH_BYTES, (options.memory_limit or BATCH_BYTES * 8) // 8)
+    for batch in source.batches(batch_bytes):
+        counter.add_texts(batch)
+        if meter is not None:
+            meter.counted += sum(map(len, batch))
+
+
+def _add_batches(
+    counter: Counter, files: Files, options: CountOptions, meter: _BatchMeter | None, skipped: dict[int, str]
+) -> None:
+    """Count what the readers give, several batches at a time."""
+    call_bytes = min(CALL_BYTES, (options.memory_limit or CALL_BYTES * 8) // 8)
+    batches = read_files(
+        files,
+        options.reading,
+        cut=counter.last_cut,
+        num_readers=min(options.num_threads, MAX_READERS),
+        on_skip=lambda index, error: skipped.update({index: str(error)}),
+    )
+    bytes_before = [0, *accumulate(input.num_bytes for input in files.inputs)]
+    gathered: list[Spans] = []
+    num_bytes = 0
+    # Closed at once, whatever happens: a thread may wait for room in a queue that nobody empties any more.
+    with (
+        contextlib.closing(batches),
+        contextlib.closing(find_documents(batches, num_threads=options.num_threads)) as found,
+    ):
+        for index, batch, spans in found:
+            gathered.append(spans)
+            num_bytes += batch.num_bytes
+            if num_bytes >= call_bytes:
+                _add_spans(counter, gathered)
+                gathered, num_bytes = [], 0
+            if meter is not None:
+                meter.counted = bytes_before[index] + batch.position
+        _add_spans(counter, gathered)
+
+
+def _add_spans(counter: Counter, gathered: list[Spans]) -> None:
+    spans = join_spans(gathered)
+    if len(spans.begins):
+        counter.add_spans(spans.text, spans.begins, spans.ends)
+
+
+class _BatchMeter:
+    """Progress over batches: the core counts each call from 0. `total` is 0 where nobody knows what is to come."""
+
+    def __init__(self, on_progress: OnProgress, total: int) -> None:
+        self.counted = 0
+        self._total = total
+        self._on_progress = on_progress
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage == "count":
+            # Bytes of a compressed file and bytes of its text cannot be added.
+            done, total = (self.counted, self._total) if self._total else (self.counted + done, 0)
+        self._on_progress(stage, done, total)
+
+
+@contextlib.contextmanager
+def _spill_folder(memory_limit: int | None) -> Iterator[str]:
+    """A folder for what does not fit, removed in every case; "" where there is no limit."""
+    if memory_limit is None:
+        yield ""
+    else:
+        with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
+            yield folder
+
+
+def _count_by_regex(
+    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
+) -> tuple[WordTable, dict[str, Any]]:
+    from gristmill.count.regex_pool import count_by_regex  # not at the top: native patterns never need it
+
+    tell_that_it_is_slow(options.pattern)
+    start = time.perf_counter()
+    table = count_by_regex(
+        source,
+        reading=options.reading,
+        on_skip=lambda index, error: skipped.update({index: str(error)}),
+        regex=options.pattern.regex,
+        special_tokens=options.special_tokens,
+        num_threads=options.num_threads,
+        memory_limit=options.memory_limit,
+        on_progress=on_progress,
+    )
+    figures = {
+        "count_seconds": time.perf_counter() - start,
+        "join_seconds": 0.0,
+        "source_bytes": table.source_bytes,
+        "num_words": len(table),
+        "num_pieces": table.total,
+        "num_spilled_runs": 0,
+    }
+    if options.min_frequency > 1:
+        table = table.at_least(options.min_frequency)
+    return table, figures
+
+
+def _why_empty(source_bytes: int, num_words: int, options: CountOptions) -> str:
+    if num_words:
+        return (
+            f"min_frequency={options.min_frequency} leaves none of the {num_words:,} words of the corpus. "
+            f"Pass a smaller min_frequency."
+        )
+    if source_bytes:
+        return f"the corpus holds special tokens only ({source_bytes:,} bytes), and no text to learn from."
+    return "the corpus is empty: 0 bytes of text. Pass files or documents that hold some."

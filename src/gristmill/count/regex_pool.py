@@ -1,0 +1,266 @@
+"""count, for patterns without a native matcher: worker processes, started once, count with the `regex` module.
+
+Documents are cut at special tokens only: nothing is known about a user's expression, so the end of a document is the
+only place where no piece can cross. A document must fit in memory, and one document keeps one worker busy. Plain text
+files are read by the workers themselves; all others by the readers of `gristmill.corpus`, in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gristmill._core import WordTable
+from gristmill.corpus import Documents, Files, Reading, read_files
+from gristmill.corpus.batches import Batch, Buffer
+from gristmill.corpus.files import are_plain_texts
+from gristmill.corpus.threads import OnSkip
+from gristmill.count.regex_worker import Counts, Signature, Task, receive, send, signature_of, unpack_error
+from gristmill.count.words import build_table
+from gristmill.errors import MemoryLimitError, WorkerError
+from gristmill.pretokenize import pieces as pretokenize
+from gristmill.progress import OnProgress
+
+TASK_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20
+# Workers are much slower than readers.
+MAX_READERS = 2
+# What an entry of the table of words costs in Python, beside the bytes of the word.
+ENTRY_BYTES = 250
+
+
+def count_by_regex(
+    source: Files | Documents,
+    *,
+    reading: Reading,
+    on_skip: OnSkip,
+    regex: str,
+    special_tokens: Iterable[str],
+    num_threads: int,
+    memory_limit: int | None,
+    on_progress: OnProgress | None,
+) -> WordTable:
+    """The words of `source` under any regular expression: the same table for every number of workers."""
+    specials = _Specials(special_tokens)
+    if isinstance(source, Files) and are_plain_texts(source, reading):
+        tasks, total = _tasks_of_files(source, specials), source.num_bytes
+    elif isinstance(source, Files):
+        tasks, total = _tasks_of_inputs(source, specials, reading, on_skip, min(num_threads, MAX_READERS)), 0
+    else:
+        tasks, total = _tasks_of_batches(source.read_batches(TASK_BYTES), specials), 0
+    words: dict[bytes, int] = {}
+    firsts: list[int] = []
+    done = table_bytes = 0
+    with contextlib.closing(tasks), RegexPool(regex, num_threads) as pool:
+        for done, counts in pool.count(tasks):
+            for word, (count, first) in counts.items():
+                if word in words:
+                    words[word] += count
+                else:
+                    words[word] = count
+                    firsts.append(first)
+                    table_bytes += ENTRY_BYTES + len(word)
+            if memory_limit is not None and table_bytes > memory_limit:
+                raise MemoryLimitError(
+                    f"memory_limit={memory_limit} is too small: the {len(words):,} words of the first {done:,} bytes "
+                    f"need more, and only native patterns can move words to the disk. Pass a larger memory_limit."
+                )
+            if on_progress is not None:
+                on_progress("count", done, total)
+    return build_table(words, num_bytes=done, firsts=np.array(firsts, np.uint64))
+
+
+class RegexPool:
+    """Worker processes that count tasks. Leaving the `with` block ends them, whatever happened inside.
+
+    They are plain children (`python -c …`), not `multiprocessing` ones: that module would run the user's script again
+    in every worker unless it is guarded by `if __name__ == "__main__"`. They are sessions of their own, so that Ctrl-C
+    reaches only the parent, which then ends them.
+    """
+
+    def __init__(self, regex: str, num_workers: int) -> None:
+        self._settings = (regex, pretokenize.TIMEOUT_SECONDS, pretokenize.TIMEOUT_SECONDS_PER_MB)
+        self._num_workers = num_workers
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="gristmill-regex")
+
+    def __enter__(self) -> RegexPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.kill()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for worker in self._workers:
+            worker.communicate()
+
+    def count(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Counts]]:
+        """(how far the corpus is counted, words) of each task, in order; few more tasks than workers are under way."""
+        under_way: deque[tuple[int, Future[Counts]]] = deque()
+        for task in tasks:
+            if len(self._workers) < self._num_workers:
+                self._start_worker()
+            end = task.position + task.num_bytes
+            under_way.append((end, self._threads.submit(self._ask_a_worker, task)))
+            if len(under_way) > self._num_workers + 1:
+                position, answer = under_way.popleft()
+                yield position, answer.result()
+        for position, answer in under_way:
+            yield position, answer.result()
+
+    def _start_worker(self) -> None:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from gristmill.count.regex_worker import main; main()"
+        worker = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self._workers.append(worker)
+        self._idle.put(worker)
+        _send(worker, self._settings)
+
+    def _ask_a_worker(self, task: Task) -> Counts:
+        worker = self._idle.get()
+        try:
+            _send(worker, task.pack())
+            counts, failure = _receive(worker)
+        finally:
+            self._idle.put(worker)  # a dead one too: who gets it next will say so
+        if failure is not None:
+            raise unpack_error(*failure)
+        answer: Counts = counts
+        return answer
+
+
+def _send(worker: subprocess.Popen[bytes], message: Any) -> None:
+    assert worker.stdin is not None
+    try:
+        send(message, worker.stdin)
+    except BrokenPipeError:
+        raise _died(worker) from None
+
+
+def _receive(worker: subprocess.Popen[bytes]) -> Any:
+    assert worker.stdout is not None
+    try:
+        return receive(worker.stdout)
+    except EOFError:
+        raise _died(worker) from None
+
+
+def _died(worker: subprocess.Popen[bytes]) -> WorkerError:
+    return WorkerError(
+        f"a worker process ended with status {worker.wait()} before it answered. Status -9 usually means that the "
+        f"machine had no memory left: pass a smaller num_threads, or smaller documents."
+    )
+
+
+class _Specials:
+    """Finds special tokens: the leftmost, then the longest."""
+
+    def __init__(self, special_tokens: Iterable[str]) -> None:
+        longest_first = sorted((special.encode() for special in special_tokens), key=len, reverse=True)
+        self.longest = len(longest_first[0]) if longest_first else 1
+        # (?!) matches nowhere
+        self.regex = re.compile(b"|".join(map(re.escape, longest_first)) or b"(?!)")
+
+    def find_in(self, text: bytes, begin: int = 0, end: int = sys.maxsize) -> Iterator[tuple[int, int]]:
+        """(start, end) of each special in `text[begin:end]`."""
+        return (match.span() for match in self.regex.finditer(text, begin, end))
+
+    def last_cut(self, text: Buffer) -> int:
+        """The end of the last special in `text` that stays one whatever follows; 0 if there is none."""
+        cut = 0
+        data = bytes(text)
+        for start, end in self.find_in(data):
+            if start + self.longest <= len(data):  # not the beginning of a longer one
+                cut = end
+        return cut
+
+    def find_in_file(self, file: BinaryIO) -> Iterator[tuple[int, int]]:
+        """(start, end) of each special in `file`, of which no more than a block is in memory."""
+        data, position, at_end = b"", 0, False
+        while not at_end:
+            block = file.read(BLOCK_BYTES)
+            at_end = not block
+            data += block
+            # What starts in the last bytes may be the beginning of a longer special: left for the next block.
+            limit = len(data) if at_end else max(0, len(data) - self.longest + 1)
+            done = limit
+            for start, end in self.find_in(data):
+                if start >= limit:
+                    break
+                yield position + start, position + end
+                done = max(limit, end)
+            data, position = data[done:], position + done
+
+
+def _between(specials: Iterable[tuple[int, int]], begin: int, size: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of the documents of a text from `begin` on, given those of its specials."""
+    for start, end in specials:
+        yield begin, start
+        begin = end
+    yield begin, size
+
+
+def _tasks_of_inputs(
+    source: Files, specials: _Specials, reading: Reading, on_skip: OnSkip, num_readers: int
+) -> Generator[Task, None, None]:
+    batches = read_files(source, reading, cut=specials.last_cut, num_readers=num_readers, on_skip=on_skip)
+    with contextlib.closing(batches):
+        yield from _tasks_of_batches((batch for _, batch in batches), specials)
+
+
+def _tasks_of_batches(batches: Iterable[Batch], specials: _Specials) -> Generator[Task, None, None]:
+    """A task for every batch."""
+    position = number = 0
+    for batch in batches:
+        spans = batch.spans()
+        if len(spans.begins) == 0:
+            continue
+        offset, end = int(spans.begins[0]), int(spans.ends[-1])
+        data = bytes(spans.text[offset:end])
+        documents: list[tuple[int, int]] = []
+        numbers: list[int] = []
+        number -= spans.continued
+        for start, stop in zip((spans.begins - offset).tolist(), (spans.ends - offset).tolist(), strict=True):
+            inside = list(_between(specials.find_in(data, start, stop), start, stop))
+            documents += inside
+            numbers += [number] * len(inside)
+            number += 1
+        yield Task(position, end - offset, documents, data, numbers)
+        position += end - offset
+
+
+def _tasks_of_files(source: Files, specials: _Specials) -> Generator[Task, None, None]:
+    position = 0
+    for path in source.paths:
+        with Path(path).open("rb") as file:
+            signature = signature_of(os.fstat(file.fileno()))
+            documents: list[tuple[int, int]] = []
+            for start, end in _between(specials.find_in_file(file), 0, signature[0]):
+                if documents and end - documents[0][0] > TASK_BYTES:
+                    yield _file_task(position, path, signature, documents)
+                    documents = []
+                documents.append((start, end))
+            yield _file_task(position, path, signature, documents)
+        position += signature[0]
+
+
+def _file_task(position: int, path: str, signature: Signature, documents: list[tuple[int, int]]) -> Task:
+    offset, end = documents[0][0], documents[-1][1]
+    inside = [(start - offset, stop - offset) for start, stop in documents]
+    return Task(position + offset, end - offset, inside, None, path=path, offset=offset, signature=signature)

@@ -1,0 +1,310 @@
+r"""words: the distinct pieces of a corpus with their counts; what `count_words` gives and training takes.
+
+Counting is most of the work on a large corpus. Do it once, save the table, add tables of several parts, and train as
+many vocabularies from it as you like:
+
+>>> a = Words.from_counts({"low": 5, "lower": 2})
+>>> b = Words.from_counts({"newest": 6, "low": 1})
+>>> (a + b).most_common(2)
+[(b'low', 6), (b'newest', 6)]
+
+The file (`.gmw`), all numbers little-endian:
+
+    8 bytes    b"GMWORDS\n"
+    u32        version, 1
+    u32        length of the header in bytes
+    header     JSON in UTF-8: {"pattern": {"name", "regex"}, "special_tokens": [text, …],
+               "num_words": n, "num_bytes": m, "source_bytes": s}
+    u64 × n    counts
+    u64 × n    positions in the corpus of the first occurrences, ascending
+    u64 × n+1  offsets of the words in what follows
+    u8  × m    the words, end to end
+    32 bytes   SHA-256 of all that comes before
+
+Nothing in it is trusted: sizes are checked against the size of the file before anything is read, and the checksum, the
+order and the distinctness of the words before the table exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill._core import WordTable
+from gristmill.arguments import as_utf8, check_min_frequency, check_special_tokens
+from gristmill.errors import CorpusError, GristmillError, WordsFormatError
+from gristmill.pretokenize.patterns import Pattern, resolve_pattern
+from gristmill.publish import publish
+
+__all__ = ["Words"]
+
+MAGIC = b"GMWORDS\n"
+VERSION = 1
+MAX_HEADER_BYTES = 16 << 20
+MAX_COUNT = 2**63 - 1
+_START = struct.Struct("<8sII")
+_CHECKSUM_BYTES = 32
+READ_ITEMS = 1 << 20
+
+
+class Words:
+    """Words with their counts, in the order of their first occurrence, and the pattern and specials behind them."""
+
+    def __init__(self, table: WordTable, *, pattern: Pattern, special_tokens: tuple[str, ...]) -> None:
+        """Wrap a native table; users call `count_words`, `Words.from_counts` or `Words.load`."""
+        self._table = table
+        self._pattern = pattern
+        self._special_tokens = special_tokens
+
+    @classmethod
+    def from_counts(
+        cls, counts: Mapping[Any, int], *, pattern: str = "gpt2", special_tokens: Iterable[str] = ()
+    ) -> Words:
+        """Words that were counted elsewhere: a mapping from `str` or `bytes` to how often it occurs.
+
+        Each key is one word as it stands; `pattern` is not applied to it, it is what the trained tokenizer will cut
+        with. The order of the mapping is taken as the order of first occurrence.
+
+        >>> list(Words.from_counts({"b": 2, "a": 3}).items())
+        [(b'b', 2), (b'a', 3)]
+        """
+        words: dict[bytes, int] = {}
+        for key, count in counts.items():
+            word = as_utf8(key, f"the word {key!r}")
+            if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MAX_COUNT:
+                raise CorpusError(f"the count of {key!r} is {count!r}. Pass whole numbers from 1 to 2^63 - 1.")
+            if not word:
+                raise CorpusError("an empty word has a count, but no piece is ever empty. Leave it out.")
+            if word in words:
+                raise CorpusError(f"{word!r} is counted twice, as str and as bytes. Add the two counts up.")
+            words[word] = int(count)
+        num_bytes = min(sum(len(word) * count for word, count in words.items()), MAX_COUNT)
+        table = build_table(words, num_bytes=num_bytes)
+        return cls(table, pattern=resolve_pattern(pattern), special_tokens=check_special_tokens(special_tokens))
+
+    @property
+    def table(self) -> WordTable:
+        """The table as the core has it: what merges are learned from."""
+        return self._table
+
+    @property
+    def pattern(self) -> str:
+        """The pattern that cut the pieces: its name, or the regular expression of one without a name."""
+        return str(self._pattern)
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens that were boundaries."""
+        return self._special_tokens
+
+    @property
+    def total(self) -> int:
+        """The number of pieces: all counts added up."""
+        return self._table.total
+
+    @property
+    def source_bytes(self) -> int:
+        """The bytes of corpus behind the table."""
+        return self._table.source_bytes
+
+    def __len__(self) -> int:
+        """The number of distinct words."""
+        return len(self._table)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The words, in the order of their first occurrence."""
+        data, offsets = self._table.data.tobytes(), self._table.offsets.tolist()
+        for i in range(len(self)):
+            yield data[offsets[i] : offsets[i + 1]]
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """(word, count), in the order of their first occurrence."""
+        return zip(self, self._table.counts.tolist(), strict=True)
+
+    def most_common(self, n: int | None = None) -> list[tuple[bytes, int]]:
+        """The `n` words with the highest counts, the earlier one first among equals; all of them for None."""
+        counts = self._table.counts
+        order = np.argsort(-counts.astype(np.int64), kind="stable")[:n]
+        data, offsets = self._table.data, self._table.offsets
+        return [(data[offsets[i] : offsets[i + 1]].tobytes(), int(counts[i])) for i in order.tolist()]
+
+    @cached_property
+    def _count_of(self) -> dict[bytes, int]:
+        return dict(self.items())
+
+    def count(self, word: str | bytes) -> int:
+        """How often `word` occurs; 0 for one that does not.
+
+        >>> Words.from_counts({"low": 5}).count("high")
+        0
+        """
+        return self._count_of.get(as_utf8(word, "the word"), 0)
+
+    def __contains__(self, word: object) -> bool:
+        """Whether `word`, `str` or `bytes`, is in the table."""
+        return isinstance(word, str | bytes) and as_utf8(word, "the word") in self._count_of
+
+    def __add__(self, other: Words) -> Words:
+        """The words of both corpora, `other` read after `self`; both must have the same pattern and specials."""
+        if not isinstance(other, Words):
+            return NotImplemented
+        for what, mine, theirs in (
+            ("pattern", self.pattern, other.pattern),
+            ("special_tokens", list(self.special_tokens), list(other.special_tokens)),
+        ):
+            if mine != theirs:
+                raise CorpusError(
+                    f"cannot add words counted with {what}={mine!r} to words counted with {what}={theirs!r}. "
+                    f"Count both with the same {what}."
+                )
+        return self._with(self._table.joined(other._table))
+
+    def at_least(self, min_frequency: int) -> Words:
+        """The words that occur at least `min_frequency` times.
+
+        >>> list(Words.from_counts({"low": 5, "high": 1}).at_least(2))
+        [b'low']
+        """
+        return self._with(self._table.at_least(check_min_frequency(min_frequency)))
+
+    def _with(self, table: WordTable) -> Words:
+        return Words(table, pattern=self._pattern, special_tokens=self._special_tokens)
+
+    def __eq__(self, other: object) -> bool:
+        """Same words, counts, order, pattern and specials."""
+        if not isinstance(other, Words):
+            return NotImplemented
+        return (
+            (self.pattern, self.special_tokens) == (other.pattern, other.special_tokens)
+            and np.array_equal(self._table.counts, other._table.counts)
+            and np.array_equal(self._table.offsets, other._table.offsets)
+            and np.array_equal(self._table.data, other._table.data)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # as a dict: too large to be a key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        table = self._table
+        arrays = (table.data, table.offsets, table.counts, table.firsts)
+        return _restore, (*arrays, table.source_bytes, self._pattern, self._special_tokens)
+
+    def __repr__(self) -> str:
+        return f"<Words: {len(self):,} distinct, {self.total:,} pieces, pattern {self.pattern!r}>"
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the table to `path`; an existing file is replaced whole or not at all."""
+        header = {
+            "pattern": self._pattern.to_json(),
+            "special_tokens": list(self._special_tokens),
+            "num_words": len(self),
+            "num_bytes": int(self._table.offsets[-1]),
+            "source_bytes": self.source_bytes,
+        }
+        text = json.dumps(header, ensure_ascii=False).encode()
+        checksum = hashlib.sha256()
+        with publish(path, overwrite=overwrite) as file:
+            for part in (
+                _START.pack(MAGIC, VERSION, len(text)) + text,
+                _little_endian(self._table.counts),
+                _little_endian(self._table.firsts),
+                _little_endian(self._table.offsets),
+                self._table.data.data,
+            ):
+                checksum.update(part)
+                file.write(part)
+            file.write(checksum.digest())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Words:
+        """The table that `save` wrote to `path`; `WordsFormatError` for a file that is not whole or not one."""
+        with Path(path).open("rb") as file:
+            try:
+                return cls._read(file, os.fstat(file.fileno()).st_size)
+            except (GristmillError, ValueError, KeyError, TypeError, RecursionError) as error:
+                raise WordsFormatError(
+                    f"{os.fspath(path)}: not a table of words: {error}. Count again with gristmill.count_words()."
+                ) from error
+
+    @classmethod
+    def _read(cls, file: BinaryIO, file_bytes: int) -> Words:
+        start = file.read(_START.size)
+        if len(start) < _START.size or not start.startswith(MAGIC):
+            raise WordsFormatError(f"it starts with {start[:8]!r} instead of {MAGIC!r}")
+        _, version, header_bytes = _START.unpack(start)
+        if version != VERSION:
+            raise WordsFormatError(f"it has version {version}, and this Gristmill reads version {VERSION}")
+        if header_bytes > min(MAX_HEADER_BYTES, file_bytes):
+            raise WordsFormatError(f"its header is said to have {header_bytes} bytes")
+        text = file.read(header_bytes)
+        header = json.loads(text)
+        num_words, num_bytes, source_bytes = (
+            _size(header, name) for name in ("num_words", "num_bytes", "source_bytes")
+        )
+        expected = _START.size + header_bytes + 8 * (3 * num_words + 1) + num_bytes + _CHECKSUM_BYTES
+        if file_bytes != expected:
+            raise WordsFormatError(f"it has {file_bytes} bytes, and {num_words} words need {expected}")
+        checksum = hashlib.sha256(start + text)
+        counts, firsts, offsets, data = (
+            _read_array(file, dtype, length, checksum)
+            for dtype, length in (("<u8", num_words), ("<u8", num_words), ("<u8", num_words + 1), ("u1", num_bytes))
+        )
+        if file.read(_CHECKSUM_BYTES) != checksum.digest():
+            raise WordsFormatError("its checksum does not fit: a byte was changed")
+        pattern = Pattern.from_json(header["pattern"])
+        special_tokens = check_special_tokens(header["special_tokens"])
+        table = WordTable.from_arrays(data, offsets, counts, firsts, source_bytes)
+        return cls(table, pattern=pattern, special_tokens=special_tokens)
+
+
+def build_table(words: Mapping[bytes, int], *, num_bytes: int, firsts: NDArray[np.uint64] | None = None) -> WordTable:
+    """The native table of `words`, which are in the order of their first occurrence.
+
+    Without `firsts`, each word is taken to follow the one before it, as in a corpus that starts with the list of them.
+    """
+    if sum(words.values()) > MAX_COUNT:
+        raise OverflowError("the counts of all words together pass 2^63 - 1")
+    lengths = np.fromiter((len(word) for word in words), np.uint64, len(words))
+    offsets = np.zeros(len(words) + 1, np.uint64)
+    np.cumsum(lengths, out=offsets[1:])
+    return WordTable.from_arrays(
+        np.frombuffer(b"".join(words), np.uint8),
+        offsets,
+        np.fromiter(words.values(), np.uint64, len(words)),
+        offsets[:-1].copy() if firsts is None else firsts,
+        num_bytes,
+    )
+
+
+def _restore(*parts: Any) -> Words:
+    *table, pattern, special_tokens = parts
+    return Words(WordTable.from_arrays(*table), pattern=pattern, special_tokens=special_tokens)
+
+
+def _size(header: Any, name: str) -> int:
+    size = header[name]
+    if type(size) is not int or not 0 <= size <= MAX_COUNT:
+        raise WordsFormatError(f"its {name} is {size!r}")
+    return size
+
+
+def _little_endian(array: NDArray[np.uint64]) -> memoryview:
+    return np.ascontiguousarray(array, dtype="<u8").data
+
+
+def _read_array(file: BinaryIO, dtype: str, length: int, checksum: Any) -> NDArray[Any]:
+    array = np.empty(length, dtype)
+    for start in range(0, length, READ_ITEMS):
+        part = array[start : start + READ_ITEMS]
+        data = file.read(part.nbytes)
+        checksum.update(data)
+        part[:] = np.frombuffer(data, dtype)  # ValueError when the file ended early
+    return array.astype(dtype.lstrip("<"), copy=False)

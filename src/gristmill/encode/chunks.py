@@ -1,0 +1,77 @@
+"""encode, for texts that come in chunks: the ids of the whole text in bounded memory, wherever the chunks end.
+
+Chunks are gathered until there is a block worth encoding. A block is encoded up to its last *cut*, a place where the
+text may be cut in two whatever follows; what lies behind it waits for the next chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gristmill import _core
+from gristmill.arguments import as_utf8
+from gristmill.encode.regex_encoder import RegexEncoder
+
+BLOCK_BYTES = 16 << 10
+
+
+def as_blocks(chunks: Iterable[str | bytes]) -> Iterator[bytes]:
+    """The bytes of the chunks, small ones together and large ones in parts; a `str` or `bytes` is one chunk."""
+    if isinstance(chunks, str | bytes):
+        chunks = [chunks]
+    elif not isinstance(chunks, Iterable):
+        raise TypeError(f"chunks is of type {type(chunks).__name__}. Pass an iterable of str or bytes.")
+    block: list[bytes] = []
+    size = 0
+    for i, chunk in enumerate(chunks):
+        for data in _parts(chunk, i):
+            block.append(data)
+            size += len(data)
+            if size >= BLOCK_BYTES:
+                yield b"".join(block)
+                block, size = [], 0
+    yield b"".join(block)
+
+
+def _parts(chunk: str | bytes, i: int) -> Iterable[bytes]:
+    if not isinstance(chunk, str | bytes) or len(chunk) <= BLOCK_BYTES:
+        return (as_utf8(chunk, f"chunk {i}"),)
+    if isinstance(chunk, str):
+        as_utf8(chunk, f"chunk {i}")
+    return (as_utf8(chunk[begin : begin + BLOCK_BYTES], "") for begin in range(0, len(chunk), BLOCK_BYTES))
+
+
+def encode_chunks(blocks: Iterable[bytes], encoder: _core.Encoder | RegexEncoder, rule: Any) -> Iterator[list[int]]:
+    """The ids of the blocks joined, some at a time. `ForgedSpecial` tells the position in the whole text."""
+    if isinstance(encoder, RegexEncoder):
+        yield from encoder.encode_chunks(blocks, rule)
+        return
+    position = 0  # of `text` in the whole
+    text = b""  # what is not yet encoded
+    searched = 0  # how far `text` was searched for a cut in vain
+    arrived: list[bytes] = []  # what comes behind `text`
+    num_arrived = 0
+    for block in blocks:
+        arrived.append(block)
+        num_arrived += len(block)
+        # A text without any cut is joined and searched when it has doubled, so each byte is looked at a few times only.
+        if num_arrived < max(len(text), BLOCK_BYTES):
+            continue
+        text = b"".join([text, *arrived])
+        arrived, num_arrived = [], 0
+        cut = encoder.last_cut(text, searched, rule)
+        if cut:
+            yield _encode(encoder, text[:cut], rule, position)
+            text, position, searched = text[cut:], position + cut, 0
+        else:
+            searched = len(text)
+    yield _encode(encoder, b"".join([text, *arrived]), rule, position)
+
+
+def _encode(encoder: _core.Encoder, text: bytes, rule: Any, position: int) -> list[int]:
+    try:
+        return encoder.encode(text, rule)
+    except _core.ForgedSpecial as error:
+        _, place, id = error.args
+        raise _core.ForgedSpecial(0, position + place, id) from None

@@ -1,0 +1,32 @@
+"""tokenizer: a vocabulary and a pattern, and what they do with text."""
+
+from __future__ import annotations
+
+from gristmill.encode.decode_methods import DecodeMethods
+from gristmill.encode.encode_methods import EncodeMethods
+
+__all__ = ["Tokenizer"]
+
+
+class Tokenizer(EncodeMethods, DecodeMethods):
+    """A byte-level BPE tokenizer: immutable, safe to share between threads, picklable.
+
+    Ids 0-255 are the bytes, then come the merges in the order in which they were learned, then the special tokens in
+    the order given; a tokenizer from elsewhere keeps the ids it has there. Every text can be encoded and comes back
+    the same: `decode(encode(x)) == x`.
+
+    Wherever text is encoded, a special token spelled out in it is an error unless it is allowed: user text must not
+    forge control tokens. Of specials that overlap, the leftmost wins, then the longest.
+
+    allowed_special: special tokens that become their ids; "all" for all of them.
+    disallowed_special: special tokens that are an error; "all" for all that are not allowed. What is in neither is
+        encoded as plain text, so `disallowed_special=()` takes every text as it comes.
+    dtype: of the ids; default: uint16 where that holds them all, otherwise uint32.
+    num_threads: default: every core this process may use, for texts that are worth it.
+
+    >>> tok = Tokenizer([(b"l", b"o"), (b"lo", b"w")], special_tokens=["<|end|>"])
+    >>> tok.encode("low<|end|>", allowed_special="all")
+    [257, 258]
+    >>> tok.decode([257, 258])
+    'low<|end|>'
+    """

@@ -1,0 +1,45 @@
+"""merge: words -> ordered merges, by the core."""
+
+from __future__ import annotations
+
+from gristmill import _core
+from gristmill.count import Words
+from gristmill.merge.merges import MergeIds
+from gristmill.profile import Stage
+from gristmill.progress import OnProgress
+
+
+def learn_merges(
+    words: Words,
+    *,
+    num_merges: int,
+    tie_break: str,
+    max_token_bytes: int,
+    given: MergeIds,
+    num_threads: int,
+    on_progress: OnProgress | None,
+) -> tuple[MergeIds, list[Stage]]:
+    """The merges that follow `given` on these words, at most `num_merges`, and the figures of learning them.
+
+    Fewer come back when no pair is left to merge.
+    """
+    run = _core.learn_merges(
+        words.table,
+        num_merges=num_merges,
+        tie_break=tie_break,
+        max_token_bytes=max_token_bytes,
+        given=given,
+        num_threads=num_threads,
+        on_progress=on_progress,
+    )
+    stats = run.stats
+    return run.merges, [
+        Stage(stage="setup", seconds=stats["setup_seconds"], num_symbols=stats["num_symbols"]),
+        Stage(
+            stage="merge",
+            seconds=stats["loop_seconds"],
+            num_pairs=stats["num_pairs"],
+            num_rounds=stats["num_rounds"],
+            num_merges=len(run.merges),
+        ),
+    ]

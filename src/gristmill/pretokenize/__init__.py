@@ -1,0 +1,14 @@
+"""pretokenize: text -> pieces, the matches of a pattern.
+
+| in reading order | holds |
+|---|---|
+| `patterns.py` | the patterns: names, aliases, regular expressions, and what each of them means |
+| `pieces.py` | pieces of a text by the `regex` module, for patterns without a native matcher |
+
+The native matchers are in `cpp/src/pretokenize`. Adding one is a line in `NATIVE_PATTERNS`, a matcher there and a test
+parameter.
+"""
+
+from gristmill.pretokenize.patterns import NATIVE_PATTERNS, Pattern, pattern_names, resolve_pattern
+
+__all__ = ["NATIVE_PATTERNS", "Pattern", "pattern_names", "resolve_pattern"]

@@ -1,0 +1,370 @@
+"""Hugging Face `tokenizer.json`: byte-level BPE as `tokenizers` and `transformers` load it.
+
+The pattern is a `Split` before a `ByteLevel` that does not cut on its own, or for GPT-2's pattern a `ByteLevel` alone.
+Special tokens are `added_tokens`. There, `tokenizers` finds them in every text, as `allowed_special="all"` does here.
+
+What a file asks for and would change ids is refused by its name (another normalizer, `add_prefix_space`, dropout, …).
+What happens around the encoding, and people do by hand elsewhere, is not done and said: the tokens that a
+post-processor puts before and after a text, truncation, padding, and NFC, the normal form that most text is in already.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gristmill.arguments import check_special_tokens
+from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
+from gristmill.pretokenize.patterns import CLASSIC, WHOLE_TEXT, Pattern, resolve_pattern
+from gristmill.tokenizer.formats.byte_alphabet import spell, unspell
+from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
+from gristmill.tokenizer.formats.given import Given
+from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.vocabulary import Vocabulary
+
+OPTIONS = frozenset({"legacy_merges"})
+
+SECTIONS = (
+    *("version", "truncation", "padding", "added_tokens", "normalizer"),
+    *("pre_tokenizer", "post_processor", "decoder", "model"),
+)
+# A file of GPT-2's tokens begins with a key too, but its values are numbers.
+_HEAD = re.compile(rb'\s*\{\s*"(?:%s)"\s*:\s*["\[{n]' % "|".join(SECTIONS).encode())
+
+
+def recognizes(path: Path, head: bytes) -> bool:
+    """Whether the file looks like one of this format."""
+    return _HEAD.match(head) is not None
+
+
+def read(path: Path, given: Given) -> TokenizerParts:
+    """The tokenizer in the file at `path`."""
+    parts = parse(read_content(path))
+    given.agree_with(parts.pattern, parts.vocabulary.special_tokens)
+    return parts
+
+
+def files(parts: TokenizerParts, path: Path, *, legacy_merges: bool = False) -> dict[Path, bytes]:
+    """The file to write, by its path; in a folder it is its `tokenizer.json`."""
+    data = dump(parts, legacy_merges=legacy_merges)
+    check_content(data)
+    return {path / "tokenizer.json" if path.is_dir() else path: data}
+
+
+def from_object(tokenizer: Any) -> TokenizerParts:
+    """The parts of a `tokenizers.Tokenizer`, or of a fast tokenizer of `transformers`."""
+    tokenizer = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not hasattr(tokenizer, "to_str"):
+        raise TypeError(
+            f"{type(tokenizer).__name__} is no tokenizers.Tokenizer and no fast tokenizer of transformers. "
+            f"Pass one of these, or the path of a tokenizer.json."
+        )
+    return parse(tokenizer.to_str().encode())
+
+
+def to_object(parts: TokenizerParts) -> Any:
+    """A `tokenizers.Tokenizer` that gives the same ids."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise ImportError("to_huggingface() needs the package tokenizers. Install it: pip install tokenizers") from None
+    return tokenizers.Tokenizer.from_str(dump(parts).decode())
+
+
+# Writing
+
+
+def dump(parts: TokenizerParts, *, legacy_merges: bool = False) -> bytes:
+    """The file of a tokenizer, the merges as `["a", "b"]`; `legacy_merges` as `"a b"`, for `tokenizers` before 0.20."""
+    vocabulary = parts.vocabulary
+    spelling = {id: spell(token) for id, token in vocabulary.tokens.items()}
+    specials = sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
+    ids = {text: id for id, text in spelling.items()}
+    for special, id in specials:
+        if special in ids:
+            raise TokenizerFormatError(
+                f"the special token {special!r} ({id}) is spelled as the token with id {ids[special]} is, and Hugging "
+                f"Face would take it for that one. Give the special another name."
+            )
+    if not _numbers_itself([id for _, id in specials], len(ids)):
+        ids |= dict(specials)
+    pairs = [[spelling[left], spelling[right]] for left, right, _ in vocabulary.merges.tolist()]
+    merges = [" ".join(pair) for pair in pairs] if legacy_merges else pairs
+    head = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added_token(special, id) for special, id in specials],
+        "normalizer": None,
+        "pre_tokenizer": _pre_tokenizer(parts.pattern),
+        "post_processor": None,
+        "decoder": _byte_level(use_regex=True),
+    }
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": vocabulary.whole_pieces,
+    }
+    entries = [f"{_json(text)}: {id}" for text, id in sorted(ids.items(), key=lambda item: item[1])]
+    lines = [f'  "{key}": {_json(value)}' for key, value in head.items()]
+    inner = [f'    "{key}": {_json(value)}' for key, value in model.items()]
+    inner.append(f'    "vocab": {{\n      {_joined(entries)}\n    }}')
+    inner.append(f'    "merges": [\n      {_joined([_json(merge) for merge in merges])}\n    ]')
+    lines.append('  "model": {\n' + ",\n".join(inner) + "\n  }")
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _joined(lines: list[str]) -> str:
+    return ",\n      ".join(lines)
+
+
+def _numbers_itself(special_ids: list[int], num_tokens: int) -> bool:
+    """Whether `tokenizers` gives the specials these ids: it numbers them by itself, unless they are in the model."""
+    return special_ids == list(range(num_tokens, num_tokens + len(special_ids)))
+
+
+def _added_token(special: str, id: int) -> dict[str, Any]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {"id": id, "content": special, **flags}
+
+
+def _byte_level(*, use_regex: bool) -> dict[str, Any]:
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+
+
+def _pre_tokenizer(pattern: Pattern) -> dict[str, Any]:
+    if pattern.name == "gpt2":
+        return _byte_level(use_regex=True)
+    if pattern.regex == WHOLE_TEXT:
+        return _byte_level(use_regex=False)
+    if pattern.name is None:
+        warn_user(
+            f"the pattern {pattern.regex!r} is written as it is, and Hugging Face reads it with another engine "
+            f"(Oniguruma), to which some expressions mean something else. Compare ids before you rely on them.",
+            FormatWarning,
+        )
+    regex = pattern.regex if pattern.name is None else CLASSIC[pattern.name]
+    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [split, _byte_level(use_regex=False)]}
+
+
+# Reading
+
+
+def parse(data: bytes) -> TokenizerParts:
+    """The tokenizer in a file; `FormatWarning` for what the file asks for and is not done."""
+    content = parse_json(data)
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict):
+        raise TokenizerFormatError('not a Hugging Face tokenizer: it has no "model".')
+    _check_model(model)
+    pattern = _read_pre_tokenizer(content.get("pre_tokenizer"))
+    notes = [
+        *_notes_on_normalizer(content.get("normalizer")),
+        *_notes_on_surroundings(content),
+    ]
+    specials, added_notes = _read_added_tokens(content.get("added_tokens"))
+    vocabulary = _read_vocabulary(model, specials)
+    for note in [*notes, *added_notes]:
+        warn_user(note, FormatWarning)
+    return TokenizerParts(vocabulary, pattern, "greatest-bytes")
+
+
+def _refuse(what: str, why: str) -> TokenizerFormatError:
+    return TokenizerFormatError(f"has {what}, {why}")
+
+
+def _check_model(model: dict[str, Any]) -> None:
+    kind = model.get("type", "BPE")
+    if kind != "BPE":
+        raise _refuse(f"a model of type {kind!r:.80}", "and only byte-level BPE is read.")
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        value = model.get(option)
+        if value:
+            raise _refuse(f"{option}={value!r:.80} in its model", "which would give other ids than Gristmill's.")
+
+
+def _read_vocabulary(model: dict[str, Any], specials: dict[str, int]) -> Vocabulary:
+    vocab, rows = model.get("vocab"), model.get("merges")
+    if not isinstance(vocab, dict) or not isinstance(rows, list):
+        raise TokenizerFormatError('the "model" has no object "vocab" or no list "merges".')
+    pairs = list(_read_pairs(rows))
+    merged = {text for pair in pairs for text in (*pair, "".join(pair))} if specials else set()
+    for special, id in specials.items():
+        if special in vocab and (vocab[special] != id or special in merged):
+            why = "merges make or use it" if vocab[special] == id else f"it has id {vocab[special]!r} in the vocabulary"
+            raise TokenizerFormatError(
+                f"the added token {special!r} has id {id}, but {why}. A special token has no part in merges."
+            )
+    token_of: dict[str, bytes] = {}
+    for text in vocab:
+        if text not in specials:
+            token = unspell(text)
+            if token is None:
+                raise TokenizerFormatError(
+                    f"the token {text[:80]!r} holds characters that stand for no byte, and is no added token."
+                )
+            token_of[text] = token
+    ignore_merges = model.get("ignore_merges", False)
+    if type(ignore_merges) is not bool:
+        raise TokenizerFormatError(f'"ignore_merges" is {ignore_merges!r:.80} instead of true or false.')
+    return Vocabulary.of_pairs(
+        {token: vocab[text] for text, token in token_of.items()},
+        [(_token(token_of, left), _token(token_of, right)) for left, right in pairs],
+        specials,
+        whole_pieces=ignore_merges,
+    )
+
+
+def _token(token_of: dict[str, bytes], text: str) -> bytes:
+    try:
+        return token_of[text]
+    except KeyError:
+        raise TokenizerFormatError(f"a merge joins {text[:80]!r}, which is not in the vocabulary.") from None
+
+
+def _read_pairs(rows: list[Any]) -> Iterator[tuple[str, str]]:
+    for i, row in enumerate(rows):
+        match row.split(" ") if isinstance(row, str) else row:
+            case [str(left), str(right)] if left and right:
+                yield left, right
+            case _:
+                raise TokenizerFormatError(f'merge {i} is {json.dumps(row)[:80]} instead of ["a", "b"] or "a b".')
+
+
+def _read_added_tokens(rows: Any) -> tuple[dict[str, int], list[str]]:
+    """The specials, and what is to be said of them."""
+    rows = [] if rows is None else rows
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise TokenizerFormatError('"added_tokens" is not a list of objects.')
+    texts = check_special_tokens([row.get("content") for row in rows])
+    for row in rows:
+        for option in ("single_word", "lstrip", "rstrip"):
+            if row.get(option):
+                raise _refuse(f"{option}=true for the added token {row['content']!r}", "which is not supported.")
+    notes = []
+    ordinary = [text for text, row in zip(texts, rows, strict=True) if not row.get("special")]
+    if ordinary:
+        notes.append(
+            f"{len(ordinary)} added tokens, {ordinary[0]!r} the first, are not marked special; here all are special "
+            f'tokens. Pass allowed_special="all" for the ids of Hugging Face.'
+        )
+    first = [text for text, row in zip(texts, rows, strict=True) if not row.get("normalized")]
+    second = [text for text, row in zip(texts, rows, strict=True) if row.get("normalized")]
+    # So many that it would take long to look are taken to overlap.
+    if len(first) * len(second) > 100_000 or any(_overlap(a, b) for a in first for b in second):
+        notes.append(
+            "added tokens with normalized=false overlap others, and Hugging Face looks for them first; here the "
+            "leftmost wins, then the longest."
+        )
+    return {text: row.get("id") for text, row in zip(texts, rows, strict=True)}, notes  # of_pairs checks the ids
+
+
+def _overlap(a: str, b: str) -> bool:
+    """Whether a text can hold both such that they share characters."""
+    sizes = range(1, min(len(a), len(b)))
+    return a in b or b in a or any(a[-size:] == b[:size] or b[-size:] == a[:size] for size in sizes)
+
+
+def _read_pre_tokenizer(section: Any) -> Pattern:
+    steps = section.get("pretokenizers") if _is(section, "Sequence") else [section]
+    match steps:
+        case [{"type": "ByteLevel", "add_prefix_space": False} as last]:
+            return resolve_pattern("gpt2" if last.get("use_regex", True) else WHOLE_TEXT)
+        case [
+            {"type": "Split", "pattern": {"Regex": str(regex)}} as split,
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+        ]:
+            return _read_split(split, regex)
+        case [*_, {"type": "ByteLevel", "add_prefix_space": space}] if space is not False:
+            raise _refuse("add_prefix_space=true", "which would put a space before every text.")
+    kinds = (
+        [step.get("type") if isinstance(step, dict) else step for step in steps] if isinstance(steps, list) else steps
+    )
+    raise _refuse(
+        f"the pre-tokenizer {kinds!r:.200}",
+        "and only ByteLevel, or one Split by a regular expression before a ByteLevel with use_regex=false, is read.",
+    )
+
+
+def _read_split(split: dict[str, Any], regex: str) -> Pattern:
+    # Some files hold line breaks as they are where the published expression has \r and \n.
+    escaped = resolve_pattern(regex.replace("\r", r"\r").replace("\n", r"\n"))
+    pattern = resolve_pattern(regex) if escaped.name is None else escaped
+    how = split.get("behavior"), split.get("invert", False)
+    # To keep only what matches is the same where everything matches.
+    if how != ("Isolated", False) and not (how == ("Removed", True) and pattern.name is not None):
+        raise _refuse(
+            f"a Split with behavior={how[0]!r:.40} and invert={how[1]!r:.40}", "and 'Isolated', false is read."
+        )
+    # Escapes and classes cannot hold what is looked for.
+    bare = re.sub(r"\[(?:\\.|[^\]\\])*\]|\\[pPx]\{[^}]*\}|\\.", "x", regex, flags=re.S)
+    unlike = ["{m,n}+"] * ("}+" in bare) + ["^ or $"] * (pattern.name is None and re.search(r"[$^]", bare) is not None)
+    if unlike:
+        warn_user(
+            f"the pattern {regex!r} holds {' and '.join(unlike)}, which Hugging Face's engine (Oniguruma) reads in "
+            f"another way than the `regex` module does. Compare ids before you rely on them.",
+            FormatWarning,
+        )
+    return pattern
+
+
+def _is(section: Any, kind: str) -> bool:
+    return isinstance(section, dict) and section.get("type") == kind
+
+
+def _notes_on_normalizer(section: Any) -> Iterator[str]:
+    steps = section.get("normalizers") if _is(section, "Sequence") else [section]
+    for step in steps if isinstance(steps, list) else [steps]:
+        if _is(step, "NFC"):
+            yield (
+                "texts are not brought into the normal form NFC, which this tokenizer asks for. Most text is in it; "
+                'pass unicodedata.normalize("NFC", text) otherwise.'
+            )
+        elif step is not None:
+            kind = step.get("type") if isinstance(step, dict) else step
+            raise _refuse(f"the normalizer {kind!r:.80}", "which would change texts before they are encoded.")
+
+
+def _notes_on_surroundings(content: dict[str, Any]) -> Iterator[str]:
+    """What happens to ids before or after the encoding, and is left to the caller."""
+    added = sorted(set(_post_processor_tokens(content.get("post_processor"))))
+    if added:
+        yield f"the post-processor's tokens are not put around texts: {', '.join(added[:8])}. Add their ids yourself."
+    for section in ("truncation", "padding"):
+        if content.get(section) is not None:
+            yield f"the {section} that this tokenizer asks for is not done. encode_batch() and Ragged.padded() have it."
+    decoder = content.get("decoder")
+    if decoder is not None and not _is(decoder, "ByteLevel"):
+        kind = decoder.get("type") if isinstance(decoder, dict) else decoder
+        yield f"the decoder {kind!r:.80} is not used: decode() gives back the bytes of the tokens."
+
+
+def _post_processor_tokens(section: Any) -> Iterator[str]:
+    match section:
+        case None | {"type": "ByteLevel"}:
+            return
+        case {"type": "Sequence", "processors": list(steps)}:
+            for step in steps:
+                yield from _post_processor_tokens(step)
+        case {"type": "TemplateProcessing", "single": list(single), "pair": list(pair)}:
+            for item in [*single, *pair]:
+                if isinstance(item, dict) and "SpecialToken" in item:
+                    yield str(item["SpecialToken"].get("id") if isinstance(item["SpecialToken"], dict) else item)
+        case {"type": "BertProcessing" | "RobertaProcessing", "sep": [sep, *_], "cls": [cls, *_]}:
+            yield from (str(cls), str(sep))
+        case _:
+            kind = section.get("type") if isinstance(section, dict) else section
+            raise _refuse(f"the post-processor {kind!r:.80}", "which is not known.")

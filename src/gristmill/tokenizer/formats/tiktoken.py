@@ -1,0 +1,193 @@
+"""`.tiktoken`: one `base64(token) rank` a line, by rank. The rank is both the id and the priority of merging.
+
+Pattern and special tokens are not in the file: `pattern=` and `special_tokens=` say them, except for the files that
+OpenAI publishes, which are known by their names (`cl100k_base.tiktoken`, …). A gzipped file is read as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
+from gristmill.pretokenize.patterns import Pattern, resolve_pattern
+from gristmill.tokenizer.formats.content import MAX_FILE_BYTES, check_content, read_content
+from gristmill.tokenizer.formats.given import Given
+from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.vocabulary import Vocabulary
+
+OPTIONS: frozenset[str] = frozenset()
+
+_CL100K_SPECIALS = {
+    "<|endoftext|>": 100257,
+    "<|fim_prefix|>": 100258,
+    "<|fim_middle|>": 100259,
+    "<|fim_suffix|>": 100260,
+    "<|endofprompt|>": 100276,
+}
+# What tiktoken has for the files that OpenAI publishes, by their names.
+PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
+    "r50k_base": ("gpt2", {"<|endoftext|>": 50256}),
+    "p50k_base": ("gpt2", {"<|endoftext|>": 50256}),
+    "cl100k_base": ("cl100k", _CL100K_SPECIALS),
+    "o200k_base": ("o200k", {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
+}
+_GZIP = b"\x1f\x8b"
+_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?(?:\n|\Z)")
+
+
+def recognizes(path: Path, head: bytes) -> bool:
+    """Whether the file looks like one of this format."""
+    return head.startswith(_GZIP) or path.name.endswith(".tiktoken") or _LINE.match(head) is not None
+
+
+def read(path: Path, given: Given) -> TokenizerParts:
+    """The tokenizer in the file at `path`."""
+    published = PUBLISHED.get(path.name.partition(".")[0])
+    pattern = given.pattern
+    if pattern is None:
+        if published is None:
+            raise TokenizerFormatError(
+                "a .tiktoken file holds no pattern, and the name of this one is not a published one "
+                f"({', '.join(PUBLISHED)}). Pass pattern= (--pattern on the command line), and special_tokens= "
+                "(--special-tokens) if there are some."
+            )
+        pattern = resolve_pattern(published[0])
+    ranks = parse_ranks(read_content(path))
+    if given.special_tokens is None:
+        specials = {} if published is None else published[1]
+    else:
+        specials = given.numbered(max(ranks.values(), default=-1) + 1, {} if published is None else published[1])
+    return TokenizerParts(Vocabulary.of_ranks(ranks, specials), pattern, "greatest-bytes")
+
+
+def parse_ranks(data: bytes) -> dict[bytes, int]:
+    """The rank of each token of a file."""
+    if data.startswith(_GZIP):
+        data = _decompressed(data)
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        text, _, rank = line.removesuffix(b"\r").partition(b" ")
+        try:
+            token = base64.b64decode(text, validate=True)
+            if not rank.isdigit() or not token:
+                raise ValueError
+            value = int(rank)
+        except (binascii.Error, ValueError):
+            raise TokenizerFormatError(
+                f"line {number} is {line[:80]!r} instead of base64, a space and a rank."
+            ) from None
+        if token in ranks:
+            raise TokenizerFormatError(f"line {number} has the token {token[:80]!r}, as an earlier one has.")
+        ranks[token] = value
+    return ranks
+
+
+def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
+    """The file to write, by its path."""
+    ranks = ranks_of(parts.vocabulary)
+    specials = parts.vocabulary.special_tokens
+    if PUBLISHED.get(path.name.partition(".")[0]) != (parts.pattern.name, specials):
+        holds = f"special_tokens={specials!r}" if len(specials) <= 4 else "special_tokens= with their ids"
+        warn_user(
+            f"a .tiktoken file holds neither the pattern nor special tokens. Read it with "
+            f"pattern={str(parts.pattern)!r}{', ' + holds if specials else ''}.",
+            FormatWarning,
+        )
+    _warn_of_prefixes(specials)
+    data = b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
+    check_content(data)
+    return {path: data}
+
+
+def ranks_of(vocabulary: Vocabulary) -> dict[bytes, int]:
+    """The tokens with their ids as ranks, if tiktoken makes the same ids of them; else `TokenizerFormatError`."""
+    ranks = {token: id for id, token in sorted(vocabulary.tokens.items())}
+    by_rank = Vocabulary.of_ranks(ranks, {})
+    if not np.array_equal(by_rank.merges, vocabulary.merges):
+        raise TokenizerFormatError(
+            "tiktoken merges by the ids of what is made, one pair for each, and this vocabulary does not: ids would "
+            "differ. Export as 'huggingface' or 'gristmill'."
+        )
+    if vocabulary.other_tokens and not vocabulary.whole_pieces:
+        raise TokenizerFormatError(
+            f"the vocabulary has {len(vocabulary.other_tokens):,} tokens that it never uses, and tiktoken would use "
+            f"them: ids would differ. Export as 'huggingface' or 'gristmill'."
+        )
+    return ranks
+
+
+def from_encoding(encoding: Any) -> TokenizerParts:
+    """The parts of a `tiktoken.Encoding`; a name is looked up by tiktoken, from its cache or the web."""
+    if isinstance(encoding, str):
+        encoding = _import_tiktoken("from_tiktoken").get_encoding(encoding)
+    try:
+        ranks, regex, specials = encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens
+    except AttributeError:
+        raise TypeError(f"{type(encoding).__name__} is no tiktoken.Encoding. Pass one, or the name of one.") from None
+    return TokenizerParts(Vocabulary.of_ranks(ranks, specials), resolve_pattern(regex), "greatest-bytes")
+
+
+def to_encoding(parts: TokenizerParts, name: str = "gristmill") -> Any:
+    """A `tiktoken.Encoding` that gives the same ids."""
+    tiktoken = _import_tiktoken("to_tiktoken")
+    _warn_of_prefixes(parts.vocabulary.special_tokens)
+    return tiktoken.Encoding(
+        name,
+        pat_str=_checked_pattern(parts.pattern).regex,
+        mergeable_ranks=ranks_of(parts.vocabulary),
+        special_tokens=dict(parts.vocabulary.special_tokens),
+    )
+
+
+def _checked_pattern(pattern: Pattern) -> Pattern:
+    if pattern.name is None:
+        warn_user(
+            f"the pattern {pattern.regex!r} is passed on as it is, and tiktoken reads it with another engine and drops "
+            f"text that it does not match. Compare ids before you rely on them.",
+            FormatWarning,
+        )
+    return pattern
+
+
+def _warn_of_prefixes(specials: Iterable[str]) -> None:
+    # In sorted order, what a string begins stands right behind it.
+    for short, long in pairwise(sorted(specials)):
+        if long.startswith(short):
+            warn_user(
+                f"the special token {short!r} is the beginning of {long!r}: Gristmill takes the longer one where both "
+                f"match, and tiktoken whichever comes first in its table. Where both are allowed, ids may differ.",
+                FormatWarning,
+            )
+            return
+
+
+def _import_tiktoken(method: str) -> Any:
+    try:
+        import tiktoken
+    except ImportError:
+        raise ImportError(f"{method}() needs the package tiktoken. Install it: pip install tiktoken") from None
+    return tiktoken
+
+
+def _decompressed(data: bytes) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise TokenizerFormatError(f"is damaged gzip data: {error}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise TokenizerFormatError(f"unpacks to more than {MAX_FILE_BYTES:,} bytes, which no tokenizer has.")
+    return content

@@ -1,0 +1,55 @@
+"""count: files and documents to words, by the core and by worker processes."""
+
+from __future__ import annotations
+
+import pytest
+
+import gristmill as gm
+from gristmill.pretokenize import pieces
+from texts import STORY
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path, monkeypatch, pattern):
+    from gristmill.count import regex_pool
+
+    monkeypatch.setattr(regex_pool, "TASK_BYTES", 1 << 16)
+    path = tmp_path / "growing.txt"
+    path.write_bytes(b"some words here <s>\n" * 2_000_000)
+
+    def grow(_):
+        with path.open("ab") as file:
+            file.write(b"more")
+
+    with pytest.raises(gm.InputChangedError, match=r"growing\.txt"):
+        gm.train_tokenizer(path, vocab_size=300, pattern=pattern, special_tokens=["<s>"], progress=grow, num_threads=1)
+
+
+def test_progress_over_documents_counts_up_through_all_batches(monkeypatch):
+    monkeypatch.setattr("gristmill.count.counting.BATCH_BYTES", 1000)
+    reports = []
+    gm.count_words([STORY] * 20, progress=reports.append)
+    done = [report.done for report in reports if report.stage == "count"]
+    assert done == sorted(done)
+    assert done[-1] == 20 * len(STORY.encode())
+
+
+def test_a_pattern_that_never_ends_is_a_timeout_that_names_pattern_and_document(monkeypatch):
+    monkeypatch.setattr(pieces, "TIMEOUT_SECONDS", 0.3)
+    with pytest.raises(gm.PieceTimeoutError, match=r"\(\?:a\|a\)\*b.* on document 1 of the corpus") as caught:
+        gm.count_words(["fine", "a" * 50], pattern=r"(?:a|a)*b|.", num_threads=2)
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_a_killed_worker_is_an_error_and_not_a_hang(monkeypatch):
+    from gristmill.count import regex_pool
+
+    start = regex_pool.RegexPool._start_worker
+
+    def start_and_kill(self):
+        start(self)
+        self._workers[-1].kill()
+
+    monkeypatch.setattr(regex_pool.RegexPool, "_start_worker", start_and_kill)
+    with pytest.raises(gm.WorkerError, match="status -9"):
+        gm.count_words([STORY] * 10, pattern=r"\w+|\W", num_threads=3)
