@@ -1,4 +1,4 @@
-"""What `import gristmill` gives and loads. Which module may import which is checked by import-linter in `make check`."""
+"""What `import gristmill` gives and loads; import-linter checks in `make check` which module may import which."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Ours, through the public Python methods; the arrays have the smallest dtype that holds the ids."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import gristmill
 from encoders import Api, Takes
 from encoders.vocabularies import VocabularyFiles
+from gristmill import _core
 
 DISTRIBUTION = "gristmill"
 THREADS = "`num_threads=`"
@@ -21,7 +22,7 @@ def build(files: VocabularyFiles, num_threads: int) -> gristmill.Tokenizer:
 
 def cache_figures(tok: gristmill.Tokenizer) -> dict[str, int]:
     """What the core says about its caches of pieces."""
-    return dict(tok._encoder.cache_stats)
+    return dict(cast(_core.Encoder, tok._encoder).cache_stats)
 
 
 def short(tok: gristmill.Tokenizer) -> Callable[[str], Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import operator
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from gristmill.errors import OptionError, SpecialTokenError, TextError, VocabSizeError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 NUM_BYTE_TOKENS = 256
 MAX_VOCAB_SIZE = 2**31
@@ -154,6 +158,25 @@ def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionE
         return operator.index(value)
     except TypeError:
         raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None
+
+
+def show_options(*defaults: Any) -> Callable[[Function], Function]:
+    """Decorate a function that ends in `**options`: help() and editors show each option with its default.
+
+    defaults: mappings, or dataclass instances, from the names of the options to their defaults.
+    """
+    options: dict[str, Any] = {}
+    for given in defaults:
+        options |= given if isinstance(given, Mapping) else dataclasses.asdict(given)
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *own, _ = signature.parameters.values()
+        named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=options[name]) for name in options]
+        function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def as_utf8(text: Any, name: str) -> bytes:

@@ -201,6 +201,7 @@ class FormatWarning(UserWarning):
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the line that called into this package, however deep the caller is in it."""
     depth = 1
-    while sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] == __package__:
+    # functools: a cached property that is read for the first time.
+    while sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] in (__package__, "functools"):
         depth += 1
     warnings.warn(message, category, stacklevel=depth + 1)

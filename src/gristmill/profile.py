@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Profile", "Stage"]
+__all__ = ["Clock", "Profile", "Stage"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,30 @@ class Profile:
     seconds: float
     num_threads: int
     peak_memory_bytes: int | None
+
+
+class Clock:
+    """Seconds by stage of a run whose stages take turns; the times of several threads add up."""
+
+    def __init__(self, *stages: str) -> None:
+        self._began = time.perf_counter()
+        self.seconds = dict.fromkeys(stages, 0.0)
+
+    @property
+    def total_seconds(self) -> float:
+        """Since the clock was made."""
+        return time.perf_counter() - self._began
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        """Add the time that the `with` block takes."""
+        began = time.perf_counter()
+        yield
+        self.seconds[stage] += time.perf_counter() - began
+
+    def stages(self, **figures: int) -> tuple[Stage, ...]:
+        """The rows of a profile, each with these figures."""
+        return tuple(Stage(stage=stage, seconds=seconds, **figures) for stage, seconds in self.seconds.items())
 
 
 def peak_memory_bytes() -> int | None:

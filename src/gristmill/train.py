@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import Unpack
 
-from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_vocab_size
-from gristmill.corpus import Corpus, ReadOptions
+from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_vocab_size, show_options
+from gristmill.corpus import Corpus, Reading, ReadOptions
 from gristmill.count import CountOptions, Words, count
 from gristmill.encode import Tokenizer
 from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
@@ -19,6 +19,7 @@ from gristmill.tokenizer import TokenizerParts, extended, plain_merges
 __all__ = ["extend_tokenizer", "train_tokenizer"]
 
 
+@show_options(Reading(documents="file"))
 def train_tokenizer(
     corpus: Corpus | Words,
     *,
@@ -81,6 +82,7 @@ def train_tokenizer(
     )
 
 
+@show_options(Reading(documents="file"))
 def extend_tokenizer(
     tokenizer: Tokenizer,
     corpus: Corpus | Words,

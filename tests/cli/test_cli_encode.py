@@ -99,7 +99,7 @@ def test_run_again_it_says_that_all_was_complete(encode, folder, tmp_path):
 
 def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, tokenizer_path, tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "BATCH_BYTES", 20_000)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
 
     class Stop(Exception):
         pass

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 import gristmill as gm
-from gristmill.pretokenize import pieces
+from gristmill.pretokenize import pieces, worker_pool
 from texts import STORY
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
 def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path, monkeypatch, pattern):
-    from gristmill.count import regex_pool
+    from gristmill.count import regex_counting
 
-    monkeypatch.setattr(regex_pool, "TASK_BYTES", 1 << 16)
+    monkeypatch.setattr(regex_counting, "TASK_BYTES", 1 << 16)
     path = tmp_path / "growing.txt"
     path.write_bytes(b"some words here <s>\n" * 2_000_000)
 
@@ -42,14 +42,21 @@ def test_a_pattern_that_never_ends_is_a_timeout_that_names_pattern_and_document(
 
 
 def test_a_killed_worker_is_an_error_and_not_a_hang(monkeypatch):
-    from gristmill.count import regex_pool
-
-    start = regex_pool.RegexPool._start_worker
+    start = worker_pool.WorkerPool._start_worker
 
     def start_and_kill(self):
         start(self)
         self._workers[-1].kill()
 
-    monkeypatch.setattr(regex_pool.RegexPool, "_start_worker", start_and_kill)
+    monkeypatch.setattr(worker_pool.WorkerPool, "_start_worker", start_and_kill)
     with pytest.raises(gm.WorkerError, match="status -9"):
         gm.count_words([STORY] * 10, pattern=r"\w+|\W", num_threads=3)
+
+
+def test_a_custom_pattern_counts_no_document_longer_than_max_document_bytes(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_bytes(b"fits<s>" + b"word " * 500_000)
+    with pytest.raises(gm.CorpusError, match=r"long\.txt: the document at byte 7 has 2,500,000 bytes, more than"):
+        gm.count_words(path, pattern=r"\w+|\W", special_tokens=["<s>"], max_document_bytes=2 << 20, num_threads=1)
+    counted = gm.count_words(path, pattern=r"\w+|\W", special_tokens=["<s>"], max_document_bytes=3 << 20, num_threads=1)
+    assert counted.count("word") == 500_000

@@ -237,10 +237,10 @@ CUSTOM = r"\p{Lu}?\p{Ll}+|\p{N}|[^\w\s]+"  # leaves gaps
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_any_regular_expression_counts_like_the_reference_from_documents_and_files(tmp_path, monkeypatch, num_threads):
-    from gristmill.count import regex_pool
+    from gristmill.count import regex_counting
 
-    monkeypatch.setattr(regex_pool, "TASK_BYTES", 500)  # many tasks
-    monkeypatch.setattr(regex_pool, "BLOCK_BYTES", 11)  # specials across block boundaries
+    monkeypatch.setattr(regex_counting, "TASK_BYTES", 500)  # many tasks
+    monkeypatch.setattr(regex_counting, "BLOCK_BYTES", 11)  # specials across block boundaries
     texts = [STORY + "<s>" + STORY, random_text(5, 400), "", "<s><s>>", b"\xc3<s>\xa9", "tail<s"]
     options = {"pattern": CUSTOM, "special_tokens": ["<s>", "<s>>"]}
     expected = reference.count_words(texts, **options)

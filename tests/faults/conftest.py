@@ -29,7 +29,7 @@ def corpus(tmp_path):
 def existing(request, tok, corpus, tmp_path, monkeypatch):
     """A folder that an earlier run has left, or completed."""
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     if request.param == "unfinished":
         unfinished(corpus, tok, tmp_path / "out")
     else:

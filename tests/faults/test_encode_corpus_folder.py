@@ -73,7 +73,7 @@ def test_overwrite_replaces_what_is_there(tok, corpus, existing, tmp_path):
 
 def test_an_overwrite_that_fails_leaves_the_finished_shards(tok, corpus, tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     out = tmp_path / "out"
     encode_corpus(corpus, tok, out=out, **OPTIONS)
     before = digest(out)
@@ -113,7 +113,7 @@ def test_what_a_kill_behind_the_manifest_leaves_is_tidied(tok, corpus, tmp_path)
 
 def test_batches_that_end_elsewhere_are_not_gone_on_with(tok, corpus, tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     unfinished(corpus, tok, tmp_path / "out")
     monkeypatch.setattr("gristmill.corpus.batches.VERSION", 99)
     with pytest.raises(gm.ShardsFormatError, match="another version"):
@@ -124,7 +124,7 @@ def test_batches_that_end_elsewhere_are_not_gone_on_with(tok, corpus, tmp_path, 
 
 def test_an_input_that_was_skipped_ahead_of_a_checkpoint_is_judged_again(tok, tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     paths = [write_jsonl(tmp_path / f"{i}.jsonl", [random_story(i, 100)] * 20) for i in range(4)]
     read = gm.corpus.threads.read_batches
     failing = [True]
@@ -195,7 +195,7 @@ def test_a_file_a_link_a_foreign_folder_and_a_read_only_one_are_refused(tok, cor
 
 def test_links_inside_the_folder_are_not_followed(tok, corpus, tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     unfinished(corpus, tok, tmp_path / "out")
     (tmp_path / "precious").write_text("precious" * 10_000)
     for part in (tmp_path / "out").glob(".*.part"):
@@ -229,7 +229,7 @@ def test_what_others_have_put_beside_shards_is_never_removed(tok, corpus, existi
 
 def test_an_iterable_does_not_replace_an_unfinished_run_over_files(tok, corpus, tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     unfinished(corpus, tok, tmp_path / "out")
     before = digest(tmp_path / "out")
     with pytest.raises(gm.ShardsMismatchError, match="iterable"):
@@ -261,7 +261,7 @@ def test_two_processes_do_not_write_to_one_folder(tok, corpus, tmp_path):
 
 def test_damaged_progress_and_a_missing_part_are_told_and_overwrite_starts_again(tok, corpus, tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     (tmp_path / "judge").mkdir()
     encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **OPTIONS)
     out = tmp_path / "out"

@@ -236,7 +236,7 @@ def test_surroundings_and_threads_change_nothing(tok, tmp_path):
 def test_an_input_that_changes_while_it_is_read_is_an_error(tok, tmp_path, monkeypatch):
     small_batches(monkeypatch)
     path = write_text(tmp_path / "a.txt", documents(9, 30))
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
 
     def append(_):
         with path.open("ab") as file:

@@ -4,7 +4,7 @@
 |---|---|
 | `words.py` | `Words`: a table of words, added, pruned, saved and loaded |
 | `counting.py` | `count_words`: a corpus -> words, by the core |
-| `regex_pool.py`, `regex_worker.py` | the same for patterns without a native matcher, in worker processes |
+| `regex_counting.py`, `regex_worker.py` | the same for patterns without a native matcher, in worker processes |
 """
 
 from gristmill.count.counting import CountOptions, count, count_words

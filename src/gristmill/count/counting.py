@@ -17,6 +17,7 @@ from gristmill.arguments import (
     check_min_frequency,
     check_num_threads,
     check_special_tokens,
+    show_options,
 )
 from gristmill.corpus import Corpus, Documents, Files, Reading, ReadOptions, open_corpus, read_files
 from gristmill.corpus.batches import Spans, join_spans
@@ -26,7 +27,7 @@ from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.corpus.threads import find_documents
 from gristmill.count.words import Words
 from gristmill.errors import EmptyCorpusError, PatternError, SpecialTokenError
-from gristmill.pretokenize.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, tell_that_it_is_slow
+from gristmill.pretokenize.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, warn_of_slow_pattern
 from gristmill.profile import Stage
 from gristmill.progress import OnProgress, ProgressOption, open_progress
 
@@ -87,6 +88,7 @@ class CountOptions:
         )
 
 
+@show_options(Reading(documents="file"))
 def count_words(
     corpus: Corpus | Words,
     *,
@@ -265,9 +267,9 @@ def _spill_folder(memory_limit: int | None) -> Iterator[str]:
 def _count_by_regex(
     source: Files | Documents, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
 ) -> tuple[WordTable, dict[str, Any]]:
-    from gristmill.count.regex_pool import count_by_regex  # not at the top: native patterns never need it
+    from gristmill.count.regex_counting import count_by_regex  # not at the top: native patterns never need it
 
-    tell_that_it_is_slow(options.pattern)
+    warn_of_slow_pattern(options.pattern)
     start = time.perf_counter()
     table = count_by_regex(
         source,

@@ -1,24 +1,18 @@
-"""The worker process of `regex_pool`: counts the pieces of the documents that come in on its standard input.
-
-Tasks and answers are plain values, sent with `marshal`: it is quick, the parent is the same Python, and nothing of it
-is ever executed. The process ends when its input does, and so also when the parent was killed.
-"""
+"""What a worker process of `regex_counting` does: it counts the pieces of documents."""
 
 from __future__ import annotations
 
-import marshal
 import os
-import signal
-import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from gristmill import errors
-from gristmill.errors import GristmillError, InputChangedError
-from gristmill.pretokenize import pieces as pretokenize
+from gristmill.errors import InputChangedError
+from gristmill.pretokenize.pieces import to_bytes
+from gristmill.pretokenize.worker import cut_within_time
 
 # word -> (count, corpus position of its first occurrence), in the order of first occurrence
 Counts = dict[bytes, tuple[int, int]]
@@ -57,32 +51,13 @@ def count_words(task: Task, regex: str) -> Counts:
     firsts: dict[str, int] = {}
     for i, (start, end) in enumerate(task.documents):
         document = data[start:end]
-        pieces = _cut(document, regex, task.name_of(i))
+        pieces = cut_within_time(document, regex, task.name_of(i))
         counts.update(pieces)
-        lengths = map(len, pieces if document.isascii() else map(pretokenize.to_bytes, pieces))
+        lengths = map(len, pieces if document.isascii() else map(to_bytes, pieces))
         for piece, position in zip(pieces, accumulate(lengths, initial=task.position + start), strict=False):
             if piece not in firsts:
                 firsts[piece] = position
-    return {pretokenize.to_bytes(piece): (count, firsts[piece]) for piece, count in counts.items()}
-
-
-def _cut(document: bytes, regex: str, name: str) -> list[str]:
-    """The pieces of `document`, within its time: `regex` heeds signals, and an alarm costs nothing until it rings."""
-    seconds = pretokenize.time_limit(document)
-    try:
-        if not hasattr(signal, "setitimer"):
-            return pretokenize.cut_into_pieces(document, regex, timeout=seconds)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        try:
-            return pretokenize.cut_into_pieces(document, regex)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    except TimeoutError:
-        raise pretokenize.too_slow(regex, document, name) from None
-
-
-def _ring(*_: object) -> None:
-    raise TimeoutError
+    return {to_bytes(piece): (count, firsts[piece]) for piece, count in counts.items()}
 
 
 def signature_of(status: os.stat_result) -> Signature:
@@ -99,56 +74,6 @@ def _read(task: Task) -> bytes:
     return data
 
 
-def send(message: Any, stream: IO[bytes]) -> None:
-    """Write one message of plain values."""
-    marshal.dump(message, stream)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Any:
-    """Read one message; EOFError where there is none, or only a part of one."""
-    try:
-        return marshal.load(stream)
-    except (ValueError, TypeError) as error:
-        raise EOFError(str(error)) from None
-
-
-def pack_error(error: Exception) -> tuple[str, tuple[object, ...]]:
-    """An error as plain values."""
-    if isinstance(error, OSError) and not isinstance(error, GristmillError):
-        return "OSError", (error.errno, error.strerror, error.filename)
-    if isinstance(error, MemoryError):
-        return "MemoryError", (str(error),)
-    if isinstance(error, GristmillError):
-        return type(error).__name__, (str(error),)
-    return "WorkerError", (f"a worker process failed: {type(error).__name__}: {error}",)
-
-
-def unpack_error(name: str, arguments: tuple[object, ...]) -> Exception:
-    """The error that `pack_error` packed."""
-    known = {"OSError": OSError, "MemoryError": MemoryError} | {name: getattr(errors, name) for name in errors.__all__}
-    error: Exception = known[name](*arguments)
-    return error
-
-
-def main() -> None:
-    """Answer tasks until there are no more, or nobody is left to answer."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anything prints must not end up among the answers
-    if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, _ring)
-    try:
-        _answer(sys.stdin.buffer, answers)
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
-        os._exit(0)  # not even a flush: the other end is gone
-
-
-def _answer(tasks: IO[bytes], answers: IO[bytes]) -> None:
-    regex, pretokenize.TIMEOUT_SECONDS, pretokenize.TIMEOUT_SECONDS_PER_MB = receive(tasks)
-    while True:
-        task = Task(*receive(tasks))
-        try:
-            counts, failure = count_words(task, regex), None
-        except Exception as error:
-            counts, failure = {}, pack_error(error)
-        send((counts, failure), answers)
+def serve(regex: str) -> Callable[..., Counts]:
+    """The function that answers requests: a packed task -> its words."""
+    return lambda *task: count_words(Task(*task), regex)

@@ -1,7 +1,7 @@
 """encode, for texts that come in chunks: the ids of the whole text in bounded memory, wherever the chunks end.
 
 Chunks are gathered until there is a block worth encoding. A block is encoded up to its last *cut*, a place where the
-text may be cut in two whatever follows; what lies behind it waits for the next chunks.
+text may be cut in two whatever follows; what comes after it waits for the next chunks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from gristmill import _core
 from gristmill.arguments import as_utf8
-from gristmill.encode.regex_encoder import RegexEncoder
+from gristmill.encode.encoder import Encoder
 
 BLOCK_BYTES = 16 << 10
 
@@ -42,15 +42,12 @@ def _parts(chunk: str | bytes, i: int) -> Iterable[bytes]:
     return (as_utf8(chunk[begin : begin + BLOCK_BYTES], "") for begin in range(0, len(chunk), BLOCK_BYTES))
 
 
-def encode_chunks(blocks: Iterable[bytes], encoder: _core.Encoder | RegexEncoder, rule: Any) -> Iterator[list[int]]:
-    """The ids of the blocks joined, some at a time. `ForgedSpecial` tells the position in the whole text."""
-    if isinstance(encoder, RegexEncoder):
-        yield from encoder.encode_chunks(blocks, rule)
-        return
+def encode_chunks(blocks: Iterable[bytes], encoder: Encoder[Any], rule: Any) -> Iterator[list[int]]:
+    """The ids of the blocks joined, some at a time. `ForgedSpecial` has the position in the whole text."""
     position = 0  # of `text` in the whole
     text = b""  # what is not yet encoded
     searched = 0  # how far `text` was searched for a cut in vain
-    arrived: list[bytes] = []  # what comes behind `text`
+    arrived: list[bytes] = []  # what follows `text`
     num_arrived = 0
     for block in blocks:
         arrived.append(block)
@@ -69,7 +66,7 @@ def encode_chunks(blocks: Iterable[bytes], encoder: _core.Encoder | RegexEncoder
     yield _encode(encoder, b"".join([text, *arrived]), rule, position)
 
 
-def _encode(encoder: _core.Encoder, text: bytes, rule: Any, position: int) -> list[int]:
+def _encode(encoder: Encoder[Any], text: bytes, rule: Any, position: int) -> list[int]:
     try:
         return encoder.encode(text, rule)
     except _core.ForgedSpecial as error:

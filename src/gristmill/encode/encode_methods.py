@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from gristmill import _core
 from gristmill.arguments import as_utf8, check_num_threads, usable_cores
 from gristmill.encode.chunks import as_blocks, encode_chunks
+from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_dropout, check_seed, seed_of_text
 from gristmill.encode.encoder import HasEncoder
 from gristmill.encode.ids import check_dtype
@@ -238,6 +239,22 @@ class EncodeMethods(HasEncoder):
         except _core.ForgedSpecial as error:
             raise self._explained(error, (), os.fspath(path).replace("{", "{{").replace("}", "}}")) from None
         return ids.astype(kind, copy=False)
+
+    def document_encoder(
+        self,
+        *,
+        allowed_special: Specials = NONE,
+        end_of_text: int | None = None,
+        before: bool = False,
+        num_threads: int | None = None,
+    ) -> DocumentEncoder:
+        """Return what encodes the documents of a corpus, for so many threads at once, each with an end-of-text id.
+
+        Special tokens that are not allowed are plain text. `encode_corpus` is made of this; use it in a `with` block.
+        """
+        rule = self._rules.rule(allowed_special, NONE)
+        threads = check_num_threads(num_threads)
+        return DocumentEncoder(self._encoder, rule, end_of_text=end_of_text, before=before, num_threads=threads)
 
     def count_tokens(
         self,

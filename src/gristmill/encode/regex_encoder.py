@@ -1,7 +1,6 @@
-"""encode, for patterns without a native matcher: the `regex` module cuts the text, the core encodes the pieces.
+"""The `Encoder` of patterns without a native matcher: the `regex` module cuts the text, the core encodes the pieces.
 
-`RegexEncoder` has the methods of `_core.Encoder` that a `Tokenizer` calls, so that it need not know which
-of them it has.
+Matching holds the GIL, so long texts go to worker processes, which run the same class (`RegexWorkers`).
 """
 
 from __future__ import annotations
@@ -9,19 +8,31 @@ from __future__ import annotations
 import os
 import random
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
+from gristmill.corpus.batches import Buffer
+from gristmill.corpus.threads import map_in_order
 from gristmill.pretokenize.pieces import cut_into_pieces, time_limit, to_bytes, too_slow
+from gristmill.pretokenize.worker_pool import WorkerPool
 from gristmill.progress import OnProgress
+from gristmill.tokenizer import Vocabulary
 
 EncodePiece = Callable[[bytes], list[int]]
+CutIntoPieces = Callable[[bytes, str, str], list[str]]  # (document, regex, its name in errors)
+
+# What a worker encodes at a time; less than two of it is not worth starting processes.
+GROUP_BYTES = 2 << 20
+MAX_TEXTS = 1 << 16
 
 
 class RegexRule:
@@ -29,6 +40,7 @@ class RegexRule:
 
     def __init__(self, id_of: dict[bytes, int], allowed: Sequence[int], disallowed: Sequence[int]) -> None:
         self.id_of = id_of
+        self.allowed_ids = tuple(allowed)
         self.allowed = _longest_first(id_of, set(allowed))
         self.disallowed = _longest_first(id_of, set(disallowed))
         self.longest = max(map(len, id_of), default=1)
@@ -38,8 +50,22 @@ class RegexRule:
         if match := self.disallowed.search(text):
             raise _core.ForgedSpecial(index, match.start(), self.id_of[match.group()])
 
+    def crosses(self, text: bytes, place: int) -> bool:
+        """Whether a disallowed special lies across `place`."""
+        begins = range(max(0, place - self.longest + 1), place)
+        return any((match := self.disallowed.match(text, begin)) and match.end() > place for begin in begins)
+
+    def parts(self, text: bytes, num_bytes: int) -> Iterator[bytes]:
+        """The text cut after allowed specials into parts of at least `num_bytes`, but for the last."""
+        begin = 0
+        for match in self.allowed.finditer(text):
+            if match.end() - begin >= num_bytes:
+                yield text[begin : match.end()]
+                begin = match.end()
+        yield text[begin:]
+
     def split(self, text: bytes) -> Iterator[tuple[bytes, list[int]]]:
-        """(document, id of the special behind it) of a text; behind the last one there is none."""
+        """(document, id of the special after it) of a text; after the last one there is none."""
         begin = 0
         for match in self.allowed.finditer(text):
             yield text[begin : match.start()], [self.id_of[match.group()]]
@@ -52,13 +78,59 @@ def _longest_first(id_of: dict[bytes, int], ids: set[int]) -> re.Pattern[bytes]:
     return re.compile(b"|".join(map(re.escape, specials)) or b"(?!)")  # (?!) matches nowhere
 
 
-class RegexEncoder:
+class EncodesTexts(ABC):
+    """What `RegexEncoder` and `RegexWorkers` share: documents of a buffer, by way of a list of texts."""
+
+    @abstractmethod
+    def encode_texts(
+        self, texts: list[bytes], rule: RegexRule, cancellation: _core.Cancellation | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of all texts end to end, and how many each of them has. Nothing disallowed is looked for."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End what other threads are encoding."""
+
+    def encode_documents(
+        self,
+        text: Buffer,
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        rule: RegexRule,
+        *,
+        end_of_text: int | None,
+        before: bool,
+        continued: bool,
+        unfinished: bool,
+        cancellation: _core.Cancellation,
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of documents that are stretches of `text`, each with `end_of_text`, and where each one's ids end."""
+        assert not (continued or unfinished), "a pattern without a native matcher sees whole documents only"
+        data = np.frombuffer(text, np.uint8)
+        documents = [data[begin:end].tobytes() for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        for i, document in enumerate(documents):
+            rule.check(document, i)
+        ids, lengths = self.encode_texts(documents, rule, cancellation)
+        if end_of_text is not None:
+            last = np.cumsum(lengths)
+            ids = np.insert(ids, last - lengths if before else last, end_of_text)
+            lengths = lengths + 1
+        return ids, np.cumsum(lengths)
+
+
+class RegexEncoder(EncodesTexts):
     """Ids of text under a pattern of the user's; immutable and safe to share between threads."""
 
-    def __init__(self, core: _core.Encoder, regex: str, special_tokens: dict[str, int]) -> None:
+    may_cut = False
+
+    def __init__(
+        self, core: _core.Encoder, regex: str, vocabulary: Vocabulary, *, cut: CutIntoPieces | None = None
+    ) -> None:
         self._core = core
         self._regex = regex
-        self._id_of_special = {special.encode(): id for special, id in special_tokens.items()}
+        self._vocabulary = vocabulary
+        self._cut = cut or _cut_with_timeout
+        self._id_of_special = {special.encode(): id for special, id in vocabulary.special_tokens.items()}
         self.decode_bytes = core.decode_bytes
         self.decode_list = core.decode_list
 
@@ -84,51 +156,20 @@ class RegexEncoder:
 
     def encode_array(self, text: str | bytes, rule: RegexRule, num_threads: int = 1) -> NDArray[Any]:
         """The ids of `text` as an array."""
-        return np.array(self.encode(text, rule), self.dtype)
+        data = _as_bytes(text)
+        rule.check(data)
+        return self._encode_long([data], rule, num_threads)[0]
 
     def encode_batch(
-        self,
-        texts: list[str | bytes],
-        rule: RegexRule,
-        num_threads: int = 1,
-        cancellation: _core.Cancellation | None = None,
+        self, texts: list[str | bytes], rule: RegexRule, num_threads: int = 1
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts in one array, and where each text's begin and end."""
-        ids: list[int] = []
-        offsets = [0]
-        encode_piece = self._remembering()
+        parts = []
         for i, text in enumerate(texts):
-            if cancellation is not None and cancellation.is_cancelled:
-                raise InterruptedError
-            data = _as_bytes(text)
-            rule.check(data, i)
-            ids += self._encode(data, rule, encode_piece)
-            offsets.append(len(ids))
-        return np.array(ids, self.dtype), np.array(offsets, np.int64)
-
-    def encode_documents(
-        self,
-        text: bytes | NDArray[np.uint8],
-        begins: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        rule: RegexRule,
-        *,
-        end_of_text: int | None,
-        before: bool,
-        continued: bool,
-        unfinished: bool,
-        cancellation: _core.Cancellation,
-    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of documents that are stretches of `text`, each with `end_of_text`, and where each one's ids end."""
-        assert not (continued or unfinished), "a pattern without a native matcher sees whole documents only"
-        mark = [] if end_of_text is None else [end_of_text]
-        data = np.frombuffer(text, np.uint8)
-        documents = [data[begin:end].tobytes() for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
-        ids, offsets = self.encode_batch(cast(list[str | bytes], documents), rule, cancellation=cancellation)
-        lengths = np.diff(offsets) + len(mark)
-        if mark:
-            ids = np.insert(ids, offsets[:-1] if before else offsets[1:], mark[0])
-        return ids, np.cumsum(lengths)
+            parts.append(_as_bytes(text))
+            rule.check(parts[-1], i)
+        ids, lengths = self._encode_long(parts, rule, num_threads)
+        return ids, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
     def encode_file(
         self,
@@ -140,19 +181,11 @@ class RegexEncoder:
         """The ids of the file at `path`."""
         data = Path(path).read_bytes()
         rule.check(data)
-        parts = [np.empty(0, self.dtype)]
-        encode_piece = self._remembering()
-        done = 0
-        for document, special in rule.split(data):
-            parts.append(np.array(self._encode_document(document, encode_piece) + special, self.dtype))
-            done += len(document)
-            if on_progress is not None:
-                on_progress("encode", done if special else len(data), len(data))
-        return np.concatenate(parts)
+        return self._encode_long([data], rule, num_threads, on_progress)[0]
 
     def count_tokens(self, text: str | bytes, rule: RegexRule, num_threads: int = 1) -> int:
         """How many ids `text` has."""
-        return len(self.encode(text, rule))
+        return len(self.encode_array(text, rule, num_threads))
 
     def encode_dropout(self, text: str | bytes, rule: RegexRule, dropout: float, seed: int) -> NDArray[np.uint32]:
         """The ids of `text` when each merge is skipped with probability `dropout`."""
@@ -165,40 +198,76 @@ class RegexEncoder:
 
         return np.array(self._encode(data, rule, encode_piece), np.uint32)
 
-    def encode_chunks(self, chunks: Iterable[bytes], rule: RegexRule) -> Iterator[list[int]]:
-        """The ids of the chunks joined. Nothing is known about where a user's pattern cuts, so a document is held in
-        memory until the allowed special behind it has come.
-        """
-        document: list[bytes] = []  # what surely belongs to it
-        tail = b""  # what may still turn out to begin a special
-        encode_piece = self._remembering()
-        for chunk, is_last in _mark_last(self._checked(chunks, rule)):
-            tail += chunk
-            # What begins in the last bytes may go on in the next chunk: left until then.
-            limit = len(tail) if is_last else max(0, len(tail) - rule.longest + 1)
-            begin = 0
-            for match in rule.allowed.finditer(tail):
-                if match.start() >= limit:
-                    break
-                document.append(tail[begin : match.start()])
-                yield [*self._encode_document(b"".join(document), encode_piece), rule.id_of[match.group()]]
-                document, begin = [], match.end()
-                encode_piece = self._remembering()
-            kept = max(begin, limit)
-            document.append(tail[begin:kept])
-            tail = tail[kept:]
-        yield self._encode_document(b"".join(document), encode_piece)
+    def last_cut(self, text: Buffer, start: int, rule: RegexRule) -> int:
+        """The end of the last allowed special after `start`; 0 if there is none.
 
-    def _checked(self, chunks: Iterable[bytes], rule: RegexRule) -> Iterator[bytes]:
-        """The chunks again; raises for a disallowed special, also one that lies across their edges."""
-        before, position = b"", 0
-        for chunk in chunks:
-            window = before + chunk
-            if match := rule.disallowed.search(window):
-                raise _core.ForgedSpecial(0, position + match.start(), rule.id_of[match.group()])
-            before = window[max(0, len(window) - rule.longest + 1) :]
-            position += len(window) - len(before)
-            yield chunk
+        Nothing is known about where a user's pattern cuts, so only such a place can be cut whatever follows. The
+        special may not be the beginning of a longer one, and no disallowed one may begin before the cut and end after.
+        """
+        data = bytes(text)
+        last = len(data) - rule.longest + 1  # what begins or is cut later may still become another special
+        cut = 0
+        for match in rule.allowed.finditer(data):
+            if match.start() >= last or match.end() > last:
+                break
+            if match.end() > start and not rule.crosses(data, match.end()):
+                cut = match.end()
+        return cut
+
+    def encode_texts(
+        self, texts: list[bytes], rule: RegexRule, cancellation: _core.Cancellation | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of all texts end to end, and how many each has, in this process and on the calling thread."""
+        ids: list[int] = []
+        ends = [0]
+        encode_piece = self._remembering()
+        for text in texts:
+            if cancellation is not None and cancellation.is_cancelled:
+                raise InterruptedError
+            ids += self._encode(text, rule, encode_piece)
+            ends.append(len(ids))
+        return np.array(ids, self.dtype), np.diff(ends).astype(np.int64)
+
+    def for_threads(self, num_threads: int) -> AbstractContextManager[EncodesTexts]:
+        """Itself for one thread, otherwise as many processes with the same vocabulary and pattern."""
+        if num_threads == 1:
+            return nullcontext(self)
+        return RegexWorkers(self._vocabulary, self._regex, self.dtype, num_threads)
+
+    def stop(self) -> None:
+        """Nothing: a cancellation ends it after the text under way."""
+
+    def _encode_long(
+        self, texts: list[bytes], rule: RegexRule, num_workers: int, on_progress: OnProgress | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of all texts, and how many each has: cut at allowed specials, shared among workers if it is much."""
+        parts = [list(rule.parts(text, GROUP_BYTES)) for text in texts]
+        total, done = sum(map(len, texts)), 0
+        ids, lengths = [np.empty(0, self.dtype)], [np.empty(0, np.int64)]
+        groups = _gathered(chain.from_iterable(parts), GROUP_BYTES)
+        for group, (some_ids, some_lengths) in self._encode_groups(
+            groups, rule, num_workers if total >= 2 * GROUP_BYTES else 1
+        ):
+            ids.append(some_ids)
+            lengths.append(some_lengths)
+            done += sum(map(len, group))
+            if on_progress is not None:
+                on_progress("encode", done, total)
+        firsts = np.cumsum([0, *map(len, parts)])[:-1]  # every text has at least one part
+        return np.concatenate(ids), np.add.reduceat(np.concatenate(lengths), firsts) if texts else lengths[0]
+
+    def _encode_groups(
+        self, groups: Iterable[list[bytes]], rule: RegexRule, num_workers: int
+    ) -> Iterator[tuple[list[bytes], tuple[NDArray[Any], NDArray[np.int64]]]]:
+        with self.for_threads(num_workers) as workers:
+
+            def encode(group: list[bytes]) -> tuple[list[bytes], tuple[NDArray[Any], NDArray[np.int64]]]:
+                return group, workers.encode_texts(group, rule)
+
+            if num_workers == 1:
+                yield from map(encode, groups)
+            else:
+                yield from map_in_order(encode, groups, num_threads=num_workers, cancel=workers.stop)
 
     def _encode(self, data: bytes, rule: RegexRule, encode_piece: EncodePiece) -> list[int]:
         ids: list[int] = []
@@ -208,10 +277,7 @@ class RegexEncoder:
         return ids
 
     def _encode_document(self, document: bytes, encode_piece: EncodePiece) -> list[int]:
-        try:
-            pieces = cut_into_pieces(document, self._regex, timeout=time_limit(document))
-        except TimeoutError:
-            raise too_slow(self._regex, document, "the text") from None
+        pieces = self._cut(document, self._regex, "the text")
         return [id for piece in pieces for id in encode_piece(to_bytes(piece))]
 
     def _remembering(self) -> EncodePiece:
@@ -235,7 +301,45 @@ def _as_bytes(text: str | bytes) -> bytes:
     raise TypeError
 
 
-def _mark_last(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    for chunk in chunks:
-        yield chunk, False
-    yield b"", True
+def _cut_with_timeout(document: bytes, regex: str, name: str) -> list[str]:
+    try:
+        return cut_into_pieces(document, regex, timeout=time_limit(document))
+    except TimeoutError:
+        raise too_slow(regex, document, name) from None
+
+
+def _gathered(texts: Iterable[bytes], num_bytes: int) -> Iterator[list[bytes]]:
+    """The texts in lists of at least `num_bytes`; the last one may be shorter."""
+    group: list[bytes] = []
+    for text in texts:
+        group.append(text)
+        if sum(map(len, group)) >= num_bytes or len(group) == MAX_TEXTS:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+class RegexWorkers(EncodesTexts):
+    """Worker processes, each with a `RegexEncoder` of its own. Leaving the `with` block ends them."""
+
+    def __init__(self, vocabulary: Vocabulary, regex: str, dtype: str, num_workers: int) -> None:
+        self._pool = WorkerPool("gristmill.encode.regex_worker", (vocabulary.pack(), regex), num_workers)
+        self._dtype = dtype
+
+    def __enter__(self) -> RegexWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    def stop(self) -> None:
+        """End the processes: whoever waits for one gets a WorkerError."""
+        self._pool.stop()
+
+    def encode_texts(
+        self, texts: list[bytes], rule: RegexRule, cancellation: _core.Cancellation | None = None
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of all texts end to end, and how many each has, from a worker that is idle."""
+        ids, lengths = self._pool.ask(texts, rule.allowed_ids)
+        return np.frombuffer(ids, self._dtype), np.frombuffer(lengths, np.int64)

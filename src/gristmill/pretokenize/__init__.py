@@ -4,6 +4,7 @@
 |---|---|
 | `patterns.py` | the patterns: names, aliases, regular expressions, and what each of them means |
 | `pieces.py` | pieces of a text by the `regex` module, for patterns without a native matcher |
+| `worker_pool.py`, `worker.py` | processes that run such patterns, for counting and for encoding |
 
 The native matchers are in `cpp/src/pretokenize`. Adding one is a line in `NATIVE_PATTERNS`, a matcher there and a test
 parameter.

@@ -173,7 +173,7 @@ def compile_regex(pattern: str) -> Any:
     return compiled
 
 
-def tell_that_it_is_slow(pattern: Pattern) -> None:
+def warn_of_slow_pattern(pattern: Pattern) -> None:
     """Warn, once in the life of the process, that `pattern` has no native matcher."""
     if pattern.name is None and pattern.regex not in _told:
         _told.add(pattern.regex)

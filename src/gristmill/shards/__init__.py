@@ -1,28 +1,31 @@
 """shards: token files with a manifest, and what reads and checks them.
 
-| in this order | holds |
+| in reading order | holds |
 |---|---|
-| `layouts/` | the formats of token files, one module each |
-| `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
-| `encoding.py` | `encode_corpus`: readers, encoders and the writer at work at the same time |
-| `plan.py`, `request.py`, `end_of_text.py`, `inputs.py` | its arguments, checked, and what is written down of them |
-| `encode_batches.py` | what each thread does |
-| `writer.py`, `state.py` | tokens -> parts -> shards, and how far that has come |
+| `options.py` | `EncodeOptions`: what decides the bytes that are written |
+| `run.py` | `encode_corpus`: the story of a run, from top to bottom |
+| `plan.py`, `end_of_text.py`, `inputs.py`, `request.py` | its arguments, checked; what is recorded and compared |
+| `jobs.py` | the pipeline: batches of documents -> ids by splits, on threads |
+| `output.py`, `writer.py`, `state.py` | ids -> parts -> shards, and the position up to which they are written |
+| `checkpoints.py`, `meter.py` | saving where a run stands, and showing it |
 | `folder.py` | what may be in the folder already, resuming, replacing, what a failure leaves |
-| `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `layouts/` | the formats of token files, one module each, and their registry `LAYOUTS` |
+| `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
+| `shards.py`, `tokens.py`, `maps.py` | `Shards`: documents and tokens of a folder, by memory map |
 | `verify.py` | `verify_shards`: whether a folder is what its manifest says |
-| `input_samples.py` | a quick fingerprint of an input |
 """
 
-from gristmill.shards.encoding import EncodeRun, encode_corpus
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.shards.manifest import Manifest
+from gristmill.shards.options import EncodeOptions
+from gristmill.shards.run import EncodeRun, encode_corpus
 from gristmill.shards.shards import Shards
 from gristmill.shards.tokens import Tokens
 from gristmill.shards.verify import Problem, Report, verify_shards
 
 __all__ = [
     "LAYOUTS",
+    "EncodeOptions",
     "EncodeRun",
     "Manifest",
     "Problem",

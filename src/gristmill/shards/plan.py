@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from gristmill.arguments import check_num_threads, check_whole_number
-from gristmill.corpus import Corpus, Documents, Files, Reading, ReadOptions, open_corpus
+from gristmill.corpus import Corpus, Documents, Files, Reading, open_corpus
+from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_seed
 from gristmill.encode.ids import check_dtype
-from gristmill.encode.special_rules import NONE, Specials
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.inputs import fingerprints
 from gristmill.shards.layouts import Layout, check_layout
-from gristmill.shards.manifest import MANIFEST_FILE, REQUEST_FILE, TOKENIZER_FILE
+from gristmill.shards.manifest import MANIFEST_FILE, REQUEST_FILE, TOKENIZER_FILE, EndOfText
+from gristmill.shards.options import DEFAULTS, EncodeOptions
 from gristmill.shards.request import Request
 
 
@@ -33,12 +35,12 @@ class Plan:
 
     source: Files | Documents
     tokenizer: Tokenizer
+    encoder: DocumentEncoder
     layout: Layout
     dtype: np.dtype[Any]
     shard_tokens: int | None
     val_fraction: float
     seed: int
-    allowed_special: Specials
     num_threads: int
     reading: Reading
     request: Request
@@ -50,61 +52,79 @@ class Plan:
         tokenizer: Tokenizer,
         *,
         out: str | os.PathLike[str],
-        format: str,
-        end_of_text: str | int | None,
-        end_of_text_position: str | None,
-        allowed_special: Specials,
-        dtype: DTypeLike | None,
-        shard_tokens: int | None,
-        val_fraction: float,
-        seed: int,
         num_threads: int | None,
-        reading: ReadOptions,
+        options: EncodeOptions,
     ) -> Plan:
+        """What to do with these arguments of `encode_corpus`."""
         if not isinstance(tokenizer, Tokenizer):
             kind = type(tokenizer).__name__
             raise TypeError(f"tokenizer is of type {kind}. Pass a Tokenizer, such as Tokenizer.load(path).")
-        layout = check_layout(format)
-        mark = find_end_of_text(tokenizer, end_of_text, end_of_text_position, layout)
-        options = cast(ReadOptions, {"separator": mark.token, **reading}) if mark is not None else reading
-        how = Reading.checked(options, documents="separator")
-        tokenizer._rules.rule(allowed_special, NONE)
-        source = _without_own_files(open_corpus(corpus, how), out)
-        asked = {
-            "shard_tokens": _check_shard_tokens(shard_tokens, layout),
-            "val_fraction": _check_fraction(val_fraction),
-            "seed": check_seed(_not_none("seed", seed)),
-            "allowed_special": allowed_special if isinstance(allowed_special, str) else sorted(allowed_special),
-            **dataclasses.asdict(how),
+        given: EncodeOptions = {**DEFAULTS, **options}
+        layout = check_layout(given["format"])
+        mark = find_end_of_text(tokenizer, given["end_of_text"], given["end_of_text_position"], layout)
+        reading = _check_reading(options, mark)
+        threads = check_num_threads(num_threads)
+        allowed = given["allowed_special"]
+        encoder = tokenizer.document_encoder(
+            allowed_special=allowed,
+            end_of_text=None if mark is None else mark.id,
+            before=mark is not None and mark.position == "before",
+            num_threads=threads,
+        )
+        source = _without_own_files(open_corpus(corpus, reading), out)
+        shard_tokens = _check_shard_tokens(given["shard_tokens"], layout)
+        val_fraction = _check_fraction(given["val_fraction"])
+        seed = check_seed(_not_none("seed", given["seed"]))
+        dtype = _check_width(given["dtype"], layout, tokenizer.vocab_size)
+        recorded = {
+            "shard_tokens": shard_tokens,
+            "val_fraction": val_fraction,
+            "seed": seed,
+            "allowed_special": allowed if isinstance(allowed, str) else sorted(allowed),
+            **dataclasses.asdict(reading),
         }
-        kind = _check_width(dtype, layout, tokenizer.vocab_size)
         request = Request(
             layout=layout.name,
-            dtype=kind.name,
+            dtype=dtype.name,
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
             end_of_text=mark,
             inputs=fingerprints(source.inputs) if isinstance(source, Files) else None,
-            options=asked,
-            command=_command(source, format, end_of_text, end_of_text_position, dtype, asked),
+            options=recorded,
+            command=_command(source, given, recorded),
         )
         return cls(
             source=source,
             tokenizer=tokenizer,
+            encoder=encoder,
             layout=layout,
-            dtype=kind,
-            shard_tokens=asked["shard_tokens"],
-            val_fraction=asked["val_fraction"],
-            seed=asked["seed"],
-            allowed_special=allowed_special,
-            num_threads=check_num_threads(num_threads),
-            reading=how,
+            dtype=dtype,
+            shard_tokens=shard_tokens,
+            val_fraction=val_fraction,
+            seed=seed,
+            num_threads=threads,
+            reading=reading,
             request=request,
         )
 
     @property
     def splits(self) -> list[str]:
+        """The names of the splits."""
         return ["train", "val"] if self.val_fraction else ["train"]
+
+
+def _check_reading(options: EncodeOptions, mark: EndOfText | None) -> Reading:
+    """The options for reading among all options; the end-of-text token separates documents unless told otherwise."""
+    reading = {name: value for name, value in options.items() if name not in DEFAULTS}
+    known = [*DEFAULTS, *(field.name for field in dataclasses.fields(Reading))]
+    for name in reading:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(
+                f"encode_corpus() got an unexpected keyword argument {name!r}.{hint} It takes {', '.join(known)}."
+            )
+    return Reading.checked({"separator": mark.token, **reading} if mark is not None else reading)
 
 
 def _without_own_files(source: Files | Documents, out: str | os.PathLike[str]) -> Files | Documents:
@@ -154,27 +174,17 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
     return kind.newbyteorder("<")
 
 
-def _command(
-    source: Files | Documents,
-    format: str,
-    end_of_text: str | int | None,
-    position: str | None,
-    dtype: DTypeLike | None,
-    asked: dict[str, Any],
-) -> str:
+def _command(source: Files | Documents, given: EncodeOptions, recorded: dict[str, Any]) -> str:
     """The command line that makes the same files in a folder, with the tokenizer that lies in it."""
     names: Sequence[str] = source.paths if isinstance(source, Files) else ["DOCUMENTS"]
     words = ["gristmill", "encode", *names, "-t", TOKENIZER_FILE]
-    given: dict[str, Any] = {"format": format, "end_of_text": end_of_text, "end_of_text_position": position}
-    given |= {"dtype": None if dtype is None else np.dtype(dtype).name, **asked}
-    usual: dict[str, Any] = {
-        "format": "gristmill",
-        "end_of_text": "auto",
-        "shard_tokens": check_layout(format).shard_tokens,
-    }
-    usual |= {"val_fraction": 0.0, "seed": 0, "allowed_special": [], **dataclasses.asdict(Reading())}
-    for name, value in given.items():
-        if value == usual.get(name):
+    dtype = given["dtype"]
+    asked: dict[str, Any] = {name: given[name] for name in ("format", "end_of_text", "end_of_text_position")}
+    asked |= {"dtype": None if dtype is None else np.dtype(dtype).name, **recorded}
+    usual: dict[str, Any] = {**DEFAULTS, "shard_tokens": check_layout(given["format"]).shard_tokens}
+    usual |= {"allowed_special": [], **dataclasses.asdict(Reading())}
+    for name, value in asked.items():
+        if value == usual[name]:
             continue
         values = value if isinstance(value, list) else ["none" if value is None else str(value)]
         words += [f"--{name.replace('_', '-')}", *values]

@@ -157,7 +157,8 @@ class Vocabulary:
             and list(self.special_tokens.values()) == list(range(first, first + len(self.special_tokens)))
         )
 
-    def _fields(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...], tuple[tuple[int, bytes], ...], bool]:
+    def pack(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...], tuple[tuple[int, bytes], ...], bool]:
+        """The fields as plain values, for pickles and worker processes; `unpack(*values)` is the way back."""
         return (
             self.merges.astype("<u4", copy=False).tobytes(),
             self.byte_ids.astype("<u4", copy=False).tobytes(),
@@ -166,17 +167,35 @@ class Vocabulary:
             self.whole_pieces,
         )
 
+    @classmethod
+    def unpack(
+        cls,
+        merges: bytes,
+        byte_ids: bytes,
+        special_tokens: Iterable[tuple[str, int]],
+        other_tokens: Iterable[tuple[int, bytes]],
+        whole_pieces: bool,
+    ) -> Vocabulary:
+        """The vocabulary that `pack` gave the values of; they are not checked again."""
+        return cls(
+            merges=read_only(np.frombuffer(merges, "<u4").reshape(-1, 3)),
+            byte_ids=read_only(np.frombuffer(byte_ids, "<u4")),
+            special_tokens=dict(special_tokens),
+            other_tokens=dict(other_tokens),
+            whole_pieces=whole_pieces,
+        )
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
             return NotImplemented
-        return self is other or self._fields() == other._fields()
+        return self is other or self.pack() == other.pack()
 
     def __hash__(self) -> int:
-        return hash(self._fields())
+        return hash(self.pack())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Not what is derived from the fields, which may be ten times as much.
-        return _restore, self._fields()
+        return type(self).unpack, self.pack()
 
 
 def plain_merges(vocabulary: Vocabulary) -> MergeIds:
@@ -298,22 +317,6 @@ def _making_order(lengths: dict[int, int], merges: list[list[int]]) -> list[int]
             f"that does not need it first."
         )
     return order
-
-
-def _restore(
-    merges: bytes,
-    byte_ids: bytes,
-    special_tokens: Iterable[tuple[str, int]],
-    other_tokens: Iterable[tuple[int, bytes]],
-    whole_pieces: bool,
-) -> Vocabulary:
-    return Vocabulary(
-        merges=read_only(np.frombuffer(merges, "<u4").reshape(-1, 3)),
-        byte_ids=read_only(np.frombuffer(byte_ids, "<u4")),
-        special_tokens=dict(special_tokens),
-        other_tokens=dict(other_tokens),
-        whole_pieces=whole_pieces,
-    )
 
 
 def read_only(array: NDArray[Any]) -> NDArray[np.uint32]:

@@ -23,7 +23,7 @@ from gristmill.errors import EmptyCorpusError, OptionError, SpecialTokenError
 from gristmill.lm.sequences.cache import Entry, find_or_make
 from gristmill.lm.sequences.parquet import Reader, Rows
 from gristmill.progress import OnProgress, ProgressOption, open_progress
-from gristmill.shards.encoding import encode_corpus
+from gristmill.shards import encode_corpus
 from gristmill.shards.end_of_text import AUTO, find_end_of_text
 from gristmill.shards.layouts import LAYOUTS
 

@@ -10,15 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import sys
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -26,11 +21,11 @@ from gristmill._core import WordTable
 from gristmill.corpus import Documents, Files, Reading, read_files
 from gristmill.corpus.batches import Batch, Buffer
 from gristmill.corpus.files import are_plain_texts
-from gristmill.corpus.threads import OnSkip
-from gristmill.count.regex_worker import Counts, Signature, Task, receive, send, signature_of, unpack_error
+from gristmill.corpus.threads import OnSkip, map_in_order
+from gristmill.count.regex_worker import Counts, Signature, Task, signature_of
 from gristmill.count.words import build_table
-from gristmill.errors import MemoryLimitError, WorkerError
-from gristmill.pretokenize import pieces as pretokenize
+from gristmill.errors import CorpusError, MemoryLimitError
+from gristmill.pretokenize.worker_pool import WorkerPool
 from gristmill.progress import OnProgress
 
 TASK_BYTES = 4 << 20
@@ -55,7 +50,7 @@ def count_by_regex(
     """The words of `source` under any regular expression: the same table for every number of workers."""
     specials = _Specials(special_tokens)
     if isinstance(source, Files) and are_plain_texts(source, reading):
-        tasks, total = _tasks_of_files(source, specials), source.num_bytes
+        tasks, total = _tasks_of_files(source, specials, reading.max_document_bytes), source.num_bytes
     elif isinstance(source, Files):
         tasks, total = _tasks_of_inputs(source, specials, reading, on_skip, min(num_threads, MAX_READERS)), 0
     else:
@@ -63,8 +58,12 @@ def count_by_regex(
     words: dict[bytes, int] = {}
     firsts: list[int] = []
     done = table_bytes = 0
-    with contextlib.closing(tasks), RegexPool(regex, num_threads) as pool:
-        for done, counts in pool.count(tasks):
+    with (
+        contextlib.closing(tasks),
+        WorkerPool("gristmill.count.regex_worker", (regex,), num_threads) as pool,
+        contextlib.closing(_count_tasks(tasks, pool, num_threads)) as counted,
+    ):
+        for done, counts in counted:
             for word, (count, first) in counts.items():
                 if word in words:
                     words[word] += count
@@ -82,90 +81,15 @@ def count_by_regex(
     return build_table(words, num_bytes=done, firsts=np.array(firsts, np.uint64))
 
 
-class RegexPool:
-    """Worker processes that count tasks. Leaving the `with` block ends them, whatever happened inside.
+def _count_tasks(
+    tasks: Iterable[Task], pool: WorkerPool, num_workers: int
+) -> Generator[tuple[int, Counts], None, None]:
+    """(position in the corpus, words) of each task, in order; a few tasks more than workers are under way."""
 
-    They are plain children (`python -c …`), not `multiprocessing` ones: that module would run the user's script again
-    in every worker unless it is guarded by `if __name__ == "__main__"`. They are sessions of their own, so that Ctrl-C
-    reaches only the parent, which then ends them.
-    """
+    def ask(task: Task) -> tuple[int, Counts]:
+        return task.position + task.num_bytes, pool.ask(*task.pack())
 
-    def __init__(self, regex: str, num_workers: int) -> None:
-        self._settings = (regex, pretokenize.TIMEOUT_SECONDS, pretokenize.TIMEOUT_SECONDS_PER_MB)
-        self._num_workers = num_workers
-        self._workers: list[subprocess.Popen[bytes]] = []
-        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="gristmill-regex")
-
-    def __enter__(self) -> RegexPool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for worker in self._workers:
-            worker.kill()
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        for worker in self._workers:
-            worker.communicate()
-
-    def count(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Counts]]:
-        """(how far the corpus is counted, words) of each task, in order; few more tasks than workers are under way."""
-        under_way: deque[tuple[int, Future[Counts]]] = deque()
-        for task in tasks:
-            if len(self._workers) < self._num_workers:
-                self._start_worker()
-            end = task.position + task.num_bytes
-            under_way.append((end, self._threads.submit(self._ask_a_worker, task)))
-            if len(under_way) > self._num_workers + 1:
-                position, answer = under_way.popleft()
-                yield position, answer.result()
-        for position, answer in under_way:
-            yield position, answer.result()
-
-    def _start_worker(self) -> None:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from gristmill.count.regex_worker import main; main()"
-        worker = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
-        self._workers.append(worker)
-        self._idle.put(worker)
-        _send(worker, self._settings)
-
-    def _ask_a_worker(self, task: Task) -> Counts:
-        worker = self._idle.get()
-        try:
-            _send(worker, task.pack())
-            counts, failure = _receive(worker)
-        finally:
-            self._idle.put(worker)  # a dead one too: who gets it next will say so
-        if failure is not None:
-            raise unpack_error(*failure)
-        answer: Counts = counts
-        return answer
-
-
-def _send(worker: subprocess.Popen[bytes], message: Any) -> None:
-    assert worker.stdin is not None
-    try:
-        send(message, worker.stdin)
-    except BrokenPipeError:
-        raise _died(worker) from None
-
-
-def _receive(worker: subprocess.Popen[bytes]) -> Any:
-    assert worker.stdout is not None
-    try:
-        return receive(worker.stdout)
-    except EOFError:
-        raise _died(worker) from None
-
-
-def _died(worker: subprocess.Popen[bytes]) -> WorkerError:
-    return WorkerError(
-        f"a worker process ended with status {worker.wait()} before it answered. Status -9 usually means that the "
-        f"machine had no memory left: pass a smaller num_threads, or smaller documents."
-    )
+    return map_in_order(ask, tasks, num_threads=num_workers, cancel=pool.stop)
 
 
 class _Specials:
@@ -245,13 +169,19 @@ def _tasks_of_batches(batches: Iterable[Batch], specials: _Specials) -> Generato
         position += end - offset
 
 
-def _tasks_of_files(source: Files, specials: _Specials) -> Generator[Task, None, None]:
+def _tasks_of_files(source: Files, specials: _Specials, max_document_bytes: int) -> Generator[Task, None, None]:
     position = 0
     for path in source.paths:
         with Path(path).open("rb") as file:
             signature = signature_of(os.fstat(file.fileno()))
             documents: list[tuple[int, int]] = []
             for start, end in _between(specials.find_in_file(file), 0, signature[0]):
+                if end - start > max_document_bytes:
+                    raise CorpusError(
+                        f"{path}: the document at byte {start:,} has {end - start:,} bytes, more than "
+                        f"max_document_bytes={max_document_bytes}: a pattern without a native matcher needs it "
+                        f"whole in memory. Pass a larger one, or name what separates documents in special_tokens."
+                    )
                 if documents and end - documents[0][0] > TASK_BYTES:
                     yield _file_task(position, path, signature, documents)
                     documents = []

@@ -1,9 +1,14 @@
-"""Batches of documents -> ids, ready to be written: what each thread of the pipeline does."""
+"""The pipeline of a run: inputs -> batches of documents -> ids by splits.
+
+Reader threads give batches in the order of the corpus; each of N threads finds the documents of a batch and encodes
+them, with the GIL released; what they made comes back in order.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,11 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.corpus import batches
-from gristmill.corpus.batches import Batch, Mark
-from gristmill.encode.regex_encoder import RegexEncoder
-from gristmill.shards.manifest import EndOfText
+from gristmill.corpus import Documents, batches, read_files
+from gristmill.corpus.batches import Batch, Cut, Mark, Spans
+from gristmill.corpus.threads import map_in_order
+from gristmill.encode.document_encoder import DocumentEncoder
+from gristmill.profile import Clock
+from gristmill.shards.plan import Plan
+from gristmill.shards.state import Position
 
+MAX_READERS = 4
 # In a job: some inputs hold nothing, and a batch of them is not free either.
 MAX_BATCHES = 64
 
@@ -80,16 +89,50 @@ def gather_jobs(numbered: Iterable[tuple[int, Batch]]) -> Generator[Job]:
         yield job
 
 
-@dataclass(frozen=True, slots=True)
-class BatchEncoder:
-    """Encodes batches; any number of threads may use one."""
+def encoded_jobs(plan: Plan, position: Position, clock: Clock) -> Generator[EncodedJob]:
+    """The jobs of the corpus from `position` on, encoded, in order; reading and encoding are ahead of the caller."""
+    with (
+        plan.encoder as encoder,
+        closing(_read(plan, position, encoder.cut)) as batches,
+        closing(gather_jobs(_timed(batches, clock))) as gathered,
+    ):
+        work = JobEncoder(encoder, plan.val_fraction, plan.seed).encode_job
+        for done in map_in_order(work, gathered, num_threads=plan.num_threads, cancel=encoder.cancel):
+            clock.seconds["find"] += done.find_seconds
+            clock.seconds["encode"] += done.encode_seconds
+            yield done
 
-    encoder: _core.Encoder | RegexEncoder
-    rule: Any
-    end_of_text: EndOfText | None
+
+def _read(plan: Plan, position: Position, cut: Cut) -> Generator[tuple[int, Batch]]:
+    if isinstance(plan.source, Documents):
+        return ((0, batch) for batch in plan.source.read_batches())
+    return read_files(
+        plan.source,
+        plan.reading,
+        cut=cut,
+        first=position.index,
+        mark=position.mark,
+        num_readers=min(plan.num_threads, MAX_READERS),
+        on_skip=lambda index, error: position.skipped.update({index: str(error)}),
+    )
+
+
+def _timed(batches: Iterator[tuple[int, Batch]], clock: Clock) -> Iterator[tuple[int, Batch]]:
+    while True:
+        with clock.measure("read"):
+            item = next(batches, None)
+        if item is None:
+            return
+        yield item
+
+
+@dataclass(frozen=True, slots=True)
+class JobEncoder:
+    """Encodes jobs; any number of threads may use one."""
+
+    encoder: DocumentEncoder
     val_fraction: float
     seed: int
-    cancellation: _core.Cancellation
 
     def encode_job(self, job: Job) -> EncodedJob:
         """The ids of all batches of the job."""
@@ -98,18 +141,8 @@ class BatchEncoder:
             began = time.perf_counter()
             spans = batch.spans()
             found = time.perf_counter()
-            ids, ends = self.encoder.encode_documents(
-                spans.text,
-                spans.begins,
-                spans.ends,
-                self.rule,
-                end_of_text=None if self.end_of_text is None else self.end_of_text.id,
-                before=self.end_of_text is not None and self.end_of_text.position == "before",
-                continued=spans.continued,
-                unfinished=spans.unfinished,
-                cancellation=self.cancellation,
-            )
-            is_val = self._is_val(spans.text, spans.begins, spans.ends)
+            ids, ends = self.encoder.encode(spans)
+            is_val = self._is_val(spans)
             sizes = spans.ends - spans.begins
             encoded = _assigned(ids, ends, sizes, is_val, continued=spans.continued, unfinished=spans.unfinished)
             encoded.num_nulls = spans.num_nulls
@@ -118,11 +151,11 @@ class BatchEncoder:
             done.encode_seconds += time.perf_counter() - found
         return done
 
-    def _is_val(self, text: Any, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    def _is_val(self, spans: Spans) -> NDArray[np.bool_] | None:
         """Which documents are for validation: by a hash of how they begin, so a copy goes where its original went."""
         if not self.val_fraction:
             return None
-        hashes = _core.hash_spans(text, begins, ends, self.seed, batches.MIN_STRETCH_BYTES)
+        hashes = _core.hash_spans(spans.text, spans.begins, spans.ends, self.seed, batches.MIN_STRETCH_BYTES)
         return hashes < np.uint64(self.val_fraction * 2**64)
 
 

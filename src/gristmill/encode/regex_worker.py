@@ -1,0 +1,23 @@
+"""What a worker process of `RegexWorkers` does: it encodes texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gristmill.encode.encoder import native_encoder
+from gristmill.encode.regex_encoder import RegexEncoder
+from gristmill.pretokenize.worker import cut_within_time
+from gristmill.tokenizer import Vocabulary
+
+
+def serve(fields: tuple[Any, ...], regex: str) -> Callable[[list[bytes], tuple[int, ...]], tuple[bytes, bytes]]:
+    """The function that answers requests: texts and the ids of allowed specials -> ids, and how many each text has."""
+    vocabulary = Vocabulary.unpack(*fields)
+    encoder = RegexEncoder(native_encoder(vocabulary, None), regex, vocabulary, cut=cut_within_time)
+
+    def answer_to(texts: list[bytes], allowed: tuple[int, ...]) -> tuple[bytes, bytes]:
+        ids, lengths = encoder.encode_texts(texts, encoder.special_rule(allowed, ()))
+        return ids.tobytes(), lengths.tobytes()
+
+    return answer_to

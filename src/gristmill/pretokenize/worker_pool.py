@@ -1,0 +1,110 @@
+"""Worker processes for patterns without a native matcher: the `regex` module holds the GIL while it matches."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
+
+from gristmill.errors import WorkerError
+from gristmill.pretokenize import pieces
+from gristmill.pretokenize.worker import receive, send, unpack_error
+
+
+class WorkerPool:
+    """Processes that answer requests, started when they are needed and then kept until the `with` block ends.
+
+    module: has a function `serve(*settings)`, which each process calls once for the function that answers requests.
+
+    They are plain children (`python -c …`), not `multiprocessing` ones: that module would run the user's script again
+    in every worker unless it is guarded by `if __name__ == "__main__"`. Each is a session of its own, so that Ctrl-C
+    reaches only the parent, which then ends them.
+    """
+
+    def __init__(self, module: str, settings: tuple[Any, ...], num_workers: int) -> None:
+        self._first_message = (module, settings, (pieces.TIMEOUT_SECONDS, pieces.TIMEOUT_SECONDS_PER_MB))
+        self._num_workers = num_workers
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._new: set[subprocess.Popen[bytes]] = set()  # that have not been told their module yet
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._is_closed = False
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, *request: Any) -> Any:
+        """The answer to a request, from a worker that is idle or a new one. Any number of threads may ask at once."""
+        worker = self._idle_worker()
+        try:
+            if worker in self._new:
+                self._new.remove(worker)
+                _send(worker, self._first_message)
+            _send(worker, request)
+            answer, failure = _receive(worker)
+        finally:
+            self._idle.put(worker)  # a dead one too: whoever takes it next reports that
+        if failure is not None:
+            raise unpack_error(*failure)
+        return answer
+
+    def stop(self) -> None:
+        """End all workers: whoever waits for an answer gets a WorkerError."""
+        with self._starting:
+            self._is_closed = True
+            for worker in self._workers:
+                worker.kill()
+
+    def close(self) -> None:
+        """End all workers and wait until they have ended. Nobody may be asking any more."""
+        self.stop()
+        for worker in self._workers:
+            worker.communicate()
+
+    def _idle_worker(self) -> subprocess.Popen[bytes]:
+        with self._starting:
+            if self._is_closed:
+                raise WorkerError("the worker processes were ended.")
+            if self._idle.empty() and len(self._workers) < self._num_workers:
+                self._start_worker()
+        return self._idle.get()
+
+    def _start_worker(self) -> None:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from gristmill.pretokenize.worker import main; main()"
+        worker = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self._workers.append(worker)
+        self._new.add(worker)
+        self._idle.put(worker)
+
+
+def _send(worker: subprocess.Popen[bytes], message: Any) -> None:
+    assert worker.stdin is not None
+    try:
+        send(message, worker.stdin)
+    except BrokenPipeError:
+        raise _died(worker) from None
+
+
+def _receive(worker: subprocess.Popen[bytes]) -> Any:
+    assert worker.stdout is not None
+    try:
+        return receive(worker.stdout)
+    except EOFError:
+        raise _died(worker) from None
+
+
+def _died(worker: subprocess.Popen[bytes]) -> WorkerError:
+    return WorkerError(
+        f"a worker process ended with status {worker.wait()} before it answered. Status -9 usually means that the "
+        f"machine had no memory left: pass a smaller num_threads, or smaller documents."
+    )

@@ -1,0 +1,102 @@
+"""What a run writes: the ids of every split, and the position in the corpus up to which they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gristmill.shards.folder import Folder, check_shards
+from gristmill.shards.jobs import Encoded, EncodedJob, Ids
+from gristmill.shards.manifest import Split
+from gristmill.shards.plan import Plan
+from gristmill.shards.state import SplitState, read_state
+from gristmill.shards.writer import SplitWriter
+
+
+class Output:
+    """The writers of all splits, from where an earlier run has left them. Use it in a `with` block."""
+
+    def __init__(self, plan: Plan, folder: Folder) -> None:
+        self.position, states = read_state(folder.state, folder.path)
+        for state in states.values():
+            check_shards(folder.path, state.shards)
+        self.source_bytes = 0  # of the texts written by this run
+        self.input_bytes = 0  # of the input under way that were read, as it lies on the disk
+        self._writers = {
+            split: SplitWriter(
+                folder.path,
+                split,
+                name=folder.name,
+                layout=plan.layout,
+                dtype=plan.dtype,
+                shard_tokens=plan.shard_tokens,
+                state=states.get(split, SplitState()),
+            )
+            for split in plan.splits
+        }
+        self._tokens_before = self.num_tokens
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens of all splits, those of earlier runs among them."""
+        return sum(writer.num_tokens for writer in self._writers.values())
+
+    @property
+    def num_new_tokens(self) -> int:
+        """The tokens of this run."""
+        return self.num_tokens - self._tokens_before
+
+    @property
+    def num_documents(self) -> int:
+        """The documents of all splits, those of earlier runs among them."""
+        return sum(writer.num_documents for writer in self._writers.values())
+
+    @property
+    def num_shards(self) -> int:
+        """The shards that are complete."""
+        return sum(writer.num_published for writer in self._writers.values())
+
+    def write(self, done: EncodedJob) -> None:
+        """Add the ids of a job, which must follow those written before."""
+        for encoded in done.encoded:
+            self._write_batch(encoded)
+        self.position.index, self.position.mark = done.job.index, done.job.end
+        self.input_bytes = done.job.batches[-1].position
+
+    def _write_batch(self, encoded: Encoded) -> None:
+        position = self.position
+        if encoded.head is not None:
+            assert position.open_split is not None, "a document goes on that was never begun"
+            self._write_ids(position.open_split, encoded.head)
+        for split, ids in encoded.splits.items():
+            self._write_ids(split, ids)
+        if encoded.left_open is not None:
+            position.open_split = encoded.left_open
+        elif not encoded.goes_on:
+            position.open_split = None
+        position.num_nulls += encoded.num_nulls
+
+    def _write_ids(self, split: str, ids: Ids) -> None:
+        self.source_bytes += ids.source_bytes
+        self._writers[split].write(ids.ids, ids.ends, source_bytes=ids.source_bytes)
+
+    def flush(self) -> tuple[dict[str, Any], dict[str, int]]:
+        """Make all that is written safe; the state from which a run can go on, and the hidden files it needs for it."""
+        splits = {split: writer.checkpoint() for split, writer in self._writers.items()}
+        parts = {name: size for writer in self._writers.values() for name, size in writer.part_sizes().items()}
+        return {"position": self.position.to_json(), "splits": splits}, parts
+
+    def forget_outdated(self) -> None:
+        """Remove files that only an earlier checkpoint needed; call it when a later one is safe."""
+        for writer in self._writers.values():
+            writer.forget_outdated()
+
+    def finish(self) -> dict[str, Split]:
+        """Publish what is left, and return the splits."""
+        return {split: writer.finish() for split, writer in self._writers.items()}

@@ -1,0 +1,151 @@
+"""`encode_corpus`: a corpus of any size -> token shards, in bounded memory; an interrupted run resumes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from gristmill.arguments import show_options
+from gristmill.corpus import Corpus, Reading
+from gristmill.corpus.skipped import warn_of_skipped
+from gristmill.encode import Tokenizer
+from gristmill.errors import EmptyCorpusError, ShardsFormatError
+from gristmill.profile import Clock, Profile, peak_memory_bytes
+from gristmill.progress import OnProgress, ProgressOption, open_progress
+from gristmill.shards.checkpoints import Checkpoints, check_interval
+from gristmill.shards.folder import Folder
+from gristmill.shards.jobs import encoded_jobs
+from gristmill.shards.manifest import TOKENIZER_FILE, Manifest
+from gristmill.shards.meter import Meter
+from gristmill.shards.options import DEFAULTS, EncodeOptions
+from gristmill.shards.output import Output
+from gristmill.shards.plan import Plan
+from gristmill.shards.state import Position
+
+__all__ = ["EncodeRun", "encode_corpus"]
+
+CHECKPOINT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeRun:
+    """What `encode_corpus` did: the manifest it wrote, and the figures of this run."""
+
+    folder: Path
+    manifest: Manifest
+    profile: Profile | None  # None: the shards were there already, made from the same inputs in the same way
+    resumed: bool  # a run that was killed or failed had begun them
+
+    @property
+    def num_documents(self) -> int:
+        """Of all splits."""
+        return sum(split.documents for split in self.manifest.splits.values())
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all splits, end-of-text ids among them."""
+        return sum(split.tokens for split in self.manifest.splits.values())
+
+    @property
+    def source_bytes(self) -> int:
+        """Of the texts of all splits."""
+        return sum(split.source_bytes for split in self.manifest.splits.values())
+
+
+@show_options(DEFAULTS, Reading())
+def encode_corpus(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    *,
+    out: str | os.PathLike[str],
+    num_threads: int | None = None,
+    overwrite: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    progress: ProgressOption = "auto",
+    **options: Unpack[EncodeOptions],
+) -> EncodeRun:
+    """Encode the documents of `corpus` into token files in the folder `out`, and return what was done.
+
+    The files depend on the corpus, the tokenizer and the options alone, not on the number of threads. Memory stays
+    bounded whatever the size of the corpus. Called again after an interruption, it resumes; called again when all is
+    done, it does nothing; called with another tokenizer, other inputs or other options, it is refused.
+
+    corpus: paths, globs, folders, URLs, or an iterable of `str` or `bytes` documents; `gristmill.corpus` has the table.
+    out: the folder to write; made if it is not there.
+    num_threads: threads that encode; default: every core this process may use.
+    overwrite: replace finished shards of another kind; they stay until the new ones are complete.
+    checkpoint_seconds: how often to save how far the run has come.
+    progress: as in `train_tokenizer`.
+    options: format, end_of_text, end_of_text_position, allowed_special, dtype, shard_tokens, val_fraction and seed:
+        `gristmill.shards.EncodeOptions` explains them; and how files are read: `gristmill.corpus.ReadOptions`.
+
+    >>> import tempfile
+    >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|endoftext|>"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = encode_corpus(["aab", "b"], tok, out=folder + "/shards", progress=None)
+    ...     import numpy as np
+    ...     np.fromfile(folder + "/shards/shard-00000.bin", "uint16").tolist()
+    [256, 98, 257, 98, 257]
+    """
+    clock = Clock("read", "find", "encode", "write", "sync")
+    plan = Plan.checked(corpus, tokenizer, out=out, num_threads=num_threads, options=options)
+    interval = check_interval(checkpoint_seconds)
+    with Folder(out, plan.request, overwrite=overwrite) as folder:
+        if folder.finished is not None:
+            return EncodeRun(folder=Path(out), manifest=folder.finished, profile=None, resumed=False)
+        with _open_output(plan, folder, overwrite=overwrite) as output:
+            resumed = folder.state is not None
+            with open_progress(progress) as on_progress:
+                manifest = _encode(plan, folder, output, clock, interval, on_progress)
+        folder.finish(manifest)
+    warn_of_skipped(output.position.skipped, len(manifest.inputs))
+    profile = Profile(
+        stages=clock.stages(num_bytes=output.source_bytes, num_tokens=output.num_new_tokens),
+        seconds=clock.total_seconds,
+        num_threads=plan.num_threads,
+        peak_memory_bytes=peak_memory_bytes(),
+    )
+    return EncodeRun(folder=Path(out), manifest=manifest, profile=profile, resumed=resumed)
+
+
+def _open_output(plan: Plan, folder: Folder, *, overwrite: bool) -> Output:
+    """What to write to, from where an earlier run has left it; from the beginning if that is damaged and may go."""
+    try:
+        return Output(plan, folder)
+    except ShardsFormatError:
+        if not overwrite:
+            raise
+    folder.start_again()
+    return Output(plan, folder)
+
+
+def _encode(
+    plan: Plan, folder: Folder, output: Output, clock: Clock, interval: float, on_progress: OnProgress | None
+) -> Manifest:
+    """Read, encode and write all that is left of the corpus. Threads read and encode; the calling one writes."""
+    meter = Meter(plan, output, on_progress)
+    checkpoints = Checkpoints(folder, output, clock, interval=interval, resumable=plan.request.inputs is not None)
+    with closing(encoded_jobs(plan, output.position, clock)) as jobs:
+        for number, job in enumerate(jobs):
+            if number == 0:  # not sooner: all threads are at work by now
+                plan.tokenizer.save(folder.path / TOKENIZER_FILE)
+            with clock.measure("write"):
+                output.write(job)
+            checkpoints.save_if_due()
+            meter.report_if_due()
+    if output.num_documents == 0:
+        raise EmptyCorpusError(_why_empty(output.position))
+    with clock.measure("sync"):
+        splits = output.finish()
+    meter.report_end()
+    return plan.request.manifest(splits, skipped=output.position.skipped, num_nulls=output.position.num_nulls)
+
+
+def _why_empty(position: Position) -> str:
+    skipped, nulls = len(position.skipped), position.num_nulls
+    reasons = [f"{skipped:,} inputs were skipped"] * (skipped > 0) + [f"{nulls:,} texts are null"] * (nulls > 0)
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return f"the corpus holds no documents{why}: there is nothing to encode, and no folder was made."
