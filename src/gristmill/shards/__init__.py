@@ -8,7 +8,8 @@
 | `plan.py`, `request.py`, `end_of_text.py`, `inputs.py` | its arguments, checked, and what is written down of them |
 | `encode_batches.py` | what each thread does |
 | `writer.py`, `state.py` | tokens -> parts -> shards, and how far that has come |
-| `folder.py`, `names.py` | what may be in the folder already, resuming, what a failure leaves; which files are a run's own |
+| `folder.py`, `place.py`, `names.py` | what may be in the folder already, resuming, what a failure leaves |
+| `exchange.py` | how new shards take the place of finished ones |
 | `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
 | `verify.py` | `verify_shards`: whether a folder is what its manifest says |
 | `input_samples.py` | a quick fingerprint of an input |

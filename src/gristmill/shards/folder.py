@@ -19,23 +19,22 @@ import errno
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from gristmill.corpus import batches
 from gristmill.errors import ShardsFormatError, ShardsMismatchError
-from gristmill.publish import flush_folder, publish
+from gristmill.publish import publish
+from gristmill.shards.exchange import exchange, finish_exchange
 from gristmill.shards.layouts import LAYOUTS
-from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE, Manifest, ShardEntry
+from gristmill.shards.manifest import MANIFEST_FILE, NEW_FOLDER, PROGRESS_FILE, REQUEST_FILE, Manifest, ShardEntry
 from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remove, temporaries_of, tidy
+from gristmill.shards.place import check_place, create_and_lock
 from gristmill.shards.request import Request, differences, request_of_manifest
 
 FORMAT = "gristmill-progress"
 VERSION = 1
-REPLACED_FILE = ".replaced.json"
-NEW_FOLDER = ".new"
 
 
 class Folder:
@@ -56,8 +55,8 @@ class Folder:
         return self._out.name
 
     def __enter__(self) -> Folder:
-        _check_place(self._out)
-        self._lock = _create_and_lock(self._out)
+        check_place(self._out)
+        self._lock = create_and_lock(self._out)
         try:
             self._look()
         except BaseException:
@@ -86,24 +85,27 @@ class Folder:
         self._publish(MANIFEST_FILE, manifest.to_json())
         tidy(self.path, self._names)
         if self.path != self._out:
-            _install(self._out)
+            exchange(self._out)
 
     # What is there
 
     def _look(self) -> None:
         """Find out whether the shards are finished, begun, or still to begin."""
-        if (self._out / NEW_FOLDER / MANIFEST_FILE).is_file():
-            _install(self._out)  # killed while finished shards were being replaced by complete ones
+        was_interrupted = finish_exchange(self._out)
         if (self._out / MANIFEST_FILE).is_file():
             manifest = Manifest.read(self._out)
             tidy(self._out, self._names_of(manifest.layout))
-            if not self._overwrite:
+            if not self._overwrite or (was_interrupted and self._is_answered_by(manifest)):
                 self.finished = self._checked(manifest)
                 return
             refuse_other_files(self._out, known=files_of(manifest), known_folder=NEW_FOLDER)
             self.path = self._out / NEW_FOLDER
             self.path.mkdir(exist_ok=True)
         self.state = self._find_state()
+
+    def _is_answered_by(self, manifest: Manifest) -> bool:
+        asked = self._request.to_json()
+        return self._request.inputs is not None and not differences(request_of_manifest(manifest), asked)
 
     def _checked(self, manifest: Manifest) -> Manifest:
         """The manifest that is there, if it answers the request and its shards are there too."""
@@ -239,81 +241,6 @@ def check_shards(folder: Path, shards: Iterable[ShardEntry]) -> None:
                     f"{folder / name}: the shard is missing or has another size than it was given. "
                     f"Restore it, or pass overwrite=True to make all shards again."
                 )
-
-
-def _check_place(out: Path) -> None:
-    try:
-        status = os.lstat(out)
-    except FileNotFoundError:
-        if not out.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(out.parent)) from None
-        if not os.access(out.parent, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out.parent)) from None
-        return
-    if stat.S_ISLNK(status.st_mode):
-        raise FileExistsError(errno.EEXIST, "Is a symbolic link, which is not followed. Pass a folder", str(out))
-    if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "Is a file. Pass the name of a folder", str(out))
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out))
-
-
-def _create_and_lock(folder: Path) -> int:
-    """The folder, open and locked."""
-    while True:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
-        except FileNotFoundError:
-            continue  # whoever had it has failed, and removed it
-        try:
-            _lock(descriptor, folder)
-            if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
-                return descriptor
-        except FileNotFoundError:
-            pass  # likewise, between our two steps
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        raise BlockingIOError(error.errno, "Another process is writing shards here", str(folder)) from None
-
-
-def _install(out: Path) -> None:
-    """Put the complete shards in `.new` into the place of those in the folder.
-
-    Any step may be the last one before a kill: done again from the beginning, the result is the same. A file of the
-    same name is replaced by renaming; one that is no longer in `.new` is in its place already.
-    """
-    new = out / NEW_FOLDER
-    manifest = Manifest.read(new)
-    tidy(new, OwnNames(LAYOUTS[manifest.layout], out.name))
-    if (out / MANIFEST_FILE).is_file():
-        (out / MANIFEST_FILE).replace(out / REPLACED_FILE)
-    with contextlib.suppress(FileNotFoundError):
-        replaced = Manifest.of_json((out / REPLACED_FILE).read_bytes(), out / REPLACED_FILE)
-        remove(out, files_of(replaced) - files_of(manifest))
-    for name in files_of(manifest) - {MANIFEST_FILE}:
-        if os.path.lexists(new / name):
-            (new / name).replace(out / name)
-    flush_folder(out)
-    (new / MANIFEST_FILE).replace(out / MANIFEST_FILE)
-    remove(out, [REPLACED_FILE])
-    new.rmdir()
-    flush_folder(out)
 
 
 def _with_checksum(content: dict[str, Any]) -> bytes:
