@@ -11,6 +11,7 @@
 | `folder.py`, `place.py`, `names.py` | what may be in the folder already, resuming, what a failure leaves |
 | `exchange.py` | how new shards take the place of finished ones |
 | `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `edition.py`, `maps.py` | how a reader notices that its shards were replaced; memory maps |
 | `verify.py` | `verify_shards`: whether a folder is what its manifest says |
 | `input_samples.py` | a quick fingerprint of an input |
 """
