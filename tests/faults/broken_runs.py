@@ -49,7 +49,7 @@ def _die_at(step: int) -> None:
 
     for name in ("fsync", "fdatasync", "truncate"):
         setattr(os, name, watched(getattr(os, name)))
-    for name in ("replace", "rename", "unlink", "mkdir"):
+    for name in ("replace", "rename", "unlink", "mkdir", "rmdir"):
         setattr(Path, name, watched(getattr(Path, name)))
 
 

@@ -286,3 +286,36 @@ def test_damaged_progress_and_a_missing_part_are_told_and_overwrite_starts_again
         assert not run.resumed
         assert digest(out) == digest(tmp_path / "judge" / "out")
         shutil.rmtree(out)
+
+
+# Hidden names that look like ours, but that no run with this layout in this folder gives.
+FOREIGN = [".notes.part", ".draft.tmp.12", ".train-00000.npy.part", ".shard-7.bin.part", ".thesis.ends.part"]
+
+
+def test_hidden_files_of_others_are_not_removed_when_the_shards_are_asked_for_again(tok, corpus, existing):
+    for name in FOREIGN:
+        (existing / name).write_text("precious")
+    encode_corpus(corpus, tok, out=existing, **OPTIONS)
+    assert [name for name in FOREIGN if not (existing / name).exists()] == []
+    with pytest.raises(FileExistsError, match=r"\.draft\.tmp\.12, \.notes\.part"):
+        encode_corpus(corpus, tok, out=existing, overwrite=True, **{**OPTIONS, "seed": 9})
+
+
+def test_hidden_files_of_others_are_not_removed_when_a_run_fails(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    out = tmp_path / "out"
+
+    def put_files_and_stop(report):
+        for name in FOREIGN:
+            (out / name).write_text("precious")
+        stop_after(2000)(report)
+
+    for checkpoint_seconds in (1000, 0):  # without and with a checkpoint
+        with pytest.raises(Enough):
+            encode_corpus(
+                corpus, tok, out=out, checkpoint_seconds=checkpoint_seconds, shard_tokens=100_000,
+                progress=put_files_and_stop,
+            )  # fmt: skip
+        assert [name for name in FOREIGN if not (out / name).exists()] == []
+        shutil.rmtree(out)

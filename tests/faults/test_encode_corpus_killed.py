@@ -162,23 +162,3 @@ def test_killed_at_any_step_of_replacing_finished_shards(tok, corpus, tmp_path, 
         if not was_killed:
             break
     assert seen == {"old", "new"}
-
-
-def test_killed_at_any_step_of_the_exchange_itself(tok, corpus, tmp_path, monkeypatch):
-    from gristmill.shards import folder as folders
-
-    options = {**OPTIONS, "seed": 3}
-    for name, settings in (("old", {**OPTIONS, "shard_tokens": 300}), ("new", options)):
-        (tmp_path / name).mkdir()
-        encode_corpus(corpus, tok, out=tmp_path / name / "out", **settings)
-    expected = digest(tmp_path / "new" / "out")
-    for step in range(60):
-        out = tmp_path / f"{step}" / "out"
-        shutil.copytree(tmp_path / "old" / "out", out)
-        shutil.copytree(tmp_path / "new" / "out", out / ".new")
-        was_killed = run_and_die(step, lambda out=out: folders._install(out))
-        assert encode_corpus(corpus, tok, out=out, **options).profile is None
-        assert digest(out) == expected
-        if not was_killed:
-            break
-    assert step > 5

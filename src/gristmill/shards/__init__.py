@@ -8,10 +8,12 @@
 | `jobs.py` | the pipeline: batches of documents -> ids by splits, on threads |
 | `output.py`, `writer.py`, `state.py` | ids -> parts -> shards, and the position up to which they are written |
 | `checkpoints.py`, `meter.py` | saving where a run stands, and showing it |
-| `folder.py` | what may be in the folder already, resuming, replacing, what a failure leaves |
+| `folder.py`, `place.py`, `names.py` | what may be in the folder already, resuming, what a failure leaves |
+| `exchange.py` | how new shards take the place of finished ones |
 | `layouts/` | the formats of token files, one module each, and their registry `LAYOUTS` |
 | `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
-| `shards.py`, `tokens.py`, `maps.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `edition.py`, `maps.py` | how a reader notices that its shards were replaced; memory maps |
 | `verify.py` | `verify_shards`: whether a folder is what its manifest says |
 """
 

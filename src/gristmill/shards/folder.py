@@ -19,34 +19,22 @@ import errno
 import hashlib
 import json
 import os
-import re
-import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from gristmill.corpus import batches
-from gristmill.errors import GristmillError, ShardsFormatError, ShardsMismatchError
-from gristmill.publish import flush_folder, publish
+from gristmill.errors import ShardsFormatError, ShardsMismatchError
+from gristmill.publish import publish
+from gristmill.shards.exchange import exchange, finish_exchange
 from gristmill.shards.layouts import LAYOUTS
-from gristmill.shards.manifest import (
-    MANIFEST_FILE,
-    PROGRESS_FILE,
-    REQUEST_FILE,
-    SPLITS,
-    TOKENIZER_FILE,
-    Manifest,
-    ShardEntry,
-)
+from gristmill.shards.manifest import MANIFEST_FILE, NEW_FOLDER, PROGRESS_FILE, REQUEST_FILE, Manifest, ShardEntry
+from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remove, temporaries_of, tidy
+from gristmill.shards.place import check_place, create_and_lock
 from gristmill.shards.request import Request, differences, request_of_manifest
 
 FORMAT = "gristmill-progress"
 VERSION = 1
-REPLACED_FILE = ".replaced.json"
-NEW_FOLDER = ".new"
-# Names that only a run which was killed leaves behind.
-_LEFTOVER = re.compile(r"\..*\.(part|tmp\.\d+(\.\d+)?)")
-_BEGUN = re.compile(r"\.\.request\.json\.tmp\.\d+(\.\d+)?")  # before anything else is there
 
 
 class Folder:
@@ -56,6 +44,7 @@ class Folder:
         self._out = Path(os.path.abspath(out))  # noqa: PTH100  `..` and `.` are no names
         self._request = request
         self._overwrite = overwrite
+        self._names = self._names_of(request.layout)
         self.path = self._out  # where to write
         self.finished: Manifest | None = None  # all is done already
         self.state: dict[str, Any] | None = None  # where to go on
@@ -66,8 +55,8 @@ class Folder:
         return self._out.name
 
     def __enter__(self) -> Folder:
-        _check_place(self._out)
-        self._lock = _create_and_lock(self._out)
+        check_place(self._out)
+        self._lock = create_and_lock(self._out)
         try:
             self._look()
         except BaseException:
@@ -75,11 +64,10 @@ class Folder:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         try:
-            if kind is not None and self.finished is None:
-                with contextlib.suppress(OSError, GristmillError):
-                    self._put_in_order()
+            if error is not None and self.finished is None:
+                self._put_in_order_after(error)
         finally:
             os.close(self._lock)
 
@@ -89,32 +77,35 @@ class Folder:
 
     def start_again(self) -> None:
         """Give up what an earlier run has left."""
-        self._clear(self._request.layout)
+        self._clear(self._names)
         self._begin()
 
     def finish(self, manifest: Manifest) -> None:
         """Declare the shards complete."""
         self._publish(MANIFEST_FILE, manifest.to_json())
-        _tidy(self.path)
+        tidy(self.path, self._names)
         if self.path != self._out:
-            _install(self._out)
+            exchange(self._out)
 
     # What is there
 
     def _look(self) -> None:
         """Find out whether the shards are finished, begun, or still to begin."""
-        if (self._out / NEW_FOLDER / MANIFEST_FILE).is_file():
-            _install(self._out)  # killed while finished shards were being replaced by complete ones
+        was_interrupted = finish_exchange(self._out)
         if (self._out / MANIFEST_FILE).is_file():
             manifest = Manifest.read(self._out)
-            _tidy(self._out)
-            if not self._overwrite:
+            tidy(self._out, self._names_of(manifest.layout))
+            if not self._overwrite or (was_interrupted and self._is_answered_by(manifest)):
                 self.finished = self._checked(manifest)
                 return
-            _refuse_other_files(self._out, known={*_files_of(manifest), NEW_FOLDER})
+            refuse_other_files(self._out, known=files_of(manifest), known_folder=NEW_FOLDER)
             self.path = self._out / NEW_FOLDER
             self.path.mkdir(exist_ok=True)
         self.state = self._find_state()
+
+    def _is_answered_by(self, manifest: Manifest) -> bool:
+        asked = self._request.to_json()
+        return self._request.inputs is not None and not differences(request_of_manifest(manifest), asked)
 
     def _checked(self, manifest: Manifest) -> Manifest:
         """The manifest that is there, if it answers the request and its shards are there too."""
@@ -134,9 +125,9 @@ class Folder:
                 return self._read_state()
             if comparable and self.path == self._out and not self._overwrite:
                 self._refuse_if_different(there, "Holds unfinished shards")
-            self._clear(str(there.get("layout")))
-        _remove(self.path, [path.name for path in self.path.iterdir() if _BEGUN.fullmatch(path.name)])
-        _refuse_other_files(self.path, known=())
+            self._clear(self._names_of(str(there.get("layout"))))
+        remove(self.path, temporaries_of(REQUEST_FILE, self.path))  # of a run that was killed before anything else
+        refuse_other_files(self.path, known=())
         self._begin()
         return None
 
@@ -154,14 +145,14 @@ class Folder:
                 f"{self.path}: what the unfinished run was asked for ({REQUEST_FILE}) is missing or damaged, so it "
                 f"cannot go on. Pass overwrite=True to start again, or another folder."
             )
-        self._clear(self._request.layout)
+        self._clear(self._names)
         return None
 
     def _read_state(self) -> dict[str, Any] | None:
         try:
             progress = _read(self.path / PROGRESS_FILE)
         except FileNotFoundError:
-            _remove(self.path, [path.name for path in _leftovers(self.path)])
+            remove(self.path, self._names.leftovers(self.path))
             return None
         except ShardsFormatError:
             progress = {}
@@ -181,8 +172,8 @@ class Folder:
         self.state = None
         try:
             self._publish(REQUEST_FILE, _with_checksum(self._request.to_json()))
-        except BaseException:
-            self._put_in_order()
+        except BaseException as error:
+            self._put_in_order_after(error)
             raise
 
     def _publish(self, name: str, data: bytes) -> None:
@@ -198,34 +189,41 @@ class Folder:
         remedy = "Pass another folder, or overwrite=True to replace them"
         return ShardsMismatchError(errno.EEXIST, f"{why}. {remedy}", str(self._out))
 
+    def _put_in_order_after(self, error: BaseException) -> None:
+        """Clean up after `error`, which stays the one that is raised whatever happens here."""
+        try:
+            self._put_in_order()
+        except Exception as second:
+            error.add_note(f"{self.path}: what the run has written could not be removed: {second!r}")
+
     def _put_in_order(self) -> None:
         """Leave what a later run can use, and nothing else.
 
-        What that is, the disk says: an interruption may have come right behind the last step towards it.
+        What that is, the disk says: an interruption may have come right after the last step towards it.
         """
         if (self.path / MANIFEST_FILE).is_file():
             return
         try:
             parts = _read(self.path / PROGRESS_FILE)["parts"]
         except FileNotFoundError:
-            self._clear(self._request.layout)
+            self._clear(self._names)
             with contextlib.suppress(OSError):
                 self.path.rmdir()  # unless there was something else in it
             return
-        for path in _leftovers(self.path):
+        for path in [self.path / name for name in self._names.leftovers(self.path)]:
             size = parts.get(path.name)
             if size is None or path.is_symlink():
                 path.unlink()
             elif path.stat().st_size > size:
                 os.truncate(path, size)
 
-    def _clear(self, layout_name: str) -> None:
-        """Remove all that a run with this layout has written; an error, and nothing removed, if there is more."""
-        own = {TOKENIZER_FILE, MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE}
-        own |= {path.name for path in _leftovers(self.path)}
-        own |= set(_shard_names(self.path, layout_name, self.name))
-        _refuse_other_files(self.path, known=own)
-        _remove(self.path, own)
+    def _clear(self, names: OwnNames) -> None:
+        """Remove all that a run with these names has written; an error, and nothing removed, if there is more."""
+        refuse_other_files(self.path, known=names)
+        remove(self.path, [path.name for path in self.path.iterdir() if path.name in names])
+
+    def _names_of(self, layout: str) -> OwnNames:
+        return OwnNames(LAYOUTS.get(layout), self.name)
 
 
 def check_shards(folder: Path, shards: Iterable[ShardEntry]) -> None:
@@ -243,122 +241,6 @@ def check_shards(folder: Path, shards: Iterable[ShardEntry]) -> None:
                     f"{folder / name}: the shard is missing or has another size than it was given. "
                     f"Restore it, or pass overwrite=True to make all shards again."
                 )
-
-
-def _check_place(out: Path) -> None:
-    try:
-        status = os.lstat(out)
-    except FileNotFoundError:
-        if not out.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(out.parent)) from None
-        if not os.access(out.parent, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out.parent)) from None
-        return
-    if stat.S_ISLNK(status.st_mode):
-        raise FileExistsError(errno.EEXIST, "Is a symbolic link, which is not followed. Pass a folder", str(out))
-    if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "Is a file. Pass the name of a folder", str(out))
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out))
-
-
-def _create_and_lock(folder: Path) -> int:
-    """The folder, open and locked."""
-    while True:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
-        except FileNotFoundError:
-            continue  # whoever had it has failed, and removed it
-        try:
-            _lock(descriptor, folder)
-            if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
-                return descriptor
-        except FileNotFoundError:
-            pass  # likewise, between our two steps
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise
-        raise BlockingIOError(error.errno, "Another process is writing shards here", str(folder)) from None
-
-
-def _install(out: Path) -> None:
-    """Put the complete shards in `.new` into the place of those in the folder.
-
-    Any step may be the last one before a kill: done again from the beginning, the result is the same. A file of the
-    same name is replaced by renaming; one that is no longer in `.new` is in its place already.
-    """
-    new = out / NEW_FOLDER
-    _tidy(new)
-    manifest = Manifest.read(new)
-    if (out / MANIFEST_FILE).is_file():
-        (out / MANIFEST_FILE).replace(out / REPLACED_FILE)
-    with contextlib.suppress(FileNotFoundError):
-        replaced = Manifest.of_json((out / REPLACED_FILE).read_bytes(), out / REPLACED_FILE)
-        _remove(out, _files_of(replaced) - _files_of(manifest))
-    for name in _files_of(manifest) - {MANIFEST_FILE}:
-        if os.path.lexists(new / name):
-            (new / name).replace(out / name)
-    flush_folder(out)
-    (new / MANIFEST_FILE).replace(out / MANIFEST_FILE)
-    _remove(out, [REPLACED_FILE])
-    new.rmdir()
-    flush_folder(out)
-
-
-def _tidy(folder: Path) -> None:
-    """Remove what was needed only until the shards were finished."""
-    _remove(folder, [PROGRESS_FILE, REQUEST_FILE, *(path.name for path in _leftovers(folder))])
-    flush_folder(folder)
-
-
-def _files_of(manifest: Manifest) -> set[str]:
-    """The files of finished shards, and of nothing else."""
-    shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    indexes = {shard.index for shard in shards if shard.index is not None}
-    return {shard.file for shard in shards} | indexes | {manifest.tokenizer_file, MANIFEST_FILE}
-
-
-def _shard_names(folder: Path, layout_name: str, name: str) -> Iterator[str]:
-    """What shards of this layout are called, as many of them as the folder could hold."""
-    if layout_name not in LAYOUTS:
-        return
-    layout, num_files = LAYOUTS[layout_name], sum(1 for _ in folder.iterdir())
-    for number in range(2 * num_files):  # a kill may have left a gap
-        for split in SPLITS:
-            yield layout.token_file(name, split, number)
-            yield layout.index_file(name, split, number) or layout.token_file(name, split, number)
-
-
-def _leftovers(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if _LEFTOVER.fullmatch(path.name) and not path.is_dir()]
-
-
-def _refuse_other_files(folder: Path, *, known: Collection[str]) -> None:
-    others = sorted(path.name for path in folder.iterdir() if path.name not in known)
-    if others:
-        shown = ", ".join(others[:3]) + ", …" * (len(others) > 3)
-        message = f"Holds other files ({shown}), which are never replaced. Pass a new or empty folder"
-        raise FileExistsError(errno.EEXIST, message, str(folder))
-
-
-def _remove(folder: Path, files: Iterable[str]) -> None:
-    for file in files:
-        (folder / file).unlink(missing_ok=True)
 
 
 def _with_checksum(content: dict[str, Any]) -> bytes:

@@ -29,6 +29,8 @@ VERSION = 1
 MANIFEST_FILE = "manifest.json"
 PROGRESS_FILE = "progress.json"
 REQUEST_FILE = ".request.json"  # what an unfinished run was asked for
+REPLACED_FILE = ".replaced.json"  # the manifest of shards that are just being replaced
+NEW_FOLDER = ".new"  # shards that will replace finished ones
 TOKENIZER_FILE = "tokenizer.json"
 SPLITS = ("train", "val")
 DTYPES = ("uint16", "uint32", "int32")
@@ -163,11 +165,19 @@ def read_manifest(folder: str | os.PathLike[str]) -> bytes:
             return file.read(num_bytes)
     except FileNotFoundError:
         place.stat()  # the folder itself may be missing
-        if (place / PROGRESS_FILE).exists() or (place / REQUEST_FILE).exists():
-            raise ShardsFormatError(f"{place}: unfinished: run the same command again to go on.") from None
-        raise ShardsFormatError(
-            f"{place}: not a folder of shards: it has no {MANIFEST_FILE}. `gristmill encode` makes one."
-        ) from None
+        raise ShardsFormatError(f"{place}: {_why_no_manifest(place)}") from None
+
+
+def _why_no_manifest(folder: Path) -> str:
+    """What a folder without a manifest is, and what to do about it."""
+    if (folder / NEW_FOLDER / MANIFEST_FILE).exists():
+        return (
+            "its shards are being replaced, or were when the run was interrupted. If no run is at work, run the same "
+            "`gristmill encode` command again to finish: the new shards are complete."
+        )
+    if (folder / PROGRESS_FILE).exists() or (folder / REQUEST_FILE).exists():
+        return "unfinished: run the same command again to go on."
+    return f"not a folder of shards: it has no {MANIFEST_FILE}. `gristmill encode` makes one."
 
 
 def checksum_fits(data: bytes) -> bool:

@@ -43,12 +43,24 @@ def map_array(path: Path, dtype: np.dtype[Any], length: int, *, offset: int = 0)
 
 
 def map_opener(
-    folder: Path, files: Sequence[str], lengths: Sequence[int], dtype: np.dtype[Any]
+    folder: Path,
+    files: Sequence[str],
+    lengths: Sequence[int],
+    dtype: np.dtype[Any],
+    *,
+    check: Callable[[], None] | None = None,
 ) -> Callable[[int], NDArray[Any]]:
-    """A function that gives the map of file number i: opened when it is asked for, and kept while it is in use."""
+    """A function that gives the map of file number i: opened when it is asked for, and kept while it is in use.
+
+    check: called after a file is opened, and after it could not be; raises if the folder no longer holds these files.
+    """
 
     @lru_cache(MAX_OPEN_MAPS)
     def opened(number: int) -> NDArray[Any]:
-        return map_array(folder / files[number], dtype, lengths[number])
+        try:
+            return map_array(folder / files[number], dtype, lengths[number])
+        finally:
+            if check is not None:
+                check()
 
     return opened

@@ -24,7 +24,7 @@ from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.inputs import fingerprints
 from gristmill.shards.layouts import Layout, check_layout
-from gristmill.shards.manifest import MANIFEST_FILE, REQUEST_FILE, TOKENIZER_FILE, EndOfText
+from gristmill.shards.manifest import MANIFEST_FILE, REPLACED_FILE, REQUEST_FILE, TOKENIZER_FILE, EndOfText
 from gristmill.shards.options import DEFAULTS, EncodeOptions
 from gristmill.shards.request import Request
 
@@ -129,7 +129,8 @@ def _check_reading(options: EncodeOptions, mark: EndOfText | None) -> Reading:
 
 def _without_own_files(source: Files | Documents, out: str | os.PathLike[str]) -> Files | Documents:
     """The corpus without what an earlier run has written, where the output folder lies in a folder of the corpus."""
-    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in (MANIFEST_FILE, REQUEST_FILE)):
+    marks = (MANIFEST_FILE, REQUEST_FILE, REPLACED_FILE)
+    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in marks):
         return source
     prefix = os.path.join(os.path.abspath(out), "")  # noqa: PTH100, PTH118
     kept = [input for input in source.inputs if not os.path.abspath(input.name).startswith(prefix)]  # noqa: PTH100

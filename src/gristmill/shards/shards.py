@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import GristmillError, OptionError, ShardsFormatError
+from gristmill.shards.edition import Edition
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.shards.layouts.layout import INT64
 from gristmill.shards.manifest import EndOfText, Manifest, Split
@@ -30,7 +31,8 @@ class Shards:
     """The documents of a folder of shards, and its tokens as one array.
 
     Opening reads the manifest and nothing else: a file is mapped when something in it is asked for, so a folder of
-    ten thousand shards opens at once. Pickles as its path, and works in forked and spawned workers.
+    ten thousand shards opens at once. Pickles as its path, and works in forked and spawned workers. When other shards
+    take the place of those that were opened, reading is an `InputChangedError`, never a mixture of the two.
 
         shards = gm.Shards("shards/")
         shards[0], shards.decode(0)               the ids and the text of the first document
@@ -42,7 +44,9 @@ class Shards:
         self._name = os.fspath(folder)
         self._folder = Path(folder).absolute()  # maps are opened later, and a program may go elsewhere meanwhile
         self._split_name = split
+        self._edition = Edition.of(self._folder)
         self._manifest = Manifest.read(folder)
+        self._edition.check()
         self._split = _find_split(self._manifest, split, self._name)
         _check_layout(self._manifest, self._split, self._name)
         entries = self._split.shards
@@ -51,11 +55,16 @@ class Shards:
             [entry.file for entry in entries],
             [entry.tokens for entry in entries],
             self._manifest.token_dtype,
+            self._edition,
         )
         # The number of the first document of each shard, and at the end that of all.
         self._firsts: list[int] = [0, *np.cumsum([entry.documents for entry in entries], dtype=np.int64).tolist()]
         self._ends = map_opener(
-            self._folder, [entry.index or "" for entry in entries], [entry.documents for entry in entries], INT64
+            self._folder,
+            [entry.index or "" for entry in entries],
+            [entry.documents for entry in entries],
+            INT64,
+            check=self._edition.check,
         )
 
     # What it holds
@@ -98,7 +107,10 @@ class Shards:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the shards, from the copy in the folder."""
-        return load_tokenizer(self._manifest, self._folder)
+        try:
+            return load_tokenizer(self._manifest, self._folder)
+        finally:
+            self._edition.check()
 
     # Tokens and documents
 
@@ -172,7 +184,7 @@ class Shards:
     # How Python sees it
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _open, (str(self._folder), self._split_name)
+        return _open, (str(self._folder), self._split_name, self._edition.checksum)
 
     def __repr__(self) -> str:
         return (
@@ -229,5 +241,9 @@ def _check_layout(manifest: Manifest, split: Split, name: str) -> None:
     )
 
 
-def _open(folder: str, split: str) -> Shards:
-    return Shards(folder, split=split)
+def _open(folder: str, split: str, checksum: str) -> Shards:
+    """The shards that were pickled; an error if others are there now."""
+    shards = Shards(folder, split=split)
+    if shards._edition.checksum != checksum:
+        raise shards._edition.changed()
+    return shards

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.shards.edition import Edition
 from gristmill.shards.maps import map_opener
 
 __all__ = ["Tokens"]
@@ -27,13 +28,23 @@ class Tokens:
 
     ndim = 1
 
-    def __init__(self, folder: Path, files: Sequence[str], lengths: Sequence[int], dtype: np.dtype[Any]) -> None:
-        """Tokens of the layout "gristmill": `files` in `folder`, one after the other, with `lengths` tokens each."""
-        self._parts = (folder, tuple(files), tuple(lengths), dtype)
+    def __init__(
+        self,
+        folder: Path,
+        files: Sequence[str],
+        lengths: Sequence[int],
+        dtype: np.dtype[Any],
+        edition: Edition | None = None,
+    ) -> None:
+        """Tokens of the layout "gristmill": `files` in `folder`, one after the other, with `lengths` tokens each.
+
+        With an `edition`, reading raises `InputChangedError` once other shards have taken their place.
+        """
+        self._parts = (folder, tuple(files), tuple(lengths), dtype, edition)
         self.dtype = dtype
         # Where each file begins, and the end of the last.
         self.begins: list[int] = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
-        self._map = map_opener(*self._parts)
+        self._map = map_opener(*self._parts[:4], check=None if edition is None else edition.check)
 
     @property
     def shape(self) -> tuple[int]:

@@ -22,7 +22,7 @@ from gristmill.lm.sequences.parquet_cache import SHARDS_FOLDER, Columns, Request
 from gristmill.lm.sequences.source import FlatSequences, SequenceSource, ShardSequences
 from gristmill.progress import ProgressOption
 from gristmill.shards import Shards
-from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE
+from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE, REPLACED_FILE, REQUEST_FILE
 
 __all__ = ["SequenceData", "open_sequences"]
 
@@ -94,7 +94,8 @@ def open_sequences(
 
 def _is_shards(data: PathLike) -> bool:
     """Whether it is a folder of shards, finished or not."""
-    return any((Path(data) / name).exists() for name in (MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE))
+    marks = (MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE, REPLACED_FILE)
+    return any((Path(data) / name).exists() for name in marks)
 
 
 def _find_parquet(names: Sequence[PathLike]) -> Files:

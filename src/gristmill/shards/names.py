@@ -1,0 +1,124 @@
+"""Which files in a folder of shards a run may have written, by their names.
+
+A run removes a file only if it can have written it: a file with a fixed name, a shard or index of its layout, the part
+of such a shard, or the temporary file of any of these. Every other file belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+from gristmill.publish import flush_folder
+from gristmill.shards.layouts import Layout
+from gristmill.shards.manifest import (
+    MANIFEST_FILE,
+    PROGRESS_FILE,
+    REQUEST_FILE,
+    SPLITS,
+    TOKENIZER_FILE,
+    Manifest,
+)
+
+# What only an unfinished run needs.
+RUN_FILES = (PROGRESS_FILE, REQUEST_FILE)
+_FIXED = frozenset((TOKENIZER_FILE, MANIFEST_FILE, *RUN_FILES))
+_PART = re.compile(r"\.(?P<file>.+?)(\.ends)?\.part")
+_TEMPORARY = re.compile(r"\.(?P<file>.+)\.tmp\.\d+(\.\d+)?", re.ASCII)  # as `publish` names them
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+
+
+class OwnNames:
+    """The names that runs give to files: `name in names` says whether a run can have written a file of this name.
+
+    >>> from gristmill.shards.layouts import LAYOUTS
+    >>> names = OwnNames(LAYOUTS["npy"], "out")
+    >>> [name in names for name in ("train-00001.npy", ".train-00001.npy.part", "train-1.npy", ".notes.part")]
+    [True, True, False, False]
+    """
+
+    def __init__(self, layout: Layout | None, name: str) -> None:
+        """The names of runs with this layout in a folder called `name`; without a layout, those that all runs use."""
+        self._layout, self._name = layout, name
+
+    def __contains__(self, file: object) -> bool:
+        return isinstance(file, str) and (file in _FIXED or self.is_shard(file) or self.is_leftover(file))
+
+    def is_shard(self, file: str) -> bool:
+        """Whether a shard or its index can have this name."""
+        layout, name = self._layout, self._name
+        if layout is None:
+            return False
+        # The numbers in the name say which shard it would be, and only the exact name of that shard counts. A layout
+        # may count from 1.
+        numbers = {0}
+        if layout.shard_tokens is not None:
+            for digits in _NUMBER.findall(file):
+                numbers |= {int(digits), max(int(digits) - 1, 0)}
+        return any(
+            file in (layout.token_file(name, split, number), layout.index_file(name, split, number))
+            for split in SPLITS
+            for number in numbers
+        )
+
+    def is_leftover(self, file: str) -> bool:
+        """Whether only a run that was interrupted leaves a file of this name: a part, or a temporary file."""
+        if found := _PART.fullmatch(file):
+            return self.is_shard(found["file"])
+        if found := _TEMPORARY.fullmatch(file):
+            return found["file"] in _FIXED or self.is_shard(found["file"])
+        return False
+
+    def leftovers(self, folder: Path) -> list[str]:
+        """The parts and temporary files in `folder`."""
+        return [entry.name for entry in folder.iterdir() if self.is_leftover(entry.name) and not is_folder(entry)]
+
+
+def temporaries_of(name: str, folder: Path) -> list[str]:
+    """The temporary files in `folder` that `publish` makes on the way to a file called `name`."""
+    found = ((entry, _TEMPORARY.fullmatch(entry.name)) for entry in folder.iterdir())
+    return [entry.name for entry, match in found if match and match["file"] == name and not is_folder(entry)]
+
+
+def files_of(manifest: Manifest) -> set[str]:
+    """The files of finished shards, and of nothing else."""
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    indexes = {shard.index for shard in shards if shard.index is not None}
+    return {shard.file for shard in shards} | indexes | {manifest.tokenizer_file, MANIFEST_FILE}
+
+
+def refuse_other_files(folder: Path, *, known: Container[str], known_folder: str | None = None) -> None:
+    """Raise if the folder holds a name that is not known, or a folder that is not `known_folder`."""
+    others = sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if (entry.name != known_folder if is_folder(entry) else entry.name not in known)
+    )
+    if others:
+        shown = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+        message = f"Holds other files ({shown}), which are never replaced. Pass a new or empty folder"
+        raise FileExistsError(errno.EEXIST, message, str(folder))
+
+
+def remove(folder: Path, files: Iterable[str]) -> None:
+    """Remove those of the files that are there; of a link, the link and not what it leads to."""
+    for file in files:
+        (folder / file).unlink(missing_ok=True)
+
+
+def tidy(folder: Path, names: OwnNames) -> None:
+    """Remove what was needed only until the shards were finished."""
+    remove(folder, [*RUN_FILES, *names.leftovers(folder)])
+    flush_folder(folder)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder itself; a link to one is not."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
