@@ -152,7 +152,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_every_line_that_has_no_text_is_explained_in_a_few_words_and_can_be_skipped(write, name):
-    """Python's parser fails on some that the core accepts: RecursionError for deep ones, ValueError for long integers."""
+    """Python's parser fails on some that the core accepts: RecursionError if deep, ValueError if long integers."""
     path = write(GOOD * 3 + HOSTILE[name] + b"\r\n" + GOOD)
     with pytest.raises(gm.CorpusError, match=r"a\.jsonl:4: ") as caught:
         documents_of(path)
