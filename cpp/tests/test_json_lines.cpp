@@ -139,36 +139,22 @@ void test_a_line_cut_at_every_byte_is_refused() {
 }
 
 void test_numbers() {
-    for (const char* good : {"0", "-0", "1", "10", "-12.50", "0.0", "1e5", "1E+5", "1e-5", "0e999",
-                             "0.0e99999999999999999999", "1e-99999999999999999999", "1.7976931348623158e308",
-                             "18446744073709551616", "0.00001e313", "1e00000000000000000000308"})
+    for (const char* good :
+         {"0", "-0", "1", "10", "-12.50", "0.0", "1e5", "1E+5", "1e-5", "-0.0e-0", "1e00000000000000000000308"})
         CHECK(accepts(with_value(good)));
-    for (const char* bad :
-         {"01", "-", "-01", "1.", "1.e5", "1e", "1e+", ".5", "+1", "NaN", "Infinity", "-Infinity", "-NaN", "1e309",
-          "-1e309", "1.7976931348623159e308", "1e99999999999999999999", "0.00001e314"})
-        CHECK(problem(with_value(bad)) == "0:5:number");
-    for (const char* bad : {"0x10", "1_000", "1,", "nan", "1a", "--1"}) CHECK(!accepts(with_value(bad)));
-    CHECK(problem(with_value("1" + std::string(309, '0'))) == "0:5:number");
-    CHECK(accepts(with_value("1" + std::string(308, '0'))));
-    CHECK(accepts(with_value("0." + std::string(400, '0') + "1e709")));
-    CHECK(problem(with_value("0." + std::string(400, '0') + "1e710")) == "0:5:number");
-    // The last number that rounds down to the largest double, and the first that does not.
-    const std::string most =
-        "17976931348623158079372897140530341507993413271003782693617377898044496829276475094664901797758720709633028641"
-        "669288"
-        "79109465555478519404026306574886715058206819089020007083836762738548458177115317644757302700698555713669596228"
-        "429148"
-        "19860834936475292719074168444365510704342711559699508093042880177904174497791";
-    const std::string least = most.substr(0, most.size() - 1) + "2";
-    for (const char* zeros : {"", ".0", "e0"}) {
-        CHECK(accepts(with_value(most + zeros)));
-        CHECK(!accepts(with_value(least + zeros)));
+    // The grammar has no range: numbers that no double and no 64-bit integer holds are numbers.
+    for (const char* large : {"18446744073709551616", "1.7976931348623159e308", "1e309", "-1e309", "1E+400", "1e-400",
+                              "0e999", "1e99999999999999999999", "1e-99999999999999999999", "0.00001e314"})
+        CHECK(accepts(with_value(large)));
+    for (const std::size_t size : {309, 4301, 100'000}) {
+        CHECK(accepts(with_value(std::string(size, '7'))));
+        CHECK(accepts(with_value("-0." + std::string(size, '0') + "1e" + std::string(size, '9'))));
     }
-    CHECK(accepts(with_value(most + ".999999")));
-    CHECK(accepts(with_value(most.substr(0, 5) + "." + most.substr(5) + "e304")));
-    CHECK(!accepts(with_value(least.substr(0, 5) + "." + least.substr(5) + "e304")));
-    CHECK(accepts(with_value("0." + most + "e309")));
-    CHECK(!accepts(with_value("0." + least + "e309")));
+    for (const char* bad :
+         {"01", "-", "-01", "1.", "1.e5", "1e", "1e+", ".5", "+1", "NaN", "Infinity", "-Infinity", "-NaN"})
+        CHECK(problem(with_value(bad)) == "0:5:number");
+    for (const char* bad : {"0x10", "1_000", "1,", "nan", "1a", "--1", "1e400.5", "1e400e4"})
+        CHECK(!accepts(with_value(bad)));
 }
 
 void test_grammar() {

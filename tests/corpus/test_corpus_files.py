@@ -94,17 +94,6 @@ def test_the_option_is_stronger_than_the_suffix(tmp_path):
     assert documents_of(tmp_path / "a.log.gz", input_format="jsonl") == [b"a"]
 
 
-def test_a_link_to_a_file_is_read_and_one_to_a_folder_is_not_followed_below_another(folder):
-    (folder / "outside").mkdir()
-    (folder / "outside" / "o.txt").write_bytes(b"o")
-    (folder / "links").mkdir()
-    (folder / "links" / "file.txt").symlink_to(folder / "outside" / "o.txt")
-    (folder / "links" / "folder").symlink_to(folder / "outside")
-    (folder / "links" / "round").symlink_to(folder / "links")
-    assert names("links") == ["links/file.txt"]
-    assert names("links/folder") == ["links/folder/o.txt"]
-
-
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_memory_urls_give_the_same_documents_as_files(tmp_path, memory, kind):
     path = write_documents(tmp_path / kind, DOCUMENTS)

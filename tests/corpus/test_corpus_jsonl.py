@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import tracemalloc
 
 import pytest
 from corpus_files import batches_of, documents_of, jsonl
@@ -124,3 +126,82 @@ def test_an_error_in_a_file_is_raised_by_counting_with_its_line(write, num_threa
     path = write(GOOD * 100_000 + b"{\n")
     with pytest.raises(gm.CorruptInputError, match=r"a\.jsonl:100001: not valid JSON"):
         gm.count_words(path, num_threads=num_threads, progress=None)
+
+
+DEEP = b"[" * 1022 + b"]" * 1022
+HOSTILE = {
+    "deep": b'{"a": ' + DEEP + b', "body": "b"}',
+    "deep array": b"[" * 1024 + b"]" * 1024,
+    "deep in the field": b'{"text": ' + DEEP + b"}",
+    "too deep": b"[" * 100_000,
+    "10,000 digits": b'{"n": ' + b"7" * 10_000 + b', "body": "b"}',
+    "10,000 digits in the field": b'{"text": ' + b"7" * 10_000 + b"}",
+    "10,000 digits alone": b"-" + b"7" * 10_000,
+    "no double": b'{"n": 1e309, "body": "b"}',
+    "repeated": b'{"body": "b", "body": 1, "body": {"body": []}}',
+    "repeated field": b'{"text": "a", "text": [1]}',
+    "escaped keys": b'{"\\"}": 1, "\\\\": "{", "\\n\\ud83d\\ude00": "[\\"", "te\\u0078": {"a": "}"}}',
+    "no keys": b"{}",
+    "empty key": b'{"": "b"}',
+    "long key": b'{"' + b"k" * 100_000 + b'": "b"}',
+    "many keys": b"{" + b",".join(b'"%d":%d' % (i, i) for i in range(100_000)) + b"}",
+    "control": b'{"a\x00": 1}',
+    "not UTF-8": b'{"\xff": 1}',
+}
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_every_line_that_has_no_text_is_explained_in_a_few_words_and_can_be_skipped(write, name):
+    """Python's parser fails on some that the core accepts: RecursionError if deep, ValueError if long integers."""
+    path = write(GOOD * 3 + HOSTILE[name] + b"\r\n" + GOOD)
+    with pytest.raises(gm.CorpusError, match=r"a\.jsonl:4: ") as caught:
+        documents_of(path)
+    assert len(str(caught.value)) < len(str(path)) + 2000
+    other = write(GOOD, "b.jsonl")
+    with pytest.warns(gm.SkippedInputWarning, match=r"a\.jsonl:4: "):
+        words = gm.count_words([path, other], on_error="skip", progress=None)
+    assert words.count("good") == 1
+
+
+def test_the_fields_of_a_line_are_those_of_its_object_and_not_of_those_inside(write):
+    with pytest.raises(gm.CorpusError) as caught:
+        documents_of(write(HOSTILE["escaped keys"]))
+    assert r"""(fields: '"}', '\\', '\n😀', 'tex'). Pass text_field="\n😀".""" in str(caught.value)
+    with pytest.raises(gm.CorpusError, match=r"fields: 'a', 'body'\)\. Pass text_field=\"body\""):
+        documents_of(write(HOSTILE["deep"]))
+    with pytest.raises(gm.CorpusError, match=r"fields: 'body'\)\. Pass text_field=…"):
+        documents_of(write(HOSTILE["repeated"]))  # the last one counts, and is no string
+    with pytest.raises(gm.CorpusError, match=r"'0', '1', .*'19', … "):
+        documents_of(write(HOSTILE["many keys"]))
+
+
+def test_explaining_a_huge_line_takes_little_memory(write):
+    """json.loads would make an object of every value."""
+    path = write(b'{"a": [' + b"{}," * 10_000_000 + b'0], "body": "b"}')
+    (batch,) = batches_of(path)
+    tracemalloc.start()
+    with pytest.raises(gm.CorpusError, match=r"a\.jsonl:1: no field 'text' \(fields: 'a'"):
+        batch.spans()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * path.stat().st_size
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_lines_give_documents_or_an_error_of_the_tree(write, seed):
+    source = random.Random(seed)
+    signs = [b"{", b"}", b"[", b"]", b":", b",", b'"', b"\\", b"\\u00", b'"text"', b'"a":', b"1e999", b"null", b"\xff"]
+    lines = [bytes(line) for line in HOSTILE.values() if len(line) < 20_000]
+    num_errors = 0
+    for _ in range(400):
+        line = bytearray(source.choice(lines))
+        for _ in range(source.randrange(4)):
+            at = source.randrange(len(line) + 1)
+            line[at : at + source.randrange(3)] = source.choice(signs)
+        path = write(GOOD + bytes(line) + b"\n")
+        try:
+            documents_of(path)
+        except gm.CorpusError as error:
+            assert str(error).startswith(f"{path}:2")
+            num_errors += 1
+    assert num_errors > 300

@@ -1,9 +1,10 @@
-"""Strings out of JSON lines: the core accepts what orjson accepts, refuses the rest, and finds the same texts."""
+"""Strings out of JSON lines: the core accepts what orjson accepts and numbers of any size, and finds the same texts."""
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -41,10 +42,29 @@ def extract(lines, field=b"text"):
     return results[0]
 
 
+def load(line):
+    """The value of a line. orjson refuses numbers that no double holds, which the grammar of JSON allows."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        values = re.sub(rb'"(?:[^"\\]|\\.)*"|\d+(?:[eE][+-]?\d+)?', smaller, line)
+        if values == line:
+            raise
+        return orjson.loads(values)
+
+
+def smaller(number):
+    """A number of the same form that a double holds; strings stay as they are."""
+    if number[0].startswith(b'"'):
+        return number[0]
+    digits, *exponent = re.split(rb"[eE]", number[0])
+    return digits[:300] + b"e0" * len(exponent)
+
+
 def judge(line, field):
     """The text of a line, None for null, or the kind of its fault as far as orjson tells it."""
     try:
-        value = orjson.loads(line)
+        value = load(line)
     except orjson.JSONDecodeError:
         return "invalid"
     if not isinstance(value, dict):
@@ -230,6 +250,17 @@ def test_strings_as_long_as_a_block_and_a_little_more_or_less(size):
             assert_agrees_with_orjson(b'{"text":"' + "é".encode() + b"a" * size + bad + behind + b'"}')
 
 
+@pytest.mark.parametrize(
+    "number",
+    ["-0", "-0.0", "1e309", "-1e309", "1E+400", "1e-400", "1e99999999999999999999", "7" * 10_000, "0." + "3" * 10_000],
+)
+def test_a_number_that_no_double_holds_is_passed_over(number):
+    assert extract(b'{"n":[' + number.encode() + b'],"text":"x"}') == ([b"x"], 0, None)
+    assert extract(b'{"text":' + number.encode() + b"}") == ([], 0, (0, 8, "not-string"))
+    for wrong in ("0" + number.lstrip("-"), number + ".", number + "e", number + "-", "+" + number):
+        assert extract(b'{"n":[' + wrong.encode() + b'],"text":"x"}')[2] is not None
+
+
 def test_numbers_at_the_end_of_the_range_of_a_double():
     rng = random.Random(5)
     limit = 2**1024 - 2**970
@@ -264,7 +295,6 @@ def test_numbers_at_the_end_of_the_range_of_a_double():
         (b'{"score":NaN,"text":"a"}', 9, "number"),
         (b'{"score":-Infinity,"text":"a"}', 9, "number"),
         (b'{"score":01,"text":"a"}', 9, "number"),
-        (b'{"score":1e999,"text":"a"}', 9, "number"),
         (b'{"a":' + b"[" * 2000 + b"]" * 2000 + b',"text":"a"}', 5 + 1023, "depth"),
         (b'["text"]', 0, "not-object"),
         (b' {"body":"a"}', 1, "missing"),

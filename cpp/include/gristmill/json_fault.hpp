@@ -15,7 +15,7 @@ enum class JsonFault : std::uint8_t {
     utf8,        // a byte that is not part of a valid UTF-8 sequence
     surrogate,   // \uD800 to \uDFFF that is no half of a pair
     control,     // a character below 0x20 in a string that is not escaped
-    number,      // NaN, Infinity, 01, 1., or a number that no double holds
+    number,      // NaN, Infinity, 01, 1. and the like; the size of a number does not matter
     depth,       // more than kMaxJsonDepth containers
     not_object,  // valid JSON of another kind
     missing,     // an object without the field

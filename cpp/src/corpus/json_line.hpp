@@ -37,7 +37,7 @@ JsonLine parse_json_line_scalar(const std::uint8_t*, const std::uint8_t*, JsonFi
 JsonLine parse_json_line_avx2(const std::uint8_t*, const std::uint8_t*, JsonField, std::uint8_t*);
 JsonLine parse_json_line_neon(const std::uint8_t*, const std::uint8_t*, JsonField, std::uint8_t*);
 
-// The end of the number at `at`, a digit or a minus. Throws JsonError for a malformed or infinite one.
+// The end of the number at `at`, a digit or a minus. Throws JsonError for a malformed one.
 const std::uint8_t* json_number_end(const std::uint8_t* at, const std::uint8_t* end);
 
 namespace {

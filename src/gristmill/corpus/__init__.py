@@ -25,13 +25,15 @@ strings of a list are looked at, so that a long list of documents costs nothing.
 
 Text and JSON lines may also be `.gz` or `.zst`. `input_format=` says what a file is whose suffix does not;
 `ReadOptions` has all options. Texts are taken byte for byte, nothing decoded, stripped or normalised (CRLF, NUL, a BOM
-and invalid UTF-8 stay). A file named twice is read twice. docs/corpus.md says more.
+and invalid UTF-8 stay). A file named twice is read twice. Folders and globs follow links, except to a folder that the
+path already goes through; a broken link is an error. docs/corpus.md says more.
 
 | in reading order | holds |
 |---|---|
 | `options.py` | `ReadOptions`, the keyword arguments that every reader of a corpus takes, checked as `Reading` |
 | `opening.py` | `open_corpus`: what a `corpus` argument means, `Files` or `Documents` |
-| `inputs.py`, `files.py`, `remote.py` | `Input` and `Files`; paths, globs and folders found; URLs through fsspec |
+| `inputs.py`, `files.py` | `Input` and `Files`; what paths, globs, folders and URLs mean |
+| `walk.py`, `remote.py` | files of this machine by folder or glob; URLs through fsspec |
 | `sources.py`, `streams.py`, `windows.py` | bytes of an input, decompressed, and the buffer that batches are cut from |
 | `batches.py` | what every reader gives: `Batch`, `Spans`, `Mark` |
 | `formats/` | the input formats, one module each, and their registry `READERS` |

@@ -7,10 +7,10 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from gristmill.corpus import remote
+from gristmill.corpus import remote, walk
 from gristmill.corpus.formats import READERS, load_packages
 from gristmill.corpus.inputs import Files, Input, is_url
 from gristmill.corpus.options import Reading
@@ -63,7 +63,9 @@ def names_something(text: str) -> bool:
     try:
         if is_url(text) or os.path.lexists(text):
             return True
-        return glob.has_magic(text) and next(_matches(text), None) is not None
+        return glob.has_magic(text) and next(walk.matches(text), None) is not None
+    except PermissionError:
+        return True  # a folder that cannot be listed, which finding its files will tell
     except (OSError, ValueError, re.error):
         return False
 
@@ -87,10 +89,10 @@ def _expand(name: str, reading: Reading) -> list[str]:
         urls, is_folder = remote.expand(name)
         return _of_format(urls, name, reading) if is_folder else urls
     if Path(name).is_dir():
-        return _of_format(_files_below(name), name, reading)
+        return _of_format(walk.files_below(name), name, reading)
     if not glob.has_magic(name) or os.path.lexists(name):  # a file whose name looks like a glob is a file
         return [name]
-    paths = sorted((path for path in _matches(name) if not Path(path).is_dir()), key=os.fsencode)
+    paths = walk.files_that_match(name)
     if not paths:
         raise FileNotFoundError(errno.ENOENT, "No file matches the glob", name)
     return paths
@@ -101,23 +103,6 @@ def _local_path(path: str) -> str:
     from urllib.parse import unquote  # not at the top: it takes longer to import than a small corpus to count
 
     return path if os.path.lexists(path) else unquote(path)
-
-
-def _matches(pattern: str) -> Iterator[str]:
-    return glob.iglob(pattern, recursive=True)  # noqa: PTH207  Path.glob wants the folder apart
-
-
-def _files_below(folder: str) -> list[str]:
-    """All files below a folder but hidden ones, sorted by the bytes of their path."""
-    paths = []
-    for place, folders, names in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        paths += [os.path.join(place, name) for name in names if not name.startswith(".")]  # noqa: PTH118
-    return sorted(paths, key=os.fsencode)
-
-
-def _raise(error: OSError) -> None:
-    raise error
 
 
 def _of_format(names: list[str], folder: str, reading: Reading) -> list[str]:
@@ -186,6 +171,9 @@ def _local_status(path: str) -> tuple[int, int]:
     try:
         status = Path(path).stat()  # FileNotFoundError names the path
     except (OSError, ValueError) as error:
+        if os.path.islink(path):  # noqa: PTH114
+            reason = f"Broken symbolic link to {os.readlink(path)!r}; correct or remove it"  # noqa: PTH115
+            raise FileNotFoundError(errno.ENOENT, reason, path) from error
         if could_be_path(path) and not _SPACES.search(path):
             raise
         short = path if len(path) <= 80 else path[:80] + "…"

@@ -3,7 +3,7 @@
 | module | reads |
 |---|---|
 | `text.py` | text files: documents between separators, one per line, or one per file |
-| `jsonl.py` | JSON lines: one object per line, of which one field is the text |
+| `jsonl.py` | JSON lines: one object per line, of which one field is the text; `json_faults.py` explains bad lines |
 | `columns.py` | Parquet and Arrow: one column is the text |
 
 A format is a function `(input, reading, *, cut, mark)` that yields batches from `mark` on. To add one, write a module

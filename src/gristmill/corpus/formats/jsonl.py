@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.corpus import batches
 from gristmill.corpus.batches import Cut, Mark, Spans
+from gristmill.corpus.formats.json_faults import FAULTS, explain_record, near
 from gristmill.corpus.inputs import Input
 from gristmill.corpus.streams import open_stream
 from gristmill.corpus.windows import Window, behind_last
@@ -20,17 +20,6 @@ from gristmill.errors import CorpusError, CorruptInputError
 
 if TYPE_CHECKING:
     from gristmill.corpus.options import Reading
-
-# What the core calls them -> what is said.
-_FAULTS = {
-    "bom": "a byte order mark, which JSON must not have,",
-    "syntax": "not valid JSON",
-    "utf8": "invalid UTF-8",
-    "surrogate": "an escaped surrogate that is no half of a pair",
-    "control": "a control character that is not escaped",
-    "number": "not a number of JSON",
-    "depth": "more than 1,024 objects and arrays inside each other",
-}
 
 
 @dataclass(slots=True)
@@ -55,16 +44,18 @@ class JsonlBatch:
 
     def _explain(self, index: int, byte: int, kind: str) -> CorpusError:
         """What to raise when the line with this index in the batch is wrong at this byte."""
-        lines = bytes(self.buffer[: self.num_bytes]).split(b"\n", index + 1)
+        lines = self.buffer[: self.num_bytes]
+        newlines = np.flatnonzero(lines == ord("\n"))
+        begin = int(newlines[index - 1]) + 1 if index else 0
+        line = lines[begin : int(newlines[index]) if index < len(newlines) else None]
         place = f"{self.input.name}:{self.mark.line + index + 1}"
-        if kind not in _FAULTS:
-            return CorpusError(f"{place}: {_explain_record(lines[index], self.field, kind)}")
-        offset = self.mark.offset + sum(len(line) + 1 for line in lines[:index]) + byte
+        if kind not in FAULTS:
+            return CorpusError(f"{place}: {explain_record(line, self.field, kind, byte)}")
         return CorruptInputError(
-            f"{place}: {_FAULTS[kind]} at byte {byte} of the line{_near(lines[index], byte)}. "
+            f"{place}: {FAULTS[kind]} at byte {byte} of the line{near(line, byte)}. "
             f"Correct the file, or pass on_error='skip'.",
             path=self.input.name,
-            offset=self.position if self.input.compression else offset,
+            offset=self.position if self.input.compression else self.mark.offset + begin + byte,
         )
 
 
@@ -100,27 +91,3 @@ def _find_end(window: Window, reading: Reading, mark: Mark, name: str) -> int:
                 f"Pass a larger one, or check that the file holds one JSON object a line."
             )
         size = min(2 * size, reading.max_document_bytes)
-
-
-def _explain_record(line: bytes, field: str, kind: str) -> str:
-    """What is wrong with a line that is valid JSON."""
-    record = json.loads(line)
-    if not isinstance(record, dict):
-        return f"holds {_kind_of(record)}, not an object. Each line must be an object with a field {field!r}."
-    if kind == "missing":
-        fields = ", ".join(repr(name) for name in list(record)[:20]) or "none"
-        strings = [name for name, value in record.items() if isinstance(value, str)]
-        likely = max(strings, key=lambda name: len(record[name]), default="…")
-        return f'no field {field!r} (fields: {fields}). Pass text_field="{likely}".'
-    return f"field {field!r} holds {_kind_of(record[field])}, not a string. Pass text_field=… to read another field."
-
-
-def _kind_of(value: object) -> str:
-    kinds = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
-    return kinds.get(type(value), "a number")
-
-
-def _near(line: bytes, byte: int) -> str:
-    """The text around a byte, for messages."""
-    text = line[max(0, byte - 20) : byte + 20].decode("utf-8", "backslashreplace").strip()
-    return f", near {text!r}" if text else ""

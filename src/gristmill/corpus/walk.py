@@ -1,0 +1,115 @@
+"""Files of this machine: those below a folder, those that match a glob. Both follow links by one rule.
+
+A link to a folder is followed, unless it leads back to a folder that the path already goes through: all that lies there
+is found without it. A folder that cannot be listed is an error, because its files would be missing from the corpus.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+# (device, inode) of each folder that a path goes through.
+Trail: TypeAlias = tuple[tuple[int, int], ...]
+# Of a link that leads to no folder.
+_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def files_below(folder: str) -> list[str]:
+    """All files below a folder but hidden ones, sorted by the bytes of their path."""
+    return _sorted_files(_match(folder, ["**"], _extend((), folder)))
+
+
+def files_that_match(pattern: str) -> list[str]:
+    """The files that match a glob, each once, sorted by the bytes of their path."""
+    return _sorted_files(matches(pattern))
+
+
+def matches(pattern: str) -> Iterator[str]:
+    """The names that a glob matches, by the rules of the `glob` module, in any order.
+
+    `**` is any number of folders; hidden names match only what begins with a dot.
+    """
+    head = pattern
+    parts: list[str] = []
+    while glob.has_magic(head):
+        head, part = os.path.split(head)
+        parts.insert(0, part)
+    if parts and os.path.isdir(head or os.curdir):  # noqa: PTH112
+        yield from _match(head, parts, _extend((), head))
+
+
+def _sorted_files(paths: Iterator[str]) -> list[str]:
+    files = {path for path in paths if not os.path.isdir(path)}  # noqa: PTH112
+    return sorted(files, key=os.fsencode)
+
+
+def _match(folder: str, parts: list[str], trail: Trail) -> Iterator[str]:
+    """The names below `folder` that match `parts`; `trail` is how the path came there."""
+    part, rest = parts[0], parts[1:]
+    if part == "**":
+        for place, entries, longer in _walk(folder, trail):
+            if rest:
+                yield from _match(place, rest, longer)
+            else:
+                yield from (os.path.join(place, entry.name) for entry in entries)  # noqa: PTH118
+    elif glob.has_magic(part):
+        is_match = _name_matcher(part)
+        for entry in _list(folder):
+            if is_match(entry.name):
+                path = os.path.join(folder, entry.name)  # noqa: PTH118
+                if not rest:
+                    yield path
+                elif (entered := _enter(entry, path, trail)) is not None:
+                    yield from _match(path, rest, entered)
+    else:  # a name: where it leads back, that is what was asked for
+        path = os.path.join(folder, part)  # noqa: PTH118
+        if not rest:
+            yield from [path] if os.path.lexists(path) else []
+        elif os.path.isdir(path):  # noqa: PTH112
+            yield from _match(path, rest, _extend(() if part == os.pardir else trail, path))
+
+
+def _walk(folder: str, trail: Trail) -> Iterator[tuple[str, list[os.DirEntry[str]], Trail]]:
+    """A folder and all folders below it, each with its entries; hidden ones are left out."""
+    waiting = [(folder, trail)]  # not a recursion: the depth is the input's
+    while waiting:
+        place, trail = waiting.pop()
+        entries = [entry for entry in _list(place) if not entry.name.startswith(".")]
+        yield place, entries, trail
+        for entry in entries:
+            path = os.path.join(place, entry.name)  # noqa: PTH118
+            if (longer := _enter(entry, path, trail)) is not None:
+                waiting.append((path, longer))
+
+
+def _enter(entry: os.DirEntry[str], path: str, trail: Trail) -> Trail | None:
+    """The trail into a folder; None where it is none, or one that the trail goes through already."""
+    try:
+        longer = _extend(trail, path) if entry.is_dir() else None
+    except OSError as error:
+        if error.errno in _LEADS_NOWHERE:
+            return None
+        raise
+    return None if longer is None or longer[-1] in trail else longer
+
+
+def _extend(trail: Trail, folder: str) -> Trail:
+    status = os.stat(folder or os.curdir)  # noqa: PTH116
+    return (*trail, (status.st_dev, status.st_ino))
+
+
+def _list(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder or os.curdir) as entries:
+        return list(entries)
+
+
+def _name_matcher(pattern: str) -> Callable[[str], bool]:
+    is_match = re.compile(fnmatch.translate(os.path.normcase(pattern))).match
+    takes_hidden = pattern.startswith(".")
+    return lambda name: (takes_hidden or not name.startswith(".")) and is_match(os.path.normcase(name)) is not None
