@@ -35,7 +35,7 @@ class PyCounter {
     }
     std::size_t last_cut(nb::handle text, std::size_t start) {
         const Bytes bytes(text);
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         return open().last_cut(bytes.view(), start);
     }
     nb::tuple finish() {
