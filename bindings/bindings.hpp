@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "gil.hpp"
 #include "gristmill/corpus.hpp"
 #include "gristmill/merge.hpp"
 #include "gristmill/monitor.hpp"
@@ -98,7 +99,8 @@ class Watch {
         monitor_.poll_on_this_thread([](void* self) { static_cast<Watch*>(self)->poll(); }, this);
         try {
             const Reporting reporting(*this);
-            const nb::gil_scoped_release release;
+            GilReleased released;
+            released_ = &released;
             return work();
         } catch (...) {
             // Another thread may be the first to notice that the work is cancelled, and another error may come first.
@@ -122,6 +124,7 @@ class Watch {
 
     Monitor monitor_;
     nb::object on_progress_;
+    GilReleased* released_ = nullptr;  // while run() runs
     std::exception_ptr interruption_;
 };
 

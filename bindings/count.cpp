@@ -35,7 +35,7 @@ class PyCounter {
     }
     std::size_t last_cut(nb::handle text, std::size_t start) {
         const Bytes bytes(text);
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         return open().last_cut(bytes.view(), start);
     }
     nb::tuple finish() {
@@ -81,7 +81,7 @@ void register_count(nb::module_& m) {
             "__init__",
             [](PyCounter* self, const std::string& pattern, const nb::sequence& special_tokens, int num_threads,
                const std::optional<std::string>& kernel, std::uint64_t block_bytes, std::uint64_t memory_limit,
-               const std::string& spill_folder, std::uint64_t min_frequency, nb::object on_progress) {
+               nb::handle spill_folder, std::uint64_t min_frequency, nb::object on_progress) {
                 CountOptions options;
                 options.pattern = parse_pattern(pattern);
                 options.kernel = parse_kernel(kernel);
@@ -89,7 +89,7 @@ void register_count(nb::module_& m) {
                 options.num_threads = parse_threads(num_threads);
                 options.block_bytes = block_bytes;
                 options.memory_limit = memory_limit;
-                options.spill_folder = spill_folder;
+                options.spill_folder = file_system_path(spill_folder);
                 options.min_frequency = min_frequency;
                 new (self) PyCounter(options, std::move(on_progress));
             },

@@ -145,7 +145,7 @@ template <class Work>
 auto run_encoding(std::size_t num_bytes, nb::object on_progress, const Work& work) {
     if (num_bytes < kPolledBytes && on_progress.is_none()) {
         Monitor unwatched;
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         return work(unwatched);
     }
     Watch watch(std::move(on_progress));
@@ -228,7 +228,7 @@ nb::tuple encode_documents(const PyEncoder& encoder, nb::handle text, const Inpu
     const Bytes bytes(text);
     SpanTexts documents(parse_spans(bytes, begins, ends));
     EncodedTexts encoded = [&] {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         return encoder.encode(documents, rule, {end_of_text, before, continued, unfinished}, 1, cancellation.monitor);
     }();
     return nb::make_tuple(to_numpy(std::move(encoded.ids)), to_array(std::move(encoded.ends)));
@@ -283,7 +283,7 @@ nb::object encode_piece_dropout(const PyEncoder& encoder, const nb::bytes& piece
 
 std::size_t last_cut(const PyEncoder& encoder, nb::handle text, std::size_t start, const SpecialRule& rule) {
     const Bytes bytes(text);
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     return encoder.last_cut(bytes.view(), start, rule);
 }
 
@@ -332,7 +332,7 @@ void init_encoder(PyEncoder* self, const InputArray<std::uint32_t>& byte_ids, co
     parts.specials = parse_tokens(special_tokens, special_ids);
     std::optional<Pattern> native;
     if (pattern) native = parse_pattern(*pattern);
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     new (self) PyEncoder(parts, native, cache_bytes);
 }
 

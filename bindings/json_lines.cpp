@@ -16,7 +16,7 @@ nb::tuple extract(nb::handle text, const nb::bytes& field, const std::optional<s
     const Bytes bytes(text);
     const Kernel parsed = parse_kernel(kernel);
     JsonTexts texts = [&] {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         return extract_json(bytes.view(), view(field), parsed);
     }();
     nb::object problem = nb::none();

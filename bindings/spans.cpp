@@ -13,7 +13,7 @@ nb::tuple split(nb::handle text, const nb::bytes& separator) {
     const Bytes bytes(text);
     std::vector<std::int64_t> begins, ends;
     {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         split_spans(bytes.view(), view(separator), begins, ends);
     }
     return nb::make_tuple(to_array(std::move(begins)), to_array(std::move(ends)));
@@ -27,13 +27,13 @@ std::int64_t last_separator(nb::handle text, const nb::bytes& separator) {
 
 std::size_t newlines(nb::handle text) {
     const Bytes bytes(text);
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     return count_newlines(bytes.view());
 }
 
 std::uint64_t hash(nb::handle data, std::uint64_t seed) {
     const Bytes bytes(data);
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     return xxh64(bytes.view(), seed);
 }
 
@@ -43,7 +43,7 @@ Array<std::uint64_t> hash_spans(nb::handle text, const InputArray<std::int64_t>&
     const Spans spans = parse_spans(bytes, begins, ends);
     std::vector<std::uint64_t> hashes(spans.size);
     {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         for (std::size_t i = 0; i < spans.size; ++i) hashes[i] = xxh64(spans[i].substr(0, max_bytes), seed);
     }
     return to_array(std::move(hashes));
@@ -70,7 +70,7 @@ void register_spans(nb::module_& m) {
             "update",
             [](Xxh64& self, nb::handle data) {
                 const Bytes bytes(data);
-                const nb::gil_scoped_release release;
+                const GilReleased released;
                 self.update(bytes.view());
             },
             "data"_a)

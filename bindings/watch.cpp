@@ -27,14 +27,17 @@ const char* stage_name(Stage stage) {
 
 void report_progress(const nb::object& on_progress, const Monitor& monitor) {
     if (on_progress.is_none() || monitor.stage() == Stage::idle) return;
-    on_progress(stage_name(monitor.stage()), monitor.done(), monitor.total());
+    const unsigned long long done = monitor.done(), total = monitor.total();
+    nb::steal(checked(call_python(
+        [&] { return PyObject_CallFunction(on_progress.ptr(), "sKK", stage_name(monitor.stage()), done, total); })));
 }
 
 void Watch::poll() {
     try {
-        const nb::gil_scoped_acquire acquire;
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        report_progress(on_progress_, monitor_);
+        released_->with_gil([this] {
+            if (call_python(PyErr_CheckSignals) != 0) throw nb::python_error();
+            report_progress(on_progress_, monitor_);
+        });
     } catch (...) {
         if (!interruption_) interruption_ = std::current_exception();
         monitor_.cancel();

@@ -40,8 +40,8 @@ void register_words(nb::module_& m) {
             "counts", [](nb::handle self) { return view_of(self, table_of(self).counts); }, nb::rv_policy::automatic)
         .def_prop_ro(
             "firsts", [](nb::handle self) { return view_of(self, table_of(self).firsts); }, nb::rv_policy::automatic)
-        .def("joined", &join_word_tables, "other"_a, nb::call_guard<nb::gil_scoped_release>())
-        .def("at_least", &words_at_least, "min_frequency"_a, nb::call_guard<nb::gil_scoped_release>());
+        .def("joined", &join_word_tables, "other"_a, nb::call_guard<GilReleased>())
+        .def("at_least", &words_at_least, "min_frequency"_a, nb::call_guard<GilReleased>());
 }
 
 }  // namespace gristmill::bindings

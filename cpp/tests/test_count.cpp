@@ -1,12 +1,15 @@
 // Counting gives the same table for every thread count, block size and memory limit: that of the plain loop written
 // here.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "check.hpp"
 #include "count/piece_table.hpp"
@@ -248,11 +251,54 @@ void test_more_runs_than_may_be_open_are_merged_in_passes() {
         }
         position += texts.back().size();
         spill.write_run(table, monitor);
+        CHECK(std::filesystem::is_empty(folder.path));  // a process that is killed now leaves nothing
     }
     std::uint64_t num_words = 0;
     const std::vector<Expected> expected = count_plainly(texts, Pattern::gpt2, {});
     CHECK(equals(spill.merge(1, num_words, monitor), expected));
     CHECK(num_words == expected.size());
+}
+
+std::size_t num_open_files() {
+    std::size_t result = 0;
+    for (int descriptor = 0; descriptor < 4096; ++descriptor) result += ::fcntl(descriptor, F_GETFD) != -1;
+    return result;
+}
+
+// A file per run would pass the limit of open files, which is 256 on some systems.
+void test_hundreds_of_runs_of_two_threads_lie_in_a_few_open_files() {
+    Folder folder;
+    Monitor monitor;
+    Spill spill(folder.path, 64 << 20);
+    const std::size_t num_before = num_open_files();
+    const std::string text = "word" + std::string(kTextPadding, ' ');
+    const auto write_runs = [&] {
+        PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu}, default_kernel());
+        for (int run = 0; run < 300; ++run) {
+            table.count_piece(reinterpret_cast<const std::uint8_t*>(text.data()), 4, 0);
+            spill.write_run(table, monitor);
+        }
+    };
+    std::thread other(write_runs);
+    write_runs();
+    other.join();
+    CHECK(num_open_files() <= num_before + 2);
+    std::uint64_t num_words = 0;
+    CHECK(equals(spill.merge(1, num_words, monitor), {{"word", 600, 0}}));
+    CHECK(num_open_files() == num_before);
+}
+
+void test_a_spill_folder_that_cannot_be_written_to_is_an_error_that_names_it() {
+    Monitor monitor;
+    Spill spill("/nowhere", 64 << 20);
+    PieceTable table(HashSeed{0x9e3779b97f4a7c15u, 0xc2b2ae3d27d4eb4fu}, default_kernel());
+    std::string name;
+    try {
+        spill.write_run(table, monitor);
+    } catch (const FileError& error) {
+        name = error.path;
+    }
+    CHECK(name == "/nowhere");
 }
 
 void test_a_count_beyond_32_bits_is_carried() {
@@ -418,6 +464,8 @@ int main() {
     test_a_memory_limit_changes_nothing_but_the_memory();
     test_a_stretch_without_a_cut_beyond_the_limit_does_not_spill_every_batch();
     test_more_runs_than_may_be_open_are_merged_in_passes();
+    test_hundreds_of_runs_of_two_threads_lie_in_a_few_open_files();
+    test_a_spill_folder_that_cannot_be_written_to_is_an_error_that_names_it();
     test_a_count_beyond_32_bits_is_carried();
     test_a_changed_missing_or_wrong_file_is_an_error();
     test_a_cancelled_count_throws();

@@ -107,7 +107,7 @@ class Counter:
         kernel: str | None = None,
         block_bytes: int = 0,
         memory_limit: int = 0,
-        spill_folder: str = "",
+        spill_folder: str | bytes | PathLike[str] = "",
         min_frequency: int = 1,
         on_progress: OnProgress | None = None,
     ) -> None: ...

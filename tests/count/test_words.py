@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
+import signal
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import gristmill as gm
 from gristmill import Words, reference
 from gristmill.count.words import MAGIC
 from gristmill.pretokenize.patterns import NATIVE_PATTERNS
+from scripts import run_script
 from texts import STORY, random_story, random_text
 
 
@@ -220,7 +223,7 @@ def test_a_limit_that_can_not_hold_even_the_result_is_an_error_that_says_so(tmp_
     assert isinstance(caught.value, MemoryError)
 
 
-def test_the_spill_folder_is_removed_when_the_corpus_raises(tmp_path, monkeypatch):
+def test_no_spilled_file_is_left_when_the_corpus_raises(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def broken():
@@ -229,6 +232,28 @@ def test_the_spill_folder_is_removed_when_the_corpus_raises(tmp_path, monkeypatc
 
     with pytest.raises(RuntimeError, match="the source broke"):
         gm.count_words(broken(), memory_limit=64 << 20)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", [0, 40 << 20])
+def test_a_process_that_is_killed_while_it_spills_leaves_nothing_in_the_temporary_folder(tmp_path, limit):
+    script = """
+        import os, signal, sys
+        import gristmill as gm
+
+        def documents():
+            for i in range(60):
+                yield " ".join(f"word{i:03d}{k:05d}" for k in range(20_000))
+            spilled = os.popen(f"ls -l /proc/{os.getpid()}/fd | grep -c 'gristmill-.*deleted'").read()
+            print(spilled.strip() or "?", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        gm.count_words(documents(), memory_limit=int(sys.argv[1]) or None, num_threads=2, progress=None)
+    """
+    done = run_script(script, limit, environment={"TMPDIR": str(tmp_path)})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    if sys.platform == "linux":
+        assert (int(done.stdout) > 0) == (limit > 0)  # it had spilled
     assert list(tmp_path.iterdir()) == []
 
 

@@ -52,7 +52,7 @@ struct CountOptions {
     unsigned num_threads = 1;
     std::uint64_t block_bytes = 0;   // how much of a file one thread takes at a time; 0: chosen
     std::uint64_t memory_limit = 0;  // bytes for tables and buffers; 0: none. Beyond it, sorted runs go to spill_folder
-    std::string spill_folder;
+    std::string spill_folder;        // where these are, in files without a name that nobody has to clean up
     std::uint64_t min_frequency = 1;  // words with a smaller count are left out of the result
 };
 

@@ -1,6 +1,5 @@
 #include "count/spill.hpp"
 
-#include <unistd.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -34,28 +33,29 @@ void return_free_memory() {
 
 // Sorts the words and writes them as one run. Polls while it sorts: with a large limit that takes many seconds.
 template <class Less>
-void write_sorted(std::vector<CountedWord>& words, const Less& less, const std::string& path, const Monitor& monitor) {
+Run write_sorted(std::vector<CountedWord>& words, const Less& less, std::shared_ptr<SpillFile> file,
+                 const Monitor& monitor) {
     std::size_t num_compared = 0;
     std::sort(words.begin(), words.end(), [&](const CountedWord& a, const CountedWord& b) {
         if (++num_compared % kWordsPerCheck == 0) monitor.check();
         return less(a, b);
     });
-    RunWriter writer(path);
+    RunWriter writer(std::move(file));
     for (std::size_t i = 0; i < words.size(); ++i) {
         if (i % kWordsPerCheck == 0) monitor.check();
         writer.write(words[i]);
     }
-    writer.finish();
+    return writer.finish();
 }
 
 // Calls visit(word) for the words of all runs in order.
 template <class Less, class Visit>
-void merge_runs(const std::vector<std::string>& paths, const Less& less, Monitor& monitor, const Visit& visit) {
+void merge_runs(const std::vector<Run>& runs, const Less& less, Monitor& monitor, const Visit& visit) {
     std::vector<std::unique_ptr<RunReader>> readers;
     const auto later = [&](RunReader* a, RunReader* b) { return less(b->word(), a->word()); };
     std::priority_queue<RunReader*, std::vector<RunReader*>, decltype(later)> queue(later);
-    for (const std::string& path : paths) {
-        readers.push_back(std::make_unique<RunReader>(path, kReadBuffer));
+    for (const Run& run : runs) {
+        readers.push_back(std::make_unique<RunReader>(run, kReadBuffer));
         if (readers.back()->next()) queue.push(readers.back().get());
     }
     for (std::size_t visited = 0; !queue.empty(); ++visited) {
@@ -112,13 +112,14 @@ class RunBuilder {
         bytes_.insert(bytes_.end(), word.long_bytes(), word.long_bytes() + word.size());
     }
     bool empty() const { return words_.empty(); }
-    void write_sorted_by_first(const std::string& path, const Monitor& monitor) {
+    Run write_sorted_by_first(std::shared_ptr<SpillFile> file, const Monitor& monitor) {
         for (CountedWord& word : words_) {
             if (word.is_long()) word.set_long_bytes(bytes_.data() + word.low);
         }
-        write_sorted(words_, by_first, path, monitor);
+        Run run = write_sorted(words_, by_first, std::move(file), monitor);
         words_.clear();
         bytes_.clear();
+        return run;
     }
 
   private:
@@ -128,18 +129,16 @@ class RunBuilder {
 
 }  // namespace
 
-Spill::~Spill() { remove(runs_); }
-
-void Spill::remove(std::vector<std::string>& paths) {
-    for (const std::string& path : paths) ::unlink(path.c_str());
-    paths.clear();
-}
-
-std::string Spill::new_path() {
-    const std::lock_guard lock(mutex_);
-    std::string path = folder_ + "/run-" + std::to_string(next_name_++);
-    runs_.push_back(path);  // before it exists: whatever happens, the destructor removes it
-    return path;
+std::shared_ptr<SpillFile> Spill::take_idle_file() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!idle_.empty()) {
+            std::shared_ptr<SpillFile> file = std::move(idle_.back());
+            idle_.pop_back();
+            return file;
+        }
+    }
+    return std::make_shared<SpillFile>(folder_);
 }
 
 void Spill::write_run(PieceTable& table, const Monitor& monitor) {
@@ -153,15 +152,18 @@ void Spill::write_run(PieceTable& table, const Monitor& monitor) {
     take(table.short_part());
     take(table.medium_part());
     take(table.long_part());
-    write_sorted(words, by_word, new_path(), monitor);
+    Run run = write_sorted(words, by_word, take_idle_file(), monitor);
     table.clear();
     const std::lock_guard lock(mutex_);
+    idle_.push_back(run.file);
+    runs_.push_back(std::move(run));
     ++num_written_;
 }
 
 WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
     return_free_memory();
-    reduce(monitor, [&](const std::vector<std::string>& some, RunWriter& writer) {
+    idle_.clear();  // from here on a file is freed with its last run
+    reduce(monitor, [&](const std::vector<Run>& some, RunWriter& writer) {
         Summing summing;
         const auto write = [&](const CountedWord& word) { writer.write(word); };
         merge_runs(some, by_word, monitor, [&](const CountedWord& word) { summing.add(word, write); });
@@ -175,30 +177,31 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
                                   ". Pass a larger memory_limit, or a larger min_frequency to keep fewer words.");
     }
     return_free_memory();
-    reduce(monitor, [&](const std::vector<std::string>& some, RunWriter& writer) {
+    reduce(monitor, [&](const std::vector<Run>& some, RunWriter& writer) {
         merge_runs(some, by_first, monitor, [&](const CountedWord& word) { writer.write(word); });
     });
     return read_result(size, monitor);
 }
 
-// Merges runs by `merge_some` until no more are left than may be open at once.
+// Merges runs by `merge_some` until no more are left than may be read at once.
 template <class MergeSome>
 void Spill::reduce(Monitor& monitor, const MergeSome& merge_some) {
+    if (runs_.size() <= max_fan_in_) return;
+    const auto file = std::make_shared<SpillFile>(folder_);
     while (runs_.size() > max_fan_in_) {
         monitor.check();
-        std::vector<std::string> some(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(max_fan_in_));
-        RunWriter writer(new_path());
-        merge_some(some, writer);
-        writer.finish();
-        runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(max_fan_in_));
-        remove(some);
+        const auto end = runs_.begin() + static_cast<std::ptrdiff_t>(max_fan_in_);
+        RunWriter writer(file);
+        merge_some({runs_.begin(), end}, writer);
+        runs_.erase(runs_.begin(), end);
+        runs_.push_back(writer.finish());
     }
 }
 
 // Adds up equal words; those to keep go into new runs sorted by first occurrence, each as large as the memory allows.
 Spill::Size Spill::sort_by_first(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
-    const std::size_t num_old = runs_.size();
-    std::vector<std::string> old(runs_.begin(), runs_.end());
+    const std::vector<Run> by_words = std::exchange(runs_, {});
+    const auto file = std::make_shared<SpillFile>(folder_);
     Size size;
     num_words = 0;
     RunBuilder builder(memory_limit_ / 2);
@@ -207,15 +210,13 @@ Spill::Size Spill::sort_by_first(std::uint64_t min_frequency, std::uint64_t& num
         if (word.count < min_frequency) return;
         ++size.num_words;
         size.num_bytes += word.size();
-        if (!builder.has_room(word) && !builder.empty()) builder.write_sorted_by_first(new_path(), monitor);
+        if (!builder.has_room(word) && !builder.empty()) runs_.push_back(builder.write_sorted_by_first(file, monitor));
         builder.add(word);
     };
     Summing summing;
-    merge_runs(old, by_word, monitor, [&](const CountedWord& word) { summing.add(word, keep); });
+    merge_runs(by_words, by_word, monitor, [&](const CountedWord& word) { summing.add(word, keep); });
     summing.flush(keep);
-    if (!builder.empty()) builder.write_sorted_by_first(new_path(), monitor);
-    runs_.erase(runs_.begin(), runs_.begin() + static_cast<std::ptrdiff_t>(num_old));
-    remove(old);
+    if (!builder.empty()) runs_.push_back(builder.write_sorted_by_first(file, monitor));
     return size;
 }
 
@@ -233,7 +234,7 @@ WordTable Spill::read_result(const Size& size, Monitor& monitor) {
         word.copy_bytes(result.bytes.data() + result.offsets.back());
     });
     result.offsets.push_back(result.bytes.size());
-    remove(runs_);
+    runs_.clear();
     return result;
 }
 

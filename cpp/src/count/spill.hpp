@@ -3,14 +3,20 @@
 // A thread whose table is full writes it as a run sorted by word and starts an empty one. At the end all runs are
 // merged, equal words added up; the words that stay are sorted by first occurrence, again through runs, and fill the
 // result in order.
+//
+// The runs that one thread writes lie end to end in one file, and so do those of each later phase: however many runs
+// there are, a few files are open.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "count/piece_table.hpp"
+#include "count/run_file.hpp"
 #include "gristmill/count.hpp"
 #include "gristmill/monitor.hpp"
 
@@ -18,15 +24,14 @@ namespace gristmill {
 
 class Spill {
   public:
-    // More than `max_fan_in` runs are merged in several passes: each open run holds a buffer.
+    // More than `max_fan_in` runs are merged in several passes: each run that is read holds a buffer.
     Spill(std::string folder, std::uint64_t memory_limit, std::size_t max_fan_in = 128)
         : folder_(std::move(folder)), memory_limit_(memory_limit), max_fan_in_(max_fan_in) {}
-    ~Spill();
 
     // Writes `table` as one run and clears it. Safe to call from several threads.
     void write_run(PieceTable& table, const Monitor& monitor);
     std::size_t num_runs() const { return num_written_; }
-    // Merges all runs and removes them. Throws MemoryLimitExceeded when the result alone is larger than the limit.
+    // Merges all runs and frees them. Throws MemoryLimitExceeded when the result alone is larger than the limit.
     WordTable merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);
 
   private:
@@ -38,8 +43,7 @@ class Spill {
         }
     };
 
-    std::string new_path();
-    void remove(std::vector<std::string>& paths);
+    std::shared_ptr<SpillFile> take_idle_file();
     template <class MergeSome>
     void reduce(Monitor& monitor, const MergeSome& merge_some);
     Size sort_by_first(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);
@@ -50,8 +54,8 @@ class Spill {
     std::size_t max_fan_in_;
     std::mutex mutex_;
     std::size_t num_written_ = 0;
-    std::size_t next_name_ = 0;
-    std::vector<std::string> runs_;  // all that may be on the disk
+    std::vector<Run> runs_;
+    std::vector<std::shared_ptr<SpillFile>> idle_;  // that a thread may append its next run to
 };
 
 }  // namespace gristmill

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Unpack
@@ -175,23 +175,22 @@ def _count_natively(
     meter = None
     if on_progress is not None and not reads_itself:
         meter = _BatchMeter(on_progress, source.num_bytes if isinstance(source, Files) else 0)
-    with _spill_folder(options.memory_limit) as folder:
-        counter = Counter(
-            pattern=str(options.pattern),
-            special_tokens=[special.encode() for special in options.special_tokens],
-            num_threads=options.num_threads,
-            memory_limit=options.memory_limit or 0,
-            spill_folder=folder,
-            min_frequency=options.min_frequency,
-            on_progress=meter or on_progress,
-        )
-        if isinstance(source, Documents):
-            _add_documents(counter, source, options, meter)
-        elif reads_itself:
-            counter.add_files(list(source.paths))
-        else:
-            _add_batches(counter, source, options, meter, skipped)
-        return counter.finish()
+    counter = Counter(
+        pattern=str(options.pattern),
+        special_tokens=[special.encode() for special in options.special_tokens],
+        num_threads=options.num_threads,
+        memory_limit=options.memory_limit or 0,
+        spill_folder=tempfile.gettempdir() if options.memory_limit else "",
+        min_frequency=options.min_frequency,
+        on_progress=meter or on_progress,
+    )
+    if isinstance(source, Documents):
+        _add_documents(counter, source, options, meter)
+    elif reads_itself:
+        counter.add_files(list(source.paths))
+    else:
+        _add_batches(counter, source, options, meter, skipped)
+    return counter.finish()
 
 
 def _add_documents(counter: Counter, source: Documents, options: CountOptions, meter: _BatchMeter | None) -> None:
@@ -252,16 +251,6 @@ class _BatchMeter:
             # Bytes of a compressed file and bytes of its text cannot be added.
             done, total = (self.counted, self._total) if self._total else (self.counted + done, 0)
         self._on_progress(stage, done, total)
-
-
-@contextlib.contextmanager
-def _spill_folder(memory_limit: int | None) -> Iterator[str]:
-    """A folder for what does not fit, removed in every case; "" where there is no limit."""
-    if memory_limit is None:
-        yield ""
-    else:
-        with tempfile.TemporaryDirectory(prefix="gristmill-") as folder:
-            yield folder
 
 
 def _count_by_regex(
