@@ -15,10 +15,11 @@ from numpy.typing import DTypeLike
 
 from gristmill.arguments import check_num_threads, check_whole_number
 from gristmill.corpus import Corpus, Documents, Files, Reading, ReadOptions, open_corpus
+from gristmill.count import Words
 from gristmill.encode.dropout import check_seed
 from gristmill.encode.ids import check_dtype
 from gristmill.encode.special_rules import NONE, Specials
-from gristmill.encode.tokenizer import Tokenizer
+from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.inputs import fingerprints
@@ -61,9 +62,12 @@ class Plan:
         num_threads: int | None,
         reading: ReadOptions,
     ) -> Plan:
-        if not isinstance(tokenizer, Tokenizer):
-            kind = type(tokenizer).__name__
-            raise TypeError(f"tokenizer is of type {kind}. Pass a Tokenizer, such as Tokenizer.load(path).")
+        check_tokenizer(tokenizer)
+        if isinstance(corpus, Words):
+            raise TypeError(
+                "corpus is a Words: it holds distinct pieces and their counts, not documents. "
+                "Pass the corpus that they were counted from."
+            )
         layout = check_layout(format)
         mark = find_end_of_text(tokenizer, end_of_text, end_of_text_position, layout)
         options = cast(ReadOptions, {"separator": mark.token, **reading}) if mark is not None else reading
