@@ -75,7 +75,8 @@ def format_size(num_bytes: float) -> str:
 
 
 Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
-Flag: TypeAlias = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # that it is off by default goes without saying
+# Off unless given, which goes without saying: there is no --no-overwrite.
+Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
 
 CorpusNames: TypeAlias = Annotated[
