@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import tyro
 
+from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.options import Flag, format_size
 from gristmill.cli.table import pairs
 from gristmill.lm.config import FIELDS, TrainConfig, read_config
@@ -16,6 +17,10 @@ from gristmill.lm.presets import PRESETS, preset_options, without_length
 
 if TYPE_CHECKING:
     from gristmill.lm.result import TrainResult
+
+    PresetName: TypeAlias = str
+else:
+    PresetName = Literal[tuple(PRESETS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +37,10 @@ class Command(TrainConfig):
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder of the run."""
 
-    preset: Literal[tuple(PRESETS)] | None = None  # type: ignore[valid-type]
-    """quickstart (a CPU, two minutes), tinystories-17m or gpt2-124m; vae-fast,
-    vae-max-performance, vae-low-memory or vae-debug."""
+    preset: Annotated[
+        PresetName | None,
+        tyro.conf.arg(metavar="NAME", help=f"Options that belong together: {listed(PRESETS)}.", help_behavior_hint=""),
+    ] = None
 
     config: Path | None = None
     """A YAML file with options, such as 'max_steps: 1000'; config.json of a run is one too."""
@@ -45,7 +51,7 @@ class Command(TrainConfig):
     overwrite: Flag = False
     """Remove the run in the folder and begin again."""
 
-    progress: Annotated[Literal["auto", "bar", "jsonl", "none"], tyro.conf.arg(metavar="HOW")] = "auto"
+    progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
     """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
 
     def __post_init__(self) -> None:
