@@ -9,7 +9,7 @@ from typing import Unpack
 from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_vocab_size, show_options
 from gristmill.corpus import Corpus, Reading, ReadOptions
 from gristmill.count import CountOptions, Words, count
-from gristmill.encode import Tokenizer
+from gristmill.encode import Tokenizer, check_tokenizer
 from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
 from gristmill.merge import learn_merges
 from gristmill.profile import Profile, peak_memory_bytes
@@ -107,6 +107,7 @@ def extend_tokenizer(
     >>> large == train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
     True
     """
+    check_tokenizer(tokenizer)
     options = CountOptions.checked(
         corpus,
         pattern=tokenizer.pattern,
@@ -142,9 +143,6 @@ def _go_on(
     progress: ProgressOption,
 ) -> Tokenizer:
     """Count the corpus, learn the merges that `tokenizer` lacks, and return the tokenizer that has them."""
-    if not isinstance(tokenizer, Tokenizer):
-        kind = type(tokenizer).__name__
-        raise TypeError(f"tokenizer is of type {kind}. Pass a Tokenizer, such as Tokenizer.load(path).")
     start = time.perf_counter()
     vocabulary = tokenizer.parts.vocabulary
     given = plain_merges(vocabulary)

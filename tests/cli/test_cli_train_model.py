@@ -7,9 +7,8 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tyro
 
-from gristmill.cli.train_model import Command, translate
+from gristmill.cli.train_model import parse
 from lm.tiny_runs import build_shards, texts, tokenizer
 
 TINY = (
@@ -97,13 +96,96 @@ def test_resume_needs_no_value(gristmill, shards, tmp_path):
     assert gristmill(*arguments, shards, "--resume", "auto")[0] == 0
 
 
-def test_translate_spells_out_what_was_left_out():
-    assert translate(["--resume=auto", "x"]) == ["--resume=auto", "x"]
-    assert translate(["x", "--resume"]) == ["x", "--resume", "auto"]
-    spelled = translate(["--preset=quickstart", "--max_tokens", "9", "--num-layers", "2"])
-    assert "--max-steps" not in spelled
-    assert spelled.count("--num-layers") == 1
-    assert "--tie-embeddings" in spelled
+def parsed(*arguments):
+    return parse([*map(str, arguments), "data", "-o", "run"])
+
+
+def test_a_bare_resume_means_auto_wherever_it_stands():
+    for arguments in (["--resume=auto"], ["--resume"], ["--resume", "auto"], ["--resume", "--max-steps", "3"]):
+        assert (parsed(*arguments).resume, parsed(*arguments).data) == ("auto", "data")
+    assert parse(["data", "-o", "run", "--resume"]).resume == "auto"
+    assert parsed("--resume", "never").resume == "never"
+
+
+def test_a_preset_gives_defaults_that_options_replace():
+    command = parsed("--preset=quickstart", "--max_tokens", 9, "--num-layers", 2)
+    assert (command.max_steps, command.max_tokens, command.epochs) == (None, 9, None)
+    assert (command.num_layers, command.tie_embeddings, command.optimizer) == (2, True, "muon")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lengths"),
+    [
+        (["--preset", "quickstart"], (1000, None, None)),
+        (["--preset", "quickstart", "--epochs", 2], (None, None, 2.0)),
+        (["--preset", "tinystories-17m", "--max_steps", 7], (7, None, None)),
+        (["--preset", "tinystories-17m", "--max-tokens=640"], (None, 640, None)),
+        (["--preset", "gpt2-124m", "--max-tokens", 640], (None, 640, None)),
+    ],
+)
+def test_a_length_replaces_the_length_of_the_preset(arguments, lengths):
+    command = parsed(*arguments)
+    assert (command.max_steps, command.max_tokens, command.epochs) == lengths
+
+
+def test_two_lengths_are_an_error_even_where_one_is_the_length_of_the_preset(gristmill, shards, tmp_path):
+    """Comparing values with the defaults cannot tell --max-steps 1000 from no --max-steps."""
+    arguments = ["train-model", shards, "-o", tmp_path / "run", "--preset", "quickstart", "--device", "cpu"]
+    code, _, err = gristmill(*arguments, "--max-steps", 1000, "--epochs", 1)
+    assert code == 1
+    # The preset's length is void, and both options hold.
+    assert "max_steps and epochs are both given" in err
+
+
+def test_accumulation_voids_the_global_batch_of_a_preset():
+    assert parsed("--preset", "gpt2-124m").global_batch_size == 512
+    assert parsed("--preset", "gpt2-124m", "--gradient_accumulation_steps", 2).global_batch_size is None
+    both = parsed("--preset", "gpt2-124m", "--gradient-accumulation-steps", 2, "--global-batch-size", 256)
+    assert (both.gradient_accumulation_steps, both.global_batch_size) == (2, 256)
+
+
+def test_what_a_preset_set_can_be_set_back_to_the_default(tmp_path):
+    command = parsed("--preset", "quickstart", "--optimizer", "adamw", "--no-tie-embeddings", "--sample-interval", 0)
+    assert (command.optimizer, command.tie_embeddings, command.sample_interval) == ("adamw", False, 0)
+    (tmp_path / "c.yaml").write_text("d_ff: 1000\ndeterministic: true\n")
+    command = parsed("--config", tmp_path / "c.yaml", "--d-ff", "None", "--no_deterministic")
+    assert (command.d_ff, command.deterministic) == (None, False)
+
+
+def test_help_shows_the_defaults_of_the_preset_and_of_the_file(gristmill, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    (tmp_path / "c.yaml").write_text("learning_rate: 5e-4\n")
+    code, out, err = gristmill(
+        *("train-model", "--preset", "quickstart", "--config", tmp_path / "c.yaml", "--max-tokens", 9, "--help")
+    )
+    assert (code, err) == (0, "")
+    shown = " ".join(out.replace("│", " ").split())
+    assert "Layers of the model. (default: 4)" in shown
+    assert "The highest learning rate, of AdamW. (default: 0.0005)" in shown
+    assert "The highest learning rate of Muon. (default: 0.012)" in shown
+    assert "How long to train, in steps. Or: (default: None)" in shown
+    assert "fewer parameters. (default: True)" in shown
+
+
+def test_an_option_without_its_value_is_a_usage_error(gristmill, shards, tmp_path):
+    for option in ("--preset", "--config", "--max-steps"):
+        code, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", option)
+        assert code == 2
+        assert option in err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("num_layers: four", "num_layers='four' is a str. Pass an int."),
+        ("optimizer: sgd", "optimizer='sgd' is not known. Pass one of 'adamw', 'muon'."),
+        ("tie_embeddings: 'no'", "tie_embeddings='no' is a str. Pass true or false."),
+    ],
+)
+def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, message):
+    (tmp_path / "c.yaml").write_text(line)
+    code, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", "--config", tmp_path / "c.yaml")
+    assert (code, err) == (1, f"gristmill: error: {message}\n")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +251,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(gristmill_process, gristmil
     ],
 )
 def test_switches_can_be_said_both_ways_and_undo_a_preset(arguments, expected):
-    arguments = translate([*arguments, "data", "-o", "run"])
-    command = tyro.cli(Command, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    command = parsed(*arguments)
     assert (command.pin_memory, command.fast_detection, command.batch_size) == expected
 
 

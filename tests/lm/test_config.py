@@ -92,6 +92,18 @@ def test_a_wrong_yaml_file_says_what_is_wrong(tmp_path, text, message):
         read_config(tmp_path / "c.yaml")
 
 
+def test_text_that_looks_like_a_number_in_yaml_is_still_text(tmp_path):
+    (tmp_path / "c.yaml").write_text("model: vae\ntext_column: 2020\nlearning_rate: 1e-3\n")
+    config = TrainConfig.of(read_config(tmp_path / "c.yaml"))
+    assert (config.text_column, config.learning_rate) == ("2020", 1e-3)
+
+
+@pytest.mark.parametrize("value", ["no", "false", 0, None])
+def test_a_switch_is_true_or_false_and_no_text_that_counts_as_true(value):
+    with pytest.raises(OptionError, match=r"compile_model=.* Pass true or false"):
+        TrainConfig.of({"compile_model": value})
+
+
 def test_an_empty_yaml_file_sets_nothing(tmp_path):
     (tmp_path / "c.yaml").write_text("")
     assert read_config(tmp_path / "c.yaml") == {}

@@ -408,7 +408,6 @@ def test_too_few_tokens_for_one_window(num_tokens):
         ({"seed": -1}, "seed=-1 is out of range"),
         ({"keep_on_device": "yes"}, "keep_on_device='yes' is not known"),
         ({"document_mask": True}, "document_mask=True needs to know where documents end"),
-        ({"tokens": [1, 2, 3]}, "shards is a list. Pass gristmill.Shards"),
         ({"tokens": np.zeros(9)}, "dtype float64"),
         ({"tokens": np.zeros((9, 9), np.int32)}, "2 dimensions"),
     ],

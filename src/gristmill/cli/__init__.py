@@ -123,15 +123,14 @@ def _parse(name: str, arguments: list[str]) -> Any:
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
     try:
-        if hasattr(module, "translate"):  # a command may write its arguments in longer form first
-            arguments = module.translate(arguments)
-        return tyro.cli(
-            module.Command,
-            prog=f"gristmill {name}",
-            description=_description(module.Command),
-            args=arguments,
-            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff),
-        )
+        settings: dict[str, Any] = {
+            "prog": f"gristmill {name}",
+            "description": _description(module.Command),
+            "config": (tyro.conf.HelptextFromCommentsOff,),
+        }
+        if hasattr(module, "parse"):  # a command whose defaults depend on what is given
+            return module.parse(arguments, **settings)
+        return tyro.cli(module.Command, args=arguments, **settings)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else WRONG_USAGE
     except (OptionError, OSError) as error:

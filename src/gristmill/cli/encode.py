@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from gristmill.cli.choices import LayoutName, Position, ProgressKind, braced, listed
 from gristmill.cli.export import SpecialTokens, parse_special_tokens
 from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, parse_count, plural
 from gristmill.cli.table import columns, pairs
+from gristmill.shards.end_of_text import POSITIONS
+from gristmill.shards.layouts import LAYOUTS
 
 if TYPE_CHECKING:
     from gristmill import EncodeRun, Profile
@@ -34,10 +37,9 @@ class Command(ReadingOptions):
     """The folder to write."""
 
     format: Annotated[
-        Literal["gristmill", "nanogpt", "llmc", "megatron", "npy", "parquet", "datatrove"],
-        tyro.conf.arg(aliases=["-f"], metavar="FORMAT"),
+        LayoutName,
+        tyro.conf.arg(aliases=["-f"], metavar="FORMAT", help=f"The format of the token files: {listed(LAYOUTS)}."),
     ] = "gristmill"
-    """gristmill, nanogpt, llmc, megatron, npy, parquet or datatrove."""
 
     overwrite: Flag = False
     """Replace finished shards of another kind; they stay until the new ones are complete."""
@@ -46,7 +48,7 @@ class Command(ReadingOptions):
     """The special token that marks documents; auto: <|endoftext|> or the like."""
 
     end_of_text_position: Annotated[
-        Literal["after", "before"] | None, tyro.conf.arg(metavar="{after,before}", help_behavior_hint="")
+        Position | None, tyro.conf.arg(metavar=braced(POSITIONS), help_behavior_hint="")
     ] = None
     """Where it stands; without it, where the tools of the format expect it."""
 
@@ -79,7 +81,7 @@ class Command(ReadingOptions):
     checkpoint_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
     """How often to write down how far the run has come."""
 
-    progress: Literal["auto", "bar", "jsonl", "none"] = "auto"
+    progress: ProgressKind = "auto"
     """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
 
     profile: Flag = False

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import tyro
 
+from gristmill.cli.choices import TokenizerFormat, listed
 from gristmill.cli.options import Flag, UsageError, format_size
 from gristmill.cli.table import pairs
+from gristmill.tokenizer.formats import FORMATS, read_tokenizer, write_tokenizer
 
 SpecialTokens: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN[=ID] …]", help_behavior_hint="")]
 
@@ -26,10 +28,9 @@ class Command:
     """A tokenizer file or folder, in any format that can be read."""
 
     format: Annotated[
-        Literal["huggingface", "gpt2", "tiktoken", "minbpe", "gguf", "gristmill"],
-        tyro.conf.arg(aliases=["-f"], metavar="FORMAT"),
+        TokenizerFormat,
+        tyro.conf.arg(aliases=["-f"], metavar="FORMAT", help=f"The format to write: {listed(FORMATS)}."),
     ]
-    """The format to write: huggingface, gpt2, tiktoken, minbpe, gguf or gristmill."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="PATH")]
     """The file to write; for gpt2 the folder of vocab.json and merges.txt; for minbpe the name without .model."""
@@ -56,8 +57,6 @@ class Command:
     """gguf: the special token that ends a text; without it <|endoftext|>, where there is one."""
 
     def run(self) -> int:
-        from gristmill.tokenizer.formats import read_tokenizer, write_tokenizer
-
         options = self._options()
         parts = read_tokenizer(
             self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
@@ -83,8 +82,6 @@ class Command:
         return 0
 
     def _options(self) -> dict[str, Any]:
-        from gristmill.tokenizer.formats import FORMATS
-
         given = {
             "legacy_merges": self.legacy_merges or None,
             "pre": self.pre,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gristmill.cli.options import format_size
 from gristmill.cli.table import bar, columns, pairs, show_token
+from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
@@ -34,7 +35,7 @@ PERCENTILES = {"min": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %
 
 def is_shard_folder(path: Path) -> bool:
     """Whether `path` is a folder of shards, finished or not."""
-    return path.is_dir() and any((path / name).is_file() for name in ("manifest.json", "progress.json"))
+    return path.is_dir() and any((path / name).is_file() for name in (MANIFEST_FILE, PROGRESS_FILE))
 
 
 def inspect_shards(folder: Path, seed: int) -> str:

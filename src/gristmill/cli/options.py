@@ -9,9 +9,12 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import tyro
+
+from gristmill.cli.choices import DocumentsMode, InputFormat, OnError, braced
+from gristmill.corpus.options import DOCUMENTS
 
 if TYPE_CHECKING:
     from gristmill.corpus import ReadOptions
@@ -75,7 +78,8 @@ def format_size(num_bytes: float) -> str:
 
 
 Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
-Flag: TypeAlias = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # that it is off by default goes without saying
+# Off unless given, which goes without saying: there is no --no-overwrite.
+Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
 
 CorpusNames: TypeAlias = Annotated[
@@ -87,16 +91,13 @@ CorpusNames: TypeAlias = Annotated[
 class ReadingOptions:
     """How the files of a corpus are read; commands that read one inherit these options."""
 
-    input_format: Literal["auto", "text", "jsonl", "parquet", "arrow"] = "auto"
+    input_format: InputFormat = "auto"
     """What the files are; auto: by suffix. Text and JSON lines may also be .gz or .zst."""
 
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """The JSON key or the column that holds the text."""
 
-    documents: Annotated[
-        Literal["separator", "file", "line"] | None,
-        tyro.conf.arg(metavar="{separator,file,line}", help_behavior_hint=""),
-    ] = None
+    documents: Annotated[DocumentsMode | None, tyro.conf.arg(metavar=braced(DOCUMENTS), help_behavior_hint="")] = None
     """What a document of a text file is: between separators, the whole file, or a line."""
 
     separator: Annotated[
@@ -105,7 +106,7 @@ class ReadingOptions:
     ] = None
     """What ends a document of a text file."""
 
-    on_error: Literal["raise", "skip"] = "raise"
+    on_error: OnError = "raise"
     """Stop at an input that is damaged, or leave it out and say so at the end."""
 
     max_document_bytes: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="(default: 64MiB)")] = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import tyro
 
+from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.options import Flag, format_size
 from gristmill.cli.table import pairs
 from gristmill.lm.config import FIELDS, TrainConfig, read_config
@@ -15,6 +17,10 @@ from gristmill.lm.presets import PRESETS, preset_options, without_length
 
 if TYPE_CHECKING:
     from gristmill.lm.result import TrainResult
+
+    PresetName: TypeAlias = str
+else:
+    PresetName = Literal[tuple(PRESETS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +37,10 @@ class Command(TrainConfig):
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder of the run."""
 
-    preset: Literal[tuple(PRESETS)] | None = None  # type: ignore[valid-type]
-    """quickstart (a CPU, two minutes), tinystories-17m or gpt2-124m; vae-fast,
-    vae-max-performance, vae-low-memory or vae-debug."""
+    preset: Annotated[
+        PresetName | None,
+        tyro.conf.arg(metavar="NAME", help=f"Options that belong together: {listed(PRESETS)}.", help_behavior_hint=""),
+    ] = None
 
     config: Path | None = None
     """A YAML file with options, such as 'max_steps: 1000'; config.json of a run is one too."""
@@ -44,7 +51,7 @@ class Command(TrainConfig):
     overwrite: Flag = False
     """Remove the run in the folder and begin again."""
 
-    progress: Annotated[Literal["auto", "bar", "jsonl", "none"], tyro.conf.arg(metavar="HOW")] = "auto"
+    progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
     """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
 
     def __post_init__(self) -> None:
@@ -69,65 +76,63 @@ class Command(TrainConfig):
         return 0
 
 
-def translate(arguments: list[str]) -> list[str]:
-    """The arguments with everything spelled out: a bare --resume, and what a preset or a file says.
+@dataclass(frozen=True, kw_only=True)
+class _Deciding:
+    """The options that decide the defaults of others, as they were written; "" where one was not given."""
 
-    >>> translate(["--resume", "-o", "run", "shards"])
-    ['--resume', 'auto', '-o', 'run', 'shards']
+    preset: str = ""
+    config: str = ""
+    model: str = ""
+    max_steps: str = ""
+    max_tokens: str = ""
+    epochs: str = ""
+    gradient_accumulation_steps: str = ""
+    global_batch_size: str = ""
+
+
+def parse(arguments: list[str], **settings: Any) -> Command:
+    """The command that the arguments ask for; `settings` are those of `tyro.cli`.
+
+    What the preset, the model and the file of --config set are the defaults, which --help shows.
     """
     arguments = _with_resume(arguments)
-    given = {_name(argument): True for argument in arguments if argument.startswith("--")}
-    path = _value(arguments, "config")
-    written = {} if path is None else read_config(path)
-    model = _value(arguments, "model") or written.get("model")
-    options = preset_options(_value(arguments, "preset"), {"model": model})
-    options = without_length({**without_length(options, written), **written}, given)
-    spelled = _flags({name: value for name, value in options.items() if name not in given})
-    return [*spelled, *(argument for argument in arguments if not _says_the_default(argument))]
+    default = _defaults(_deciding(arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # tyro's, of a file's value that `run` refuses in plain words
+        command: Command = tyro.cli(Command, default=default, args=arguments, **settings)
+    return command
 
 
-def _says_the_default(argument: str) -> bool:
-    """Whether it is a switch that says what holds anyway, and undoes a preset: --pin_memory, --no-compile_model."""
-    default = FIELDS[_name(argument)].default if argument.startswith("--") and _name(argument) in FIELDS else None
-    return isinstance(default, bool) and default == (not argument.startswith(("--no-", "--no_")))
+def _deciding(arguments: list[str]) -> _Deciding:
+    try:
+        found, _ = tyro.cli(_Deciding, args=arguments, return_unknown_args=True, add_help=False, console_outputs=False)
+    except SystemExit:
+        return _Deciding()  # one of them has no value, which the second look at the arguments reports
+    return found
 
 
-def _name(argument: str) -> str:
-    """The option that an argument is about: --no-pin-memory is about pin_memory."""
-    name = argument.removeprefix("--").partition("=")[0].replace("-", "_")
-    return name.removeprefix("no_") if name not in FIELDS else name
+def _defaults(deciding: _Deciding) -> Command:
+    """The preset, then the file on top, less what the file or an option makes void."""
+    given = {name: value for name, value in vars(deciding).items() if value}
+    written = read_config(deciding.config) if deciding.config else {}
+    model = deciding.model or written.get("model")
+    options = without_length(preset_options(deciding.preset or None, {"model": model}), written)
+    options = without_length({**options, **written}, given)
+    return Command(data=tyro.MISSING, output=tyro.MISSING, **options)
 
 
 def _with_resume(arguments: list[str]) -> list[str]:
+    """The arguments with a bare --resume as --resume auto: tyro has no option whose value may be left out.
+
+    >>> _with_resume(["--resume", "-o", "run", "shards"])
+    ['--resume', 'auto', '-o', 'run', 'shards']
+    """
     spelled: list[str] = []
     for index, argument in enumerate(arguments):
         spelled.append(argument)
         if argument == "--resume" and arguments[index + 1 : index + 2] not in (["auto"], ["never"]):
             spelled.append("auto")
     return spelled
-
-
-def _value(arguments: list[str], name: str) -> str | None:
-    for index, argument in enumerate(arguments):
-        if argument == f"--{name}":
-            return arguments[index + 1] if index + 1 < len(arguments) else None
-        if argument.startswith(f"--{name}="):
-            return argument.partition("=")[2]
-    return None
-
-
-def _flags(options: dict[str, Any]) -> list[str]:
-    flags: list[str] = []
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            if value != FIELDS[name].default:
-                flags.append(flag if value else flag.replace("--", "--no-", 1))
-        elif value is None and FIELDS[name].default is not None:
-            flags += [flag, "None"]
-        elif value is not None:
-            flags += [flag, str(value)]
-    return flags
 
 
 def summary(result: TrainResult) -> str:

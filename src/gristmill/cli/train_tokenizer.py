@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from gristmill.cli.choices import ProgressKind, TieBreak
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -20,6 +21,7 @@ from gristmill.cli.options import (
     plural,
 )
 from gristmill.cli.table import columns, pairs
+from gristmill.pretokenize import NATIVE_PATTERNS
 
 if TYPE_CHECKING:
     from gristmill import Profile, Tokenizer
@@ -48,13 +50,18 @@ class Command(ReadingOptions):
     overwrite: Flag = False
     """Replace the output if it is already there."""
 
-    pattern: Annotated[str, tyro.conf.arg(metavar="NAME|REGEX")] = "gpt2"
-    """What cuts the text into pieces: gpt2, cl100k, o200k, llama3, qwen2, whitespace, or a regular expression."""
+    pattern: Annotated[
+        str,
+        tyro.conf.arg(
+            metavar="NAME|REGEX",
+            help=f"What cuts the text into pieces: {', '.join(NATIVE_PATTERNS)}, or a regular expression.",
+        ),
+    ] = "gpt2"
 
     special_tokens: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]")] = ("<|endoftext|>",)
     """Special tokens, in the order of their ids. The bare option, without any, means none."""
 
-    tie_break: Literal["greatest-bytes", "smallest-ids", "huggingface", "first-seen"] = "greatest-bytes"
+    tie_break: TieBreak = "greatest-bytes"
     """Which pair wins among equal counts."""
 
     min_frequency: Annotated[int, tyro.conf.arg(metavar="N")] = 1
@@ -69,7 +76,7 @@ class Command(ReadingOptions):
     memory_limit: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None
     """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
 
-    progress: Literal["auto", "bar", "jsonl", "none"] = "auto"
+    progress: ProgressKind = "auto"
     """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
 
     profile: Flag = False

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from gristmill.cli.choices import ProgressKind
 from gristmill.cli.options import Flag, format_size
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Command:
     no_inputs: Flag = False
     """Leave the inputs out: whether they are still what was encoded."""
 
-    progress: Annotated[Literal["auto", "bar", "jsonl", "none"], tyro.conf.arg(metavar="HOW")] = "auto"
+    progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
     """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
 
     def run(self) -> int:

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from gristmill.arguments import check_whole_number
 from gristmill.compat.specials import with_special_tokens
 from gristmill.encode.ragged import Ragged, Side, check_side
-from gristmill.encode.tokenizer import Tokenizer
+from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
 from gristmill.publish import publish
 from gristmill.tokenizer.formats.byte_alphabet import spell
@@ -136,9 +136,7 @@ class PreTrainedTokenizerFast:
             raise OptionError("pass either tokenizer_object, a gristmill.Tokenizer, or tokenizer_file.")
         if tokenizer_file is not None:
             tokenizer_object = Tokenizer.load(tokenizer_file)
-        if not isinstance(tokenizer_object, Tokenizer):
-            raise TypeError(f"tokenizer_object is a {type(tokenizer_object).__name__}. Pass a gristmill.Tokenizer.")
-        self._wrap(tokenizer_object)
+        self._wrap(check_tokenizer(tokenizer_object, "tokenizer_object"))
         self._roles: dict[str, str | None] = {}
         self.bos_token, self.eos_token, self.unk_token, self.pad_token = bos_token, eos_token, unk_token, pad_token
         self._sides: dict[str, Side] = {}

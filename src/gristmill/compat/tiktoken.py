@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.encode.special_rules import Specials
-from gristmill.encode.tokenizer import Tokenizer
+from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 
 __all__ = ["Encoding", "get_encoding"]
 
@@ -41,12 +41,8 @@ class Encoding:
     """An `Encoding`-shaped object; immutable, picklable, safe to share between threads."""
 
     def __init__(self, tokenizer: Tokenizer, name: str = "gristmill") -> None:
-        if not isinstance(tokenizer, Tokenizer):
-            raise TypeError(
-                f"tokenizer is a {type(tokenizer).__name__}. Pass a gristmill.Tokenizer, or call get_encoding(name)."
-            )
         self.name = name
-        self._tokenizer = tokenizer
+        self._tokenizer = check_tokenizer(tokenizer, otherwise=", or call get_encoding(name)")
 
     @property
     def tokenizer(self) -> Tokenizer:

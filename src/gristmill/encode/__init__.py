@@ -14,6 +14,6 @@
 from gristmill.encode.offsets import Offsets
 from gristmill.encode.ragged import Ragged
 from gristmill.encode.stream_decoder import StreamDecoder
-from gristmill.encode.tokenizer import Tokenizer
+from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 
-__all__ = ["Offsets", "Ragged", "StreamDecoder", "Tokenizer"]
+__all__ = ["Offsets", "Ragged", "StreamDecoder", "Tokenizer", "check_tokenizer"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from gristmill.encode.decode_methods import DecodeMethods
 from gristmill.encode.encode_methods import EncodeMethods
 
-__all__ = ["Tokenizer"]
+__all__ = ["Tokenizer", "check_tokenizer"]
 
 
 class Tokenizer(EncodeMethods, DecodeMethods):
@@ -30,3 +33,15 @@ class Tokenizer(EncodeMethods, DecodeMethods):
     >>> tok.decode([257, 258])
     'low<|end|>'
     """
+
+
+def check_tokenizer(tokenizer: Any, name: str = "tokenizer", *, otherwise: str = "") -> Tokenizer:
+    """`tokenizer`, if it is one. A path is not: loading is left to the caller.
+
+    name: that of the argument.
+    otherwise: what else the caller could do, for the message.
+    """
+    if isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    load = " A path is loaded with Tokenizer.load(path)." if isinstance(tokenizer, str | os.PathLike) else ""
+    raise TypeError(f"{name} is a {type(tokenizer).__name__}. Pass a gristmill.Tokenizer{otherwise}.{load}")

@@ -156,7 +156,7 @@ class TrainConfig:
     num_workers: int = 8
     """VAE: processes that prepare batches from Parquet files; 0: a thread."""
     pin_memory: bool = True
-    """VAE: batches are copied to the GPU from page-locked memory (--pin-memory); not so with this."""
+    """VAE: copy batches to the GPU from page-locked memory."""
     prefetch_factor: int = 2
     """VAE: batches that each of the processes is ahead."""
 
@@ -182,7 +182,7 @@ class TrainConfig:
     max_tokens: int | None = None
     """How long to train, in tokens. Or:"""
     epochs: float | None = None
-    """How long to train, in passes over the data (default: 1)."""
+    """How long to train, in passes over the data; 1 if no length is given."""
     document_mask: bool = False
     """Attention stays inside a document."""
     seed: int = 0
@@ -297,7 +297,10 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def normalized(options: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The options under their names in `TrainConfig`, numbers that YAML took for text (1e-3) as numbers."""
+    """The options under their names in `TrainConfig`.
+
+    Numbers that YAML took for text (1e-3) are numbers, and text that it took for a number (a column 2020) is text.
+    """
     given: dict[str, Any] = {}
     for key, value in options.items():
         name = str(key).replace("-", "_")
@@ -307,7 +310,12 @@ def normalized(options: Mapping[str, Any], source: str) -> dict[str, Any]:
             raise OptionError(f"{source}: there is no option {str(key)!r}.{hint}")
         if name == "embedding_columns" and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
-        given[name] = _as_number(value) if "float" in str(FIELDS[name].type) else value
+        kind = str(FIELDS[name].type)
+        if "float" in kind:
+            value = _as_number(value)
+        elif kind in ("str", "str | None") and isinstance(value, int | float):
+            value = str(value)
+        given[name] = value
     return given
 
 

@@ -52,6 +52,10 @@ def check_config(config: TrainConfig) -> None:
             raise OptionError(
                 f"{name}={getattr(config, name)!r} is not known. Pass one of {', '.join(map(repr, choices))}."
             )
+    for name, kind in _types().items():
+        value = getattr(config, name)
+        if kind is bool and not isinstance(value, bool):
+            raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass true or false.")
     for name in _COUNTS:
         _check_count(name, getattr(config, name))
     for name in _OPTIONAL_COUNTS:

@@ -278,7 +278,7 @@ def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
     if isinstance(shards, Shards):
         return shards.tokens
     if not isinstance(shards, np.ndarray):
-        raise OptionError(
+        raise TypeError(
             f"shards is a {type(shards).__name__}. Pass gristmill.Shards(folder), or an array of ids such as "
             f"np.memmap('train.bin', np.uint16)."
         )

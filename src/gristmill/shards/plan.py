@@ -16,10 +16,11 @@ from numpy.typing import DTypeLike
 
 from gristmill.arguments import check_num_threads, check_whole_number
 from gristmill.corpus import Corpus, Documents, Files, Reading, open_corpus
+from gristmill.count import Words
 from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_seed
 from gristmill.encode.ids import check_dtype
-from gristmill.encode.tokenizer import Tokenizer
+from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.inputs import fingerprints
@@ -56,9 +57,12 @@ class Plan:
         options: EncodeOptions,
     ) -> Plan:
         """What to do with these arguments of `encode_corpus`."""
-        if not isinstance(tokenizer, Tokenizer):
-            kind = type(tokenizer).__name__
-            raise TypeError(f"tokenizer is of type {kind}. Pass a Tokenizer, such as Tokenizer.load(path).")
+        check_tokenizer(tokenizer)
+        if isinstance(corpus, Words):
+            raise TypeError(
+                "corpus is a Words: it holds distinct pieces and their counts, not documents. "
+                "Pass the corpus that they were counted from."
+            )
         given: EncodeOptions = {**DEFAULTS, **options}
         layout = check_layout(given["format"])
         mark = find_end_of_text(tokenizer, given["end_of_text"], given["end_of_text_position"], layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,9 @@ def _is_shards(data: PathLike) -> bool:
 
 
 def _find_parquet(names: Sequence[PathLike]) -> Files:
+    if not isinstance(names, Iterable):
+        kind = type(names).__name__
+        raise TypeError(f"data is a {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
     files = find_files(list(names), Reading(input_format="parquet"))
     if not files.inputs:
         raise EmptyCorpusError("the list of files is empty: there is nothing to train on.")
