@@ -82,3 +82,12 @@ def test_example_runs(example):
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings_hold(module):
     assert doctest.testmod(importlib.import_module(module)).failed == 0
+
+
+def test_the_architecture_has_a_row_for_every_module_and_for_no_other():
+    package = Path(gristmill.__file__).parent
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| \S", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.M)
+    modules = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
+    stories = {module for module in modules if module.startswith("sample_corpus/")} - {"sample_corpus/__init__.py"}
+    assert len(rows) == len(set(rows))
+    assert set(rows) == modules - stories

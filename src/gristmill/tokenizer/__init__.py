@@ -3,16 +3,14 @@
 | in reading order | holds |
 |---|---|
 | `vocabulary.py` | `Vocabulary`: tokens with their ids, and the merges that make them, in any layout |
-| `parts.py` | `TokenizerParts`: a vocabulary, a pattern and a tie-break; what every file format reads and writes |
-| `fingerprint.py` | the hash of all that affects ids |
+| `parts.py` | `TokenizerParts`: a vocabulary, a pattern and a tie-break; their fingerprint |
 | `vocabulary_methods.py` | the methods of `Tokenizer` that need no text: its parts, files, other vocabulary sizes |
 | `formats/` | the file formats, one module each, and their registry `FORMATS` |
 
 `Tokenizer` itself is in `gristmill.encode.tokenizer`: it is this stage and the next one in one object.
 """
 
-from gristmill.tokenizer.fingerprint import fingerprint_of
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary, extended, plain_merges
 
-__all__ = ["TokenizerParts", "Vocabulary", "extended", "fingerprint_of", "plain_merges"]
+__all__ = ["TokenizerParts", "Vocabulary", "extended", "plain_merges"]

@@ -1,10 +1,13 @@
-"""What every format has in common: the parts a tokenizer is made of."""
+"""`TokenizerParts`: what a tokenizer is made of, what every file format reads and writes, and its fingerprint."""
 
 from __future__ import annotations
 
+import hashlib
+import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gristmill.pretokenize.patterns import Pattern
+from gristmill.pretokenize import Pattern
 from gristmill.tokenizer.vocabulary import Vocabulary
 
 
@@ -15,3 +18,29 @@ class TokenizerParts:
     vocabulary: Vocabulary
     pattern: Pattern
     tie_break: str
+
+    def fingerprint(self) -> str:
+        """The SHA-256 of all that decides which ids a text has, and of nothing else, in hexadecimal.
+
+        Of a serialisation that will not change, because shards and checkpoints are compared by it: each section is its
+        length (64 bits) and its bytes; all integers are little-endian.
+        """
+        vocabulary = self.vocabulary
+        sections = [
+            b"gristmill-fingerprint-1",
+            vocabulary.byte_ids.astype("<u4").tobytes(),
+            vocabulary.merges.astype("<u4").tobytes(),
+            _pack(vocabulary.other_tokens.items()),
+            _pack((id, special.encode()) for special, id in vocabulary.special_tokens.items()),
+            bytes([vocabulary.whole_pieces]),
+            self.pattern.regex.encode(),
+        ]
+        digest = hashlib.sha256()
+        for section in sections:
+            digest.update(struct.pack("<Q", len(section)))
+            digest.update(section)
+        return digest.hexdigest()
+
+
+def _pack(tokens: Iterable[tuple[int, bytes]]) -> bytes:
+    return b"".join(struct.pack("<IQ", id, len(token)) + token for id, token in sorted(tokens))

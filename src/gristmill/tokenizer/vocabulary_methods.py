@@ -17,7 +17,6 @@ from gristmill.errors import OptionError, UnknownTokenError, VocabSizeError
 from gristmill.merge import MergeIds, check_merges, find_ids
 from gristmill.pretokenize import resolve_pattern
 from gristmill.profile import Profile
-from gristmill.tokenizer.fingerprint import fingerprint_of
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary, read_only
 
@@ -121,7 +120,7 @@ class VocabularyMethods:
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of all that affects ids: the same on every machine and in every version."""
-        return fingerprint_of(self._vocabulary, self._parts.pattern)
+        return self._parts.fingerprint()
 
     def id_of(self, token: str | bytes) -> int:
         """The id of the token with these bytes; where a special token has the bytes of a plain one, the plain one's.
