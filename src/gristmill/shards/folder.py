@@ -31,14 +31,18 @@ from gristmill.publish import flush_folder, publish
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.shards.manifest import (
     MANIFEST_FILE,
+    MAX_BYTES,
+    MAX_ITEMS,
     PROGRESS_FILE,
     REQUEST_FILE,
     SPLITS,
     TOKENIZER_FILE,
     Manifest,
     ShardEntry,
+    read_manifest_file,
 )
 from gristmill.shards.request import Request, differences, request_of_manifest
+from gristmill.small_files import parse_json, read_small_file
 
 FORMAT = "gristmill-progress"
 VERSION = 1
@@ -142,8 +146,12 @@ class Folder:
 
     def _read_request(self) -> dict[str, Any] | None:
         """What the unfinished run was asked for; None if there is none."""
+        from gristmill.shards import schema
+
         try:
-            return _read(self.path / REQUEST_FILE)
+            request = _read(self.path / REQUEST_FILE)
+            schema.check_request(request)
+            return request
         except FileNotFoundError:
             if not (self.path / PROGRESS_FILE).exists():
                 return None
@@ -158,8 +166,11 @@ class Folder:
         return None
 
     def _read_state(self) -> dict[str, Any] | None:
+        from gristmill.shards import schema
+
         try:
             progress = _read(self.path / PROGRESS_FILE)
+            schema.check_progress(progress, num_inputs=len(self._request.inputs or ()))
         except FileNotFoundError:
             _remove(self.path, [path.name for path in _leftovers(self.path)])
             return None
@@ -308,7 +319,7 @@ def _install(out: Path) -> None:
     if (out / MANIFEST_FILE).is_file():
         (out / MANIFEST_FILE).replace(out / REPLACED_FILE)
     with contextlib.suppress(FileNotFoundError):
-        replaced = Manifest.of_json((out / REPLACED_FILE).read_bytes(), out / REPLACED_FILE)
+        replaced = Manifest.of_json(read_manifest_file(out / REPLACED_FILE), out / REPLACED_FILE)
         _remove(out, _files_of(replaced) - _files_of(manifest))
     for name in _files_of(manifest) - {MANIFEST_FILE}:
         if os.path.lexists(new / name):
@@ -369,7 +380,8 @@ def _with_checksum(content: dict[str, Any]) -> bytes:
 def _read(path: Path) -> dict[str, Any]:
     """What `_with_checksum` gave; `ShardsFormatError` for anything else."""
     try:
-        content = json.loads(path.read_bytes())
+        data = read_small_file(path, what="a record of a run", max_bytes=MAX_BYTES, error=ShardsFormatError)
+        content = parse_json(data, error=ShardsFormatError, max_items=MAX_ITEMS)
         checksum = content.pop("checksum")
         is_whole = hashlib.sha256(_dump(content)).hexdigest() == checksum
         if is_whole and (content.pop("format"), content.pop("version")) == (FORMAT, VERSION):
