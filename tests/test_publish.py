@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -38,6 +39,24 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatc
                 LARGE.save(path)
         assert path.read_bytes() == before
         assert names_in(tmp_path) == ["tok.json"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_error_of_the_disk_names_the_file_or_the_folder(number, tmp_path, monkeypatch):
+    """The first fsync is that of the file, the second that of the folder: the system names neither."""
+    fsync, calls = os.fsync, []
+
+    def fail_once(descriptor):
+        calls.append(descriptor)
+        if len(calls) == number + 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_once)
+    with pytest.raises(OSError, match="Input/output error") as error:
+        SMALL.save(tmp_path / "tok.json")
+    assert error.value.errno == errno.EIO
+    assert error.value.filename == [str(tmp_path / "tok.json"), str(tmp_path)][number]
 
 
 def test_ctrl_c_in_the_middle_of_a_write_leaves_the_old_file(tmp_path):

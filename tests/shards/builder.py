@@ -10,7 +10,7 @@ import numpy as np
 import xxhash
 
 import gristmill as gm
-from gristmill.shards.input_samples import sample_input
+from gristmill.shards.inputs import sample_input
 from gristmill.shards.layouts import LAYOUTS, Part
 from gristmill.shards.manifest import EndOfText, InputEntry, Manifest, ShardEntry, Split
 

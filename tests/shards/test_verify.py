@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gristmill as gm
-from gristmill.shards import Shards, verify, verify_shards
+from gristmill.shards import Shards, verify_files, verify_shards
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.shards.manifest import Manifest
 from shards.builder import build_folder, change_shard, rehash, train, write_manifest
@@ -117,7 +117,7 @@ def test_a_path_that_leads_out_of_the_folder_is_refused_before_anything_is_opene
     content = json.loads((folder / "manifest.json").read_bytes())
     content["splits"]["train"]["shards"][0]["file"] = name
     (folder / "manifest.json").write_bytes(json.dumps(content).encode())
-    monkeypatch.setattr(verify, "_open", lambda path: pytest.fail(f"{path} was opened"))
+    monkeypatch.setattr(verify_files, "_open", lambda path: pytest.fail(f"{path} was opened"))
     report = verify_shards(folder)
     assert [problem.check for problem in report.problems] == ["manifest"]
     assert f'splits.train.shards[0].file is "{name}"' in str(report.problems[0])
@@ -181,7 +181,7 @@ def test_an_id_beyond_the_vocabulary_names_the_token(folder):
 
 
 def test_ids_are_looked_at_in_every_chunk_and_after_a_header(tmp_path, monkeypatch):
-    monkeypatch.setattr(verify, "CHUNK_BYTES", 128)
+    monkeypatch.setattr(verify_files, "CHUNK_BYTES", 128)
     build_folder(tmp_path / "s", ["low lower"] * 100, layout="npy", tokenizer=TOKENIZER)
     path = tmp_path / "s" / "train-00000.npy"
     data = bytearray(path.read_bytes())
@@ -378,7 +378,7 @@ def test_an_input_that_differs_says_how(corpus):
     assert problems(folder, inputs=False) == []
     a.unlink()
     a.mkdir()
-    assert only_problem(folder) == f"{a}: it is no longer a file."
+    assert only_problem(folder) == f"{a}: it is not what was read: it is no longer a file."
 
 
 def test_inputs_that_cannot_be_compared(corpus):

@@ -208,7 +208,8 @@ def _in_file(path: str | os.PathLike[str], read: Callable[[Any], Any], allow_pic
     except OSError:
         raise
     except Exception as error:  # a damaged pickle can end in any
-        raise TokenizerFormatError(f"{os.fspath(path)}: {error or type(error).__name__}") from error
+        message = str(error).removeprefix(f"{os.fspath(path)}: ") or type(error).__name__
+        raise TokenizerFormatError(f"{os.fspath(path)}: {message}") from error
 
 
 def _read_vocab(content: Any) -> dict[int, bytes]:

@@ -40,6 +40,7 @@ from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
 from gristmill.publish import publish
 from gristmill.tokenizer.formats.byte_alphabet import spell
+from gristmill.tokenizer.formats.content import parse_json, read_content
 
 __all__ = ["BatchEncoding", "PreTrainedTokenizerFast"]
 
@@ -450,9 +451,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        config = json.loads(path.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise TokenizerFormatError(f"{path}: {error}") from None
+        config = parse_json(read_content(path))
+    except TokenizerFormatError as error:
+        raise TokenizerFormatError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     if not isinstance(config, dict):
         raise TokenizerFormatError(f"{path}: is not a JSON object.")
     settings = {

@@ -39,6 +39,7 @@ from gristmill.errors import OptionError, SpecialTokenError
 from gristmill.pretokenize.patterns import WHOLE_TEXT, Pattern, resolve_pattern
 from gristmill.publish import publish
 from gristmill.tokenizer.formats import TokenizerParts, read_tokenizer, write_tokenizer
+from gristmill.tokenizer.formats.content import read_content
 from gristmill.tokenizer.formats.minbpe import dump_vocab
 from gristmill.tokenizer.formats.tiktoken import PUBLISHED, parse_ranks
 from gristmill.tokenizer.vocabulary import Vocabulary
@@ -186,7 +187,7 @@ class _MinbpeTokenizer:
     def load(self, model_file: str | os.PathLike[str]) -> None:
         """Become the tokenizer that `save`, or minbpe's own, wrote to `model_file`."""
         parts = read_tokenizer(model_file, "minbpe")
-        pattern = Path(model_file).read_text("utf-8").split("\n", 2)[1].strip()
+        pattern = read_content(Path(model_file)).decode().split("\n", 2)[1].strip()
         self._begin_with(pattern, Tokenizer.of_parts(dataclasses.replace(parts, tie_break="first-seen")))
 
 

@@ -30,6 +30,7 @@ from gristmill._core import Xxh64
 from gristmill.errors import CheckpointError
 from gristmill.lm.config import TrainConfig, load_config
 from gristmill.publish import flush_folder
+from gristmill.small_files import parse_json, read_small_file
 
 if TYPE_CHECKING:
     from gristmill.shards import Shards
@@ -236,13 +237,14 @@ def read_state(folder: Path) -> dict[str, Any]:
     """What state.json of a checkpoint says, checked; `CheckpointError` for a damaged or foreign one."""
     path = folder / STATE_FILE
     try:
-        if path.stat().st_size > _MAX_STATE_BYTES:
-            raise _damaged(path, "it is far too large")
-        state = json.loads(path.read_bytes())
+        data = read_small_file(
+            path, what="the state of a checkpoint", max_bytes=_MAX_STATE_BYTES, error=CheckpointError
+        )
+        state = parse_json(data, error=CheckpointError)
     except FileNotFoundError:
         raise _damaged(path, "it is missing") from None
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"it is not JSON: {error}") from None
+    except CheckpointError as error:
+        raise _damaged(path, str(error).removeprefix(f"{path}: ").removesuffix(".")) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f'{path}: it is not a checkpoint of Gristmill: it has no "format": "{FORMAT}".')
     if state.get("version") != VERSION:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gristmill.errors import CheckpointError, OptionError, VocabSizeError
 from gristmill.lm.config_checks import check_config
 from gristmill.lm.presets import MODEL_DEFAULTS, preset_options, without_length
+from gristmill.small_files import parse_json, read_small_file
 
 if TYPE_CHECKING:
     from gristmill.lm.training_data import TrainingData
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TrainConfig", "differences", "read_config", "resolved"]
 
 CONFIG_FILE = "config.json"
+MAX_CONFIG_BYTES = 1 << 20  # a config has a few kilobytes
 
 # What may change between a run and the run that goes on with it: the weights do not depend on it.
 FREE = frozenset(
@@ -285,9 +286,10 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         import yaml
     except ImportError:
         raise OptionError(f"{path}: reading YAML needs PyYAML. Run: pip install pyyaml.") from None
+    data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=OptionError)
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = yaml.safe_load(data.decode())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a ValueError: a date that no calendar has
         raise OptionError(f"{path}: it is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return {}
@@ -435,8 +437,11 @@ def load_config(run: Path) -> TrainConfig:
     """The config of a run folder."""
     path = run / CONFIG_FILE
     try:
-        return TrainConfig.of(json.loads(path.read_bytes()), source=str(path))
+        data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=CheckpointError)
     except FileNotFoundError:
         raise CheckpointError(f"{run}: it is not the folder of a run: it has no {CONFIG_FILE}.") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    content = parse_json(data, source=path, error=CheckpointError)
+    try:
+        return TrainConfig.of(content, source=str(path))
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{path}: it is damaged: {error}") from None

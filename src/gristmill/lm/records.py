@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from gristmill.errors import OptionError
+from gristmill.errors import CheckpointError, OptionError
 from gristmill.progress import bar_class
 from gristmill.publish import publish
+from gristmill.report.records import MAX_METRICS_BYTES, METRICS_FILE
+from gristmill.small_files import read_json_lines
 
 __all__ = ["METRICS_FILE", "MetricsFile", "open_display", "open_writer", "read_records"]
-
-METRICS_FILE = "metrics.jsonl"
 
 Record = dict[str, Any]
 
@@ -61,15 +61,14 @@ def _line(record: Record) -> bytes:
 
 
 def read_records(run: Path) -> list[Record]:
-    """The records of a run. A last line that a killed process did not finish is left out."""
+    """The records of a run. Lines that an interrupted process did not finish are left out."""
     path = run / METRICS_FILE
-    records = []
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        with contextlib.suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
-                records.append(record)
-    return records
+    if not path.exists():
+        return []
+    records = read_json_lines(
+        path, what="the record of a run", max_bytes=MAX_METRICS_BYTES, error=CheckpointError, skip_damaged=True
+    )
+    return [record for record in records if isinstance(record.get("step"), int)]
 
 
 # Writers

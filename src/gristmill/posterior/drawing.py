@@ -5,7 +5,6 @@ The figures lie beside the picture in posterior.jsonl, a line a look; `draw.py` 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -14,8 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gristmill.errors import CheckpointError
 from gristmill.posterior.metrics import PosteriorMetrics
 from gristmill.publish import publish
+from gristmill.report.records import MAX_METRICS_BYTES
+from gristmill.small_files import read_json_lines
 
 __all__ = ["FIGURES_FILE", "NO_MATPLOTLIB", "PICTURE_FILE", "Drawing"]
 
@@ -128,11 +130,13 @@ class Drawing:
 
 def read_figures(path: Path) -> Iterator[dict[str, Any]]:
     """The figures of a file, without a line that is not whole."""
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        with contextlib.suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict) and isinstance(record.get("step"), int):
-                yield record
+    if not path.exists():
+        return
+    for record in read_json_lines(
+        path, what="a file of figures", max_bytes=MAX_METRICS_BYTES, error=CheckpointError, skip_damaged=True
+    ):
+        if isinstance(record.get("step"), int):
+            yield record
 
 
 def _line(record: dict[str, Any]) -> bytes:

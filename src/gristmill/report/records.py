@@ -6,9 +6,8 @@ NaN in its column: a CPU has no known peak, and a loss may be no number.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import CheckpointError
+from gristmill.small_files import parse_json, read_json_lines, read_small_file
 
 CONFIG_FILE = "config.json"
 MACHINE_FILE = "machine.json"
 METRICS_FILE = "metrics.jsonl"
+MAX_METRICS_BYTES = 1 << 30  # a million records
+MAX_OBJECT_BYTES = 16 << 20  # of config.json and machine.json, which have a few kilobytes
 
 Column = NDArray[np.float64]
 
@@ -115,7 +117,9 @@ def read_records(run_folder: Path) -> Records:
             f"`gristmill train-model` wrote to (its option -o)."
         )
     kinds: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "posterior": [], "sample": [], "event": []}
-    for record in _read_lines(metrics):
+    for record in read_json_lines(
+        metrics, what="the record of a run", max_bytes=MAX_METRICS_BYTES, error=CheckpointError
+    ):
         kinds.setdefault(str(record.get("kind")), []).append(record)
     return Records(
         name=run_folder.resolve().name,
@@ -152,28 +156,13 @@ def _spans(records: list[dict[str, Any]]) -> list[Span]:
     return sorted([*spans, *is_on.values()], key=lambda span: (span.first, span.kind))
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                if not line.endswith(b"\n"):
-                    return  # the line that was being written
-                raise CheckpointError(f"{path}:{number}: not a JSON object ({error}). The file is damaged.") from error
-            if not isinstance(record, dict):
-                raise CheckpointError(f"{path}:{number}: not a JSON object. The file is damaged.")
-            yield record
-
-
 def _read_object(path: Path) -> dict[str, Any]:
     """The JSON object of a file, empty where there is no file."""
     try:
-        content = json.loads(path.read_bytes())
+        data = read_small_file(path, what="the description of a run", max_bytes=MAX_OBJECT_BYTES, error=CheckpointError)
     except FileNotFoundError:
         return {}
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not a JSON object ({error}). The file is damaged.") from error
+    content = parse_json(data, source=path, error=CheckpointError)
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a JSON object. The file is damaged.")
     return content

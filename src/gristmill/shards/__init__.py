@@ -12,9 +12,10 @@
 | `exchange.py` | how new shards take the place of finished ones |
 | `layouts/` | the formats of token files, one module each, and their registry `LAYOUTS` |
 | `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
+| `schema.py` | the shape of manifest.json and of the files of an unfinished run, checked |
 | `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
 | `edition.py`, `maps.py` | how a reader notices that its shards were replaced; memory maps |
-| `verify.py` | `verify_shards`: whether a folder is what its manifest says |
+| `verify.py`, `verify_files.py` | `verify_shards`: whether a folder is what its manifest says, byte for byte |
 """
 
 from gristmill.shards.layouts import LAYOUTS

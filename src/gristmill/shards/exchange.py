@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gristmill.publish import flush_folder
 from gristmill.shards.layouts import LAYOUTS
-from gristmill.shards.manifest import MANIFEST_FILE, NEW_FOLDER, REPLACED_FILE, Manifest
+from gristmill.shards.manifest import MANIFEST_FILE, NEW_FOLDER, REPLACED_FILE, Manifest, read_manifest_file
 from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remove, tidy
 
 
@@ -71,7 +71,7 @@ def _clean_up(out: Path) -> None:
 
 def _replaced_files(out: Path) -> set[str]:
     try:
-        data = (out / REPLACED_FILE).read_bytes()
+        data = read_manifest_file(out / REPLACED_FILE)
     except FileNotFoundError:
         return set()
     return files_of(Manifest.of_json(data, out / REPLACED_FILE))

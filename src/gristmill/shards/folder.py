@@ -28,10 +28,20 @@ from gristmill.errors import ShardsFormatError, ShardsMismatchError
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
 from gristmill.shards.layouts import LAYOUTS
-from gristmill.shards.manifest import MANIFEST_FILE, NEW_FOLDER, PROGRESS_FILE, REQUEST_FILE, Manifest, ShardEntry
+from gristmill.shards.manifest import (
+    MANIFEST_FILE,
+    MAX_BYTES,
+    MAX_ITEMS,
+    NEW_FOLDER,
+    PROGRESS_FILE,
+    REQUEST_FILE,
+    Manifest,
+    ShardEntry,
+)
 from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remove, temporaries_of, tidy
 from gristmill.shards.place import check_place, create_and_lock
 from gristmill.shards.request import Request, differences, request_of_manifest
+from gristmill.small_files import parse_json, read_small_file
 
 FORMAT = "gristmill-progress"
 VERSION = 1
@@ -133,8 +143,12 @@ class Folder:
 
     def _read_request(self) -> dict[str, Any] | None:
         """What the unfinished run was asked for; None if there is none."""
+        from gristmill.shards import schema
+
         try:
-            return _read(self.path / REQUEST_FILE)
+            request = _read(self.path / REQUEST_FILE)
+            schema.check_request(request)
+            return request
         except FileNotFoundError:
             if not (self.path / PROGRESS_FILE).exists():
                 return None
@@ -149,8 +163,11 @@ class Folder:
         return None
 
     def _read_state(self) -> dict[str, Any] | None:
+        from gristmill.shards import schema
+
         try:
             progress = _read(self.path / PROGRESS_FILE)
+            schema.check_progress(progress, num_inputs=len(self._request.inputs or ()))
         except FileNotFoundError:
             remove(self.path, self._names.leftovers(self.path))
             return None
@@ -251,7 +268,8 @@ def _with_checksum(content: dict[str, Any]) -> bytes:
 def _read(path: Path) -> dict[str, Any]:
     """What `_with_checksum` gave; `ShardsFormatError` for anything else."""
     try:
-        content = json.loads(path.read_bytes())
+        data = read_small_file(path, what="a record of a run", max_bytes=MAX_BYTES, error=ShardsFormatError)
+        content = parse_json(data, error=ShardsFormatError, max_items=MAX_ITEMS)
         checksum = content.pop("checksum")
         is_whole = hashlib.sha256(_dump(content)).hexdigest() == checksum
         if is_whole and (content.pop("format"), content.pop("version")) == (FORMAT, VERSION):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import stat
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
+from pathlib import Path
+from typing import BinaryIO
 
+from gristmill import _core
 from gristmill.corpus import Input
 from gristmill.corpus.sources import Source, open_source
-from gristmill.shards.input_samples import sample_input
 from gristmill.shards.manifest import InputEntry
+
+NUM_SAMPLES = 16
+SAMPLE_BYTES = 4096
 
 
 def fingerprints(inputs: Iterable[Input]) -> tuple[InputEntry, ...]:
@@ -43,3 +49,43 @@ def _read_at(source: Source, offset: int, size: int) -> bytes:
             break  # it was cut short since it was found, which opening it for reading will tell
         rest = rest[num_bytes:]
     return bytes(data[: size - len(rest)])
+
+
+def find_changes(entry: InputEntry) -> list[str]:
+    """How a local input differs from what was read, in words; empty if it does not."""
+    status = Path(entry.path).stat()
+    if not stat.S_ISREG(status.st_mode):
+        return ["it is no longer a file"]
+    changes = []
+    if status.st_size != entry.bytes:
+        changes.append(f"its size is {status.st_size:,} bytes instead of {entry.bytes:,}")
+    if entry.modified_ns is not None and status.st_mtime_ns != entry.modified_ns:
+        changes.append("it was modified at another time")
+    if entry.samples and status.st_size == entry.bytes:
+        with Path(entry.path).open("rb", buffering=0) as file:
+            samples = sample_input(partial(_read_file_at, file), status.st_size)
+        if samples != entry.samples:
+            changes.append("its content differs")
+    return changes
+
+
+def _read_file_at(file: BinaryIO, offset: int, size: int) -> bytes:
+    file.seek(offset)
+    return file.read(size)
+
+
+def sample_input(read_at: Callable[[int, int], bytes], size: int) -> str:
+    """The xxh64 of 16 stretches of 4 KiB, evenly spread, as 16 hexadecimal digits; of all bytes where there are fewer.
+
+    read_at(offset, size) gives bytes of the file. The first and the last ones are among the stretches: a file to which
+    something was added, and one whose bytes have moved, differ there.
+
+    >>> len(sample_input(lambda offset, size: b"tale"[offset:offset + size], 4))
+    16
+    """
+    if size <= NUM_SAMPLES * SAMPLE_BYTES:
+        data = read_at(0, size)
+    else:
+        last = size - SAMPLE_BYTES
+        data = b"".join(read_at(i * last // (NUM_SAMPLES - 1), SAMPLE_BYTES) for i in range(NUM_SAMPLES))
+    return f"{_core.xxh64(data):016x}"

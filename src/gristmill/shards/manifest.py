@@ -11,16 +11,14 @@ import dataclasses
 import hashlib
 import json
 import os
-import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from gristmill.errors import ShardsFormatError
-from gristmill.shards.layouts import LAYOUTS
+from gristmill.small_files import parse_json, read_small_file
 
 __all__ = ["EndOfText", "InputEntry", "Manifest", "ShardEntry", "Split"]
 
@@ -34,7 +32,8 @@ NEW_FOLDER = ".new"  # shards that will replace finished ones
 TOKENIZER_FILE = "tokenizer.json"
 SPLITS = ("train", "val")
 DTYPES = ("uint16", "uint32", "int32")
-MAX_BYTES = 1 << 30  # a million shards
+MAX_BYTES = 1 << 30  # a million shards, and as many inputs
+MAX_ITEMS = 1 << 25
 
 _CHECKSUM_KEY = b',\n "checksum": "'
 _END = b"\n}\n"
@@ -131,10 +130,11 @@ class Manifest:
     @classmethod
     def of_json(cls, data: bytes, path: Path) -> Manifest:
         """What the file says, whatever its checksum; `path` is for the errors."""
-        try:
-            content = json.loads(data.decode(), parse_constant=_refuse_constant)
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, ShardsFormatError) as error:
-            raise ShardsFormatError(f"{path}: it is not JSON: {error or type(error).__name__}") from None
+        import msgspec  # here, so that `import gristmill` does not wait for it
+
+        from gristmill.shards.schema import check_manifest
+
+        content = parse_json(data, source=path, error=ShardsFormatError, max_items=MAX_ITEMS)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ShardsFormatError(f'{path}: it is not a manifest of shards: it has no "format": "{FORMAT}".')
         if type(content.get("version")) is not int or content["version"] != VERSION:
@@ -143,8 +143,9 @@ class Manifest:
             )
         fields = {key: value for key, value in content.items() if key not in ("format", "version", "checksum")}
         try:
-            manifest = _check_manifest(fields, "")
-            _check_names(manifest)
+            check_manifest(fields)
+            manifest = msgspec.convert(fields, cls)
+            _check_shards(manifest)
         except ShardsFormatError as error:
             raise ShardsFormatError(f"{path}: {error}") from None
         return manifest
@@ -158,11 +159,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> bytes:
     place = Path(folder)
     path = place / MANIFEST_FILE
     try:
-        with path.open("rb") as file:
-            num_bytes = os.fstat(file.fileno()).st_size
-            if num_bytes > MAX_BYTES:
-                raise ShardsFormatError(f"{path}: it has {num_bytes:,} bytes; a manifest has at most {MAX_BYTES:,}.")
-            return file.read(num_bytes)
+        return read_manifest_file(path)
     except FileNotFoundError:
         place.stat()  # the folder itself may be missing
         raise ShardsFormatError(f"{place}: {_why_no_manifest(place)}") from None
@@ -180,6 +177,11 @@ def _why_no_manifest(folder: Path) -> str:
     return f"not a folder of shards: it has no {MANIFEST_FILE}. `gristmill encode` makes one."
 
 
+def read_manifest_file(path: Path) -> bytes:
+    """The bytes of a manifest, whatever its name."""
+    return read_small_file(path, what="a manifest", max_bytes=MAX_BYTES, error=ShardsFormatError)
+
+
 def checksum_fits(data: bytes) -> bool:
     """Whether the file ends with the checksum of what comes before."""
     return data == _with_checksum(data.rpartition(_CHECKSUM_KEY)[0])
@@ -190,154 +192,16 @@ def _with_checksum(body: bytes) -> bytes:
     return body + _CHECKSUM_KEY + hashlib.sha256(body + _END).hexdigest().encode() + b'"' + _END
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ShardsFormatError(f"it holds {name}.")
-
-
-# Reading: for each key a function (value, where it stands) that returns what it was given, checked, or raises.
-
-_Check = Callable[[Any, str], Any]
-_Record = TypeVar("_Record")
-
-
-def _wrong(value: Any, where: str, expected: str) -> NoReturn:
-    raise ShardsFormatError(f"{where} is {json.dumps(value)[:80]}; it must be {expected}.")
-
-
-def _count(value: Any, where: str) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:  # type(): `true` is an int to Python
-        _wrong(value, where, "a whole number from 0 to 2^63 - 1")
-    return value
-
-
-def _whole_number(value: Any, where: str) -> int:
-    return value if type(value) is int else _wrong(value, where, "a whole number")
-
-
-def _text(value: Any, where: str) -> str:
-    return value if isinstance(value, str) else _wrong(value, where, "a text")
-
-
-def _one_of(*values: str) -> _Check:
-    expected = "one of " + ", ".join(map(repr, values))
-    return lambda value, where: value if value in values else _wrong(value, where, expected)
-
-
-def _matching(pattern: str, expected: str) -> _Check:
-    matches = re.compile(pattern, re.ASCII).fullmatch
-    return lambda value, where: value if isinstance(value, str) and matches(value) else _wrong(value, where, expected)
-
-
-# Not hidden, and without what separates folders, drives and streams on any system.
-_PLAIN_NAME = re.compile(r'[^./\\:"<>|?*\x00-\x1f][^/\\:"<>|?*\x00-\x1f]*')
-
-
-def _file_name(value: Any, where: str) -> str:
-    """A name that can only be that of a file in the folder itself."""
-    if not isinstance(value, str) or not _PLAIN_NAME.fullmatch(value) or value in (MANIFEST_FILE, PROGRESS_FILE):
-        _wrong(value, where, "the name of a file in this folder, without a path and not hidden")
-    return value
-
-
-def _or_none(check: _Check) -> _Check:
-    return lambda value, where: None if value is None else check(value, where)
-
-
-def _json_object(value: Any, where: str) -> dict[str, Any]:
-    return value if isinstance(value, dict) else _wrong(value, where, "an object")
-
-
-def _list_of(check: _Check) -> _Check:
-    def checked(value: Any, where: str) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            _wrong(value, where, "a list")
-        return tuple([check(item, f"{where}[{i}]") for i, item in enumerate(value)])
-
-    return checked
-
-
-def _record_of(kind: type[_Record], checks: Mapping[str, _Check]) -> Callable[[Any, str], _Record]:
-    def checked(value: Any, where: str) -> _Record:
-        prefix = where and where + "."
-        if not isinstance(value, dict):
-            _wrong(value, where, "an object")
-        if value.keys() != checks.keys():
-            missing, unknown = sorted(checks.keys() - value.keys()), sorted(value.keys() - checks.keys())
-            raise ShardsFormatError(
-                f"the key {prefix}{missing[0]} is missing."
-                if missing
-                else f"the key {prefix}{unknown[0]} is not known."
-            )
-        return kind(**{key: check(value[key], prefix + key) for key, check in checks.items()})
-
-    return checked
-
-
-_sha256 = _matching("[0-9a-f]{64}", "64 hexadecimal digits")
-_xxh64 = _matching("[0-9a-f]{16}", "16 hexadecimal digits")
-
-_check_shard = _record_of(
-    ShardEntry,
-    {
-        "file": _file_name,
-        "tokens": _count,
-        "documents": _count,
-        "bytes": _count,
-        "xxh64": _xxh64,
-        "index": _or_none(_file_name),
-        "index_xxh64": _or_none(_xxh64),
-    },
-)
-
-_check_split = _record_of(
-    Split,
-    {"documents": _count, "tokens": _count, "source_bytes": _count, "shards": _list_of(_check_shard)},
-)
-
-
-def _check_splits(value: Any, where: str) -> dict[str, Split]:
-    known = _one_of(*SPLITS)
-    splits = _json_object(value, where)
-    return {known(name, f"a name in {where}"): _check_split(split, f"{where}.{name}") for name, split in splits.items()}
-
-
-_check_input = _record_of(
-    InputEntry,
-    {
-        "path": _text,
-        "format": _text,
-        "compression": _text,
-        "bytes": _count,
-        "modified_ns": _or_none(_whole_number),
-        "samples": _matching("([0-9a-f]{16})?", "16 hexadecimal digits"),
-        "skipped": _or_none(_text),
-    },
-)
-
-_check_end_of_text = _record_of(EndOfText, {"id": _count, "token": _text, "position": _one_of("after", "before")})
-
-_check_manifest = _record_of(
-    Manifest,
-    {
-        "layout": _one_of(*LAYOUTS),
-        "dtype": _one_of(*DTYPES),
-        "vocab_size": _count,
-        "tokenizer_file": _file_name,
-        "tokenizer_fingerprint": _sha256,
-        "end_of_text": _or_none(_check_end_of_text),
-        "splits": _check_splits,
-        "inputs": _list_of(_check_input),
-        "num_nulls": _count,
-        "options": _json_object,
-        "command": _text,
-    },
-)
-
-
-def _check_names(manifest: Manifest) -> None:
-    """Raise if two entries name the same file, or one has only half an index."""
+def _check_shards(manifest: Manifest) -> None:
+    """Raise if two entries name the same file, one has only half an index, or all together are more than can be."""
     seen = {manifest.tokenizer_file}
-    for split in manifest.splits.values():
+    for split_name, split in manifest.splits.items():
+        for what, total in (
+            ("tokens", sum(shard.tokens for shard in split.shards)),
+            ("documents", sum(shard.documents for shard in split.shards)),
+        ):
+            if total >= 2**63:
+                raise ShardsFormatError(f"the shards of splits.{split_name} have {total:,} {what}, beyond 2^63 - 1.")
         for shard in split.shards:
             if (shard.index is None) != (shard.index_xxh64 is None):
                 raise ShardsFormatError(

@@ -122,7 +122,8 @@ class Shards:
     @cached_property
     def document_ends(self) -> NDArray[np.int64]:
         """Where each document ends, in tokens of the split: document i begins where i - 1 ends. Eight bytes each."""
-        ends = np.empty(len(self), np.int64)
+        # The sizes of the files are checked first: a forged manifest cannot make this allocate more than they hold.
+        ends = np.empty(sum(len(self._ends(shard)) for shard in range(len(self._split.shards))), np.int64)
         for shard, begin in enumerate(self._firsts[:-1]):
             np.add(self._ends(shard), self._tokens.begins[shard], out=ends[begin : self._firsts[shard + 1]])
         ends.flags.writeable = False

@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._core import Xxh64
+from gristmill.errors import CheckpointError
 from gristmill.publish import flush_folder, publish
+from gristmill.small_files import parse_json, read_small_file
 
 __all__ = ["Entry", "cache_root", "find_or_make"]
 
@@ -32,6 +34,7 @@ FORMAT = "gristmill-sequences"
 VERSION = 1
 META_FILE = "meta.json"
 _BLOCK_BYTES = 1 << 22
+_MAX_META_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ def _describe(folder: Path) -> dict[str, dict[str, Any]]:
 def _read(folder: Path, request: Mapping[str, Any], *, is_new: bool = False) -> Entry | None:
     """The entry, if it is whole."""
     try:
-        content = json.loads((folder / META_FILE).read_bytes())
+        data = read_small_file(folder / META_FILE, what="an entry", max_bytes=_MAX_META_BYTES, error=CheckpointError)
+        content = parse_json(data, error=CheckpointError)
         checksum = content.pop("checksum")
         if checksum != hashlib.sha256(_dump(content)).hexdigest() or content["request"] != request:
             return None

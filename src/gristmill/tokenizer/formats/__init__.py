@@ -68,7 +68,8 @@ def read_tokenizer(
             module = _recognized(source)
         parts: TokenizerParts = module.read(source, given)
     except (GristmillError, ValueError, TypeError, RecursionError) as error:
-        raise TokenizerFormatError(f"{name}: {error or type(error).__name__}") from error
+        message = str(error).removeprefix(f"{name}: ") or type(error).__name__
+        raise TokenizerFormatError(f"{name}: {message}") from error
     return parts
 
 

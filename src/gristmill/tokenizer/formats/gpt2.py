@@ -45,7 +45,7 @@ def read(path: Path, given: Given) -> TokenizerParts:
     try:
         pairs = list(read_merges(read_content(merges_path)))
     except TokenizerFormatError as error:
-        raise TokenizerFormatError(f"{merges_path.name}: {error}") from None
+        raise TokenizerFormatError(f"{merges_path.name}: {str(error).removeprefix(f'{merges_path}: ')}") from None
     specials = _take_specials(vocab, pairs, given)
     vocabulary = Vocabulary.of_pairs(
         {_unspelled(text): id for text, id in vocab.items()},

@@ -5,7 +5,7 @@ import random
 import pytest
 import xxhash
 
-from gristmill.shards.input_samples import sample_input
+from gristmill.shards.inputs import sample_input
 
 KIB = 1024
 
