@@ -20,6 +20,7 @@ Each is also the built-in exception a caller would expect, so `except ValueError
     │   └── CheckpointError                    a checkpoint or run that is damaged, foreign or does not fit
     ├── UnknownTokenError      (KeyError)      no token with this id, no id for these bytes
     ├── InputChangedError      (OSError)       a file that changed while it was read
+    ├── RemoteInputError       (OSError)       a URL that its file system cannot list, open or read
     ├── ShardsMismatchError    (FileExistsError)  shards that are there were made from something else
     ├── MemoryLimitError       (MemoryError)   memory_limit cannot hold even the result
     ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
@@ -55,6 +56,7 @@ __all__ = [
     "OptionError",
     "PatternError",
     "PieceTimeoutError",
+    "RemoteInputError",
     "ShardsFormatError",
     "ShardsMismatchError",
     "SkippedInputWarning",
@@ -156,6 +158,10 @@ class UnknownTokenError(GristmillError, KeyError):
 
 class InputChangedError(GristmillError, OSError):
     """A file that grew, shrank or was replaced while it was read."""
+
+
+class RemoteInputError(GristmillError, OSError):
+    """A URL that its file system cannot list, open or read; the message has the URL and the cause."""
 
 
 class ShardsMismatchError(GristmillError, FileExistsError):

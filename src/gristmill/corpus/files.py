@@ -7,14 +7,18 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from gristmill.corpus import remote, walk
 from gristmill.corpus.formats import READERS, load_packages
 from gristmill.corpus.inputs import Files, Input, is_url
 from gristmill.corpus.options import Reading
-from gristmill.errors import CorpusError
+from gristmill.corpus.threads import map_in_order
+from gristmill.errors import CorpusError, RemoteInputError
 
 __all__ = ["Files", "Input", "are_plain_texts", "could_be_path", "find_files", "looks_like_path", "names_something"]
 
@@ -22,6 +26,7 @@ COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst"}
 # Bytes of these are no text; counting them as such would be a silent waste of an hour.
 PACKED_SUFFIXES = frozenset({".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".tgz"})
 MAX_NAME_CHARACTERS = 1024
+NUM_REQUESTS = 16  # that wait for an answer at the same time
 _LINE_BREAK = re.compile(r"[\n\r\0]")
 _SPACES = re.compile(r"\s\S+\s")
 _LETTER = re.compile(r"[^\W_]")
@@ -30,17 +35,36 @@ _KNOWN_SUFFIX = re.compile(
 )
 _FOLDERS = re.compile(r"(~?/)?[\w.*-]+(/[\w.*-]+)+/?")
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 
 def find_files(names: Sequence[str | os.PathLike[str]], reading: Reading) -> Files:
     """The inputs that `names` mean, each of them checked: there, regular, readable, of a format that can be read."""
-    inputs: list[Input] = []
     for index, name in enumerate(names):
         if not isinstance(name, str | os.PathLike):
             raise TypeError(f"item {index} of the corpus is a {type(name).__name__}, among paths. Pass only paths.")
-        inputs += [_found(path, reading) for path in _expand(os.fspath(name), reading)]
+    texts = [os.fspath(name) for name in names]
+    are_remote = sum(isinstance(name, str) and is_url(name) for name in texts) > 1
+    places = list(chain.from_iterable(_map(partial(_expand, reading=reading), texts, at_once=are_remote)))
+    are_unknown = sum(place.about is not None and not remote.is_known(place.about) for place in places) > 1
+    inputs = tuple(_map(partial(_found, reading=reading), places, at_once=are_unknown))
     for input in {(input.format, input.compression, input.is_local): input for input in inputs}.values():
         load_packages(input)
-    return Files(tuple(inputs))
+    return Files(inputs)
+
+
+class _Place(NamedTuple):
+    """A file that was found, and what is known about it so far."""
+
+    name: str
+    about: remote.About | None = None  # of a URL
+    failure: OSError | None = None
+
+
+def _map(work: Callable[[Item], Result], items: Sequence[Item], *, at_once: bool) -> Iterable[Result]:
+    """`work` of every item in order, of several at once where it waits for other machines."""
+    return map_in_order(work, items, num_threads=NUM_REQUESTS) if at_once else map(work, items)
 
 
 def are_plain_texts(files: Files, reading: Reading) -> bool:
@@ -79,23 +103,40 @@ def looks_like_path(text: str) -> bool:
     return _KNOWN_SUFFIX.search(text) is not None or _FOLDERS.fullmatch(text) is not None
 
 
-def _expand(name: str, reading: Reading) -> list[str]:
+def _expand(name: str, *, reading: Reading) -> list[_Place]:
     """The files that `name` means: those that match a glob, those in a folder, or itself."""
     if not isinstance(name, str):
         raise TypeError(f"the path {name!r} is {type(name).__name__}. Pass a str or pathlib.Path.")
     if name.startswith(("file://", "local://")):
         name = _local_path(name.split("://", 1)[1])
     elif is_url(name):
-        urls, is_folder = remote.expand(name)
-        return _of_format(urls, name, reading) if is_folder else urls
+        return _expand_url(name, reading)
     if Path(name).is_dir():
-        return _of_format(walk.files_below(name), name, reading)
+        return [_Place(path) for path in _of_format(walk.files_below(name), name, reading)]
     if not glob.has_magic(name) or os.path.lexists(name):  # a file whose name looks like a glob is a file
-        return [name]
+        return [_Place(name)]
     paths = walk.files_that_match(name)
     if not paths:
         raise FileNotFoundError(errno.ENOENT, "No file matches the glob", name)
-    return paths
+    return [_Place(path) for path in paths]
+
+
+def _expand_url(url: str, reading: Reading) -> list[_Place]:
+    if remote.is_glob(url):
+        listed = remote.list_files(url)
+        if not listed:
+            raise FileNotFoundError(errno.ENOENT, "No file matches the glob", url)
+        return [_Place(name, about) for name, about in listed.items()]
+    try:
+        about = remote.ask(url)
+    except RemoteInputError as error:
+        if reading.on_error == "raise":
+            raise
+        return [_Place(url, failure=error)]
+    if "::" in url or about["type"] != "directory":
+        return [_Place(url, about)]
+    listed = remote.list_files(url)
+    return [_Place(name, listed[name]) for name in _of_format(list(listed), url, reading)]
 
 
 def _local_path(path: str) -> str:
@@ -135,10 +176,20 @@ def _suffixes(name: str) -> tuple[str, str]:
     return os.path.splitext(stem)[1], suffix  # noqa: PTH122
 
 
-def _found(name: str, reading: Reading) -> Input:
+def _found(place: _Place, *, reading: Reading) -> Input:
+    name = place.name
     format, compression = _format_of(name, reading)
-    num_bytes, modified_ns = remote.status(name) if is_url(name) else _local_status(name)
-    return Input(name, format, compression, num_bytes, modified_ns)
+    if not is_url(name):
+        return Input(name, format, compression, *_local_status(name))
+    failure = place.failure
+    if failure is None:
+        try:
+            return Input(name, format, compression, *remote.status(name, place.about))
+        except RemoteInputError as error:
+            if reading.on_error == "raise":
+                raise
+            failure = error
+    return Input(name, format, compression, 0, None, failure)
 
 
 def _format_of(name: str, reading: Reading) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gristmill.errors import InputChangedError
 
@@ -20,6 +20,8 @@ class Input:
     compression: str  # "", "gz" or "zst"
     num_bytes: int  # on the disk
     modified_ns: int | None  # None where a file system does not tell
+    # Why a URL could not even be asked about: opening it raises this, so that on_error="skip" leaves it out.
+    failure: OSError | None = field(default=None, compare=False)
 
     @property
     def is_local(self) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from typing import Any, Protocol
 
 from gristmill.corpus import remote
 from gristmill.corpus.inputs import FileState, Input, changed, check_state
+from gristmill.errors import TruncatedInputError
 
 
 class Source(Protocol):
@@ -30,6 +32,8 @@ class Source(Protocol):
 
 def open_source(input: Input) -> Source:
     """Open an input; InputChangedError if it is not the one that was found."""
+    if input.failure is not None:
+        raise input.failure
     return LocalSource(input) if input.is_local else RemoteSource(input)
 
 
@@ -74,25 +78,40 @@ class RemoteSource:
 
     def __init__(self, input: Input) -> None:
         self._input = input
-        self.check_unchanged()
-        self.file: Any = remote.open_file(input.name)
         self.position = 0
+        self.file: Any = remote.RemoteFile(input.name)
+        try:
+            self._check(self.file.status(with_time=input.modified_ns is not None))
+        except BaseException:
+            self.close()
+            raise
 
     def readinto(self, buffer: memoryview) -> int:
-        num_bytes = self.file.readinto(buffer) or 0
+        num_bytes = int(self.file.readinto(buffer))
         self.position += num_bytes
-        return int(num_bytes)
+        if num_bytes == 0 and len(buffer) and self.position < self._input.num_bytes:
+            self.check_unchanged()
+            raise TruncatedInputError(
+                f"{self._input.name}: the file system gave {self.position:,} of its {self._input.num_bytes:,} bytes. "
+                f"Run again, or pass on_error='skip'.",
+                path=self._input.name,
+                offset=self.position,
+            )
+        return num_bytes
 
     def seek(self, position: int) -> None:
         self.file.seek(position)
         self.position = position
 
     def check_unchanged(self) -> None:
-        size, modified_ns = remote.status(self._input.name)
-        if size != self._input.num_bytes:
-            raise changed(self._input.name, f"{self._input.num_bytes} bytes became {size}")
-        if modified_ns != self._input.modified_ns:
+        self._check(remote.status(self._input.name))
+
+    def _check(self, status: remote.Status) -> None:
+        if status.num_bytes != self._input.num_bytes:
+            raise changed(self._input.name, f"{self._input.num_bytes} bytes became {status.num_bytes}")
+        if self._input.modified_ns not in (None, status.modified_ns):
             raise changed(self._input.name, "it was written to or replaced")
 
     def close(self) -> None:
-        self.file.close()
+        with contextlib.suppress(OSError):  # all that was wanted of it has been read
+            self.file.close()

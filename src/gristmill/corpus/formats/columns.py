@@ -19,7 +19,7 @@ from gristmill.corpus.batches import Cut, Mark, Spans
 from gristmill.corpus.inputs import Input
 from gristmill.corpus.packages import load_pyarrow
 from gristmill.corpus.sources import Source, open_source
-from gristmill.errors import CorpusError, CorruptInputError, TruncatedInputError
+from gristmill.errors import CorpusError, CorruptInputError, GristmillError, TruncatedInputError
 
 if TYPE_CHECKING:
     from gristmill.corpus.options import Reading
@@ -340,7 +340,7 @@ def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) 
 
 def raise_unless_damage(error: Exception) -> None:
     """Raise `error` if it is one of the machine, not of the file: no memory left, or a disk that cannot be read."""
-    if isinstance(error, CorpusError) or getattr(error, "errno", None):
+    if isinstance(error, GristmillError) or getattr(error, "errno", None):
         raise error
     asked = re.search(r"malloc of size (\d+)", str(error))
     if isinstance(error, MemoryError) and (
