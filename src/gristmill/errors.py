@@ -22,6 +22,7 @@ Each is also the built-in exception a caller would expect, so `except ValueError
     ├── InputChangedError      (OSError)       a file that changed while it was read
     ├── ShardsMismatchError    (FileExistsError)  shards that are there were made from something else
     ├── MemoryLimitError       (MemoryError)   memory_limit cannot hold even the result
+    ├── CountOverflowError     (OverflowError) counts that together pass 2^63 - 1
     ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
     ├── TrainingError          (RuntimeError)  a model that cannot be trained as asked
     │   └── NotFiniteError                     the loss is no longer a number
@@ -43,6 +44,7 @@ __all__ = [
     "CheckpointError",
     "CorpusError",
     "CorruptInputError",
+    "CountOverflowError",
     "DamagedInputError",
     "EarlyStopWarning",
     "EmptyCorpusError",
@@ -164,6 +166,10 @@ class ShardsMismatchError(GristmillError, FileExistsError):
 
 class MemoryLimitError(GristmillError, MemoryError):
     """`memory_limit` cannot hold even the result."""
+
+
+class CountOverflowError(GristmillError, OverflowError):
+    """Counts of words or pairs that together pass 2^63 - 1."""
 
 
 class PieceTimeoutError(GristmillError, TimeoutError):
