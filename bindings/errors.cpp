@@ -36,7 +36,7 @@ void translate(const std::exception_ptr& pointer, void*) {
             PyExc_MemoryError,
             "out of memory. Pass memory_limit to bound what counting holds, fewer threads, or a smaller corpus.");
     } catch (const std::overflow_error& e) {
-        PyErr_SetString(PyExc_OverflowError, e.what());
+        raise_ours("CountOverflowError", e.what());
     } catch (const std::system_error& e) {
         errno = e.code().value();
         PyErr_SetFromErrno(PyExc_OSError);

@@ -120,14 +120,24 @@ void check_table(const WordTable& table) {
     }
 }
 
+template <class Counts>
+bool pass_63_bits(const Counts& counts) {
+    __extension__ unsigned __int128 total = 0;
+    for (const std::uint64_t count : counts) total += count;
+    return total > INT64_MAX;
+}
+
 bool make(const Parts& parts, WordTable& table) {
     try {
         table = make_word_table(parts.bytes, parts.offsets, parts.counts, parts.firsts, parts.source_bytes);
     } catch (const std::invalid_argument&) {
         CHECK(!fit(parts));
         return false;
+    } catch (const std::overflow_error&) {
+        CHECK(pass_63_bits(parts.counts));
+        return false;
     }
-    CHECK(fit(parts));
+    CHECK(fit(parts) && !pass_63_bits(parts.counts));
     check_table(table);
     CHECK(table.size() == parts.counts.size());
     CHECK(table.total() == std::accumulate(parts.counts.begin(), parts.counts.end(), std::uint64_t{0}));
@@ -144,11 +154,10 @@ Counts counts_of(const WordTable& table) {
 
 void check_join(const WordTable& first, const WordTable& second) {
     Counts counts = counts_of(first);
-    bool overflows = false;
-    for (const auto& [word, count] : counts_of(second)) {
-        counts[word] += count;
-        overflows |= counts[word] > INT64_MAX;
-    }
+    std::vector<std::uint64_t> all(first.counts.begin(), first.counts.end());
+    all.insert(all.end(), second.counts.begin(), second.counts.end());
+    const bool overflows = pass_63_bits(all);
+    for (const auto& [word, count] : counts_of(second)) counts[word] += count;
     try {
         const WordTable joined = join_word_tables(first, second);
         CHECK(!overflows);

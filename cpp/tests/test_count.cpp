@@ -443,6 +443,35 @@ void test_joining_after_the_last_position_is_an_overflow_error() {
     CHECK(!overflows(one_word('a', last - 1, 1), one_word('b', 0, 1)));
 }
 
+// Each count is small enough alone, and their sum would wrap around to a small number.
+void test_counts_that_together_pass_63_bits_are_an_overflow_error() {
+    constexpr std::uint64_t kMost = ~std::uint64_t{0} >> 1;
+    const auto overflows = [](const auto& make) {
+        try {
+            make();
+        } catch (const std::overflow_error&) {
+            return true;
+        }
+        return false;
+    };
+    const auto table = [](LargeVector<std::uint64_t> counts) {
+        LargeVector<std::uint8_t> bytes;
+        LargeVector<std::uint64_t> offsets = {0}, firsts;
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+            bytes.push_back(static_cast<std::uint8_t>('a' + i));
+            offsets.push_back(i + 1);
+            firsts.push_back(i);
+        }
+        return make_word_table(bytes, offsets, std::move(counts), firsts, 0);
+    };
+    CHECK(table({kMost - 1, 1}).total() == kMost);
+    CHECK(overflows([&] { table({kMost, 1}); }));
+    CHECK(overflows([&] { table({kMost, kMost, 3}); }));
+    CHECK(join_word_tables(table({1, kMost - 2}), table({1})).total() == kMost);
+    CHECK(overflows([&] { join_word_tables(table({1, kMost - 1}), table({1})); }));
+    CHECK(overflows([&] { join_word_tables(table({kMost}), table({kMost})); }));
+}
+
 void test_nothing_to_count_gives_an_empty_table() {
     Folder folder;
     const std::vector<std::vector<std::string>> nothings = {{}, {folder.write("empty", "")}};
@@ -471,5 +500,6 @@ int main() {
     test_a_cancelled_count_throws();
     test_tables_join_as_if_one_corpus_followed_the_other();
     test_joining_after_the_last_position_is_an_overflow_error();
+    test_counts_that_together_pass_63_bits_are_an_overflow_error();
     return test_result();
 }

@@ -23,6 +23,7 @@ Each is also the built-in exception a caller would expect, so `except ValueError
     ├── RemoteInputError       (OSError)       a URL that its file system cannot list, open or read
     ├── ShardsMismatchError    (FileExistsError)  shards that are there were made from something else
     ├── MemoryLimitError       (MemoryError)   memory_limit cannot hold even the result
+    ├── CountOverflowError     (OverflowError) counts that together pass 2^63 - 1
     ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
     ├── TrainingError          (RuntimeError)  a model that cannot be trained as asked
     │   └── NotFiniteError                     the loss is no longer a number
@@ -44,6 +45,7 @@ __all__ = [
     "CheckpointError",
     "CorpusError",
     "CorruptInputError",
+    "CountOverflowError",
     "DamagedInputError",
     "EarlyStopWarning",
     "EmptyCorpusError",
@@ -170,6 +172,10 @@ class ShardsMismatchError(GristmillError, FileExistsError):
 
 class MemoryLimitError(GristmillError, MemoryError):
     """`memory_limit` cannot hold even the result."""
+
+
+class CountOverflowError(GristmillError, OverflowError):
+    """Counts of words or pairs that together pass 2^63 - 1."""
 
 
 class PieceTimeoutError(GristmillError, TimeoutError):

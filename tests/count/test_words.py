@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import signal
@@ -78,10 +79,29 @@ def test_tables_of_different_patterns_or_specials_can_not_be_added():
 def test_a_sum_of_counts_that_passes_63_bits_is_an_error_and_not_a_small_number():
     large = Words.from_counts({"ab": 2**62})
     assert large.count("ab") == 2**62
-    with pytest.raises(OverflowError):
-        large + large
-    with pytest.raises(OverflowError):
-        Words.from_counts({"a": 2**62, "b": 2**62})
+    for add in (
+        lambda: large + large,
+        lambda: large + Words.from_counts({"cd": 2**62}),  # no word passes the bound, all together do
+        lambda: large + Words.from_counts({"c": 2**61}) + Words.from_counts({"d": 2**61}),
+        lambda: Words.from_counts({"a": 2**62, "b": 2**62}),
+        lambda: gm.train_tokenizer(Words.from_counts({"abab": 2**62}), vocab_size=257, progress=None),
+    ):
+        with pytest.raises(gm.CountOverflowError, match=r"2\^63 - 1.*Divide") as caught:
+            add()
+        assert isinstance(caught.value, OverflowError)
+
+
+def test_counts_in_a_file_that_add_up_past_63_bits_are_refused_instead_of_wrapping_around(tmp_path):
+    words = Words.from_counts({"a": 1, "b": 1, "c": 1})
+    words.save(tmp_path / "a.gmw")
+    data = bytearray((tmp_path / "a.gmw").read_bytes())
+    counts = struct.pack("<3Q", 2**63 - 1, 2**63 - 1, 4)
+    at = data.index(struct.pack("<3Q", 1, 1, 1))
+    data[at : at + 24] = counts
+    data[-32:] = hashlib.sha256(data[:-32]).digest()
+    (tmp_path / "a.gmw").write_bytes(data)
+    with pytest.raises(gm.WordsFormatError, match=r"2\^63 - 1"):
+        Words.load(tmp_path / "a.gmw")
 
 
 def test_counts_beyond_32_bits_are_exact():

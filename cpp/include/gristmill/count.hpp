@@ -35,12 +35,12 @@ struct WordTable {
 
 // A table from its parts, in any order. Throws std::invalid_argument when they do not fit together: offsets that do not
 // ascend from 0 to the size of the bytes, an empty or repeated word, a count of 0 or over 2^63 - 1, a repeated first
-// position.
+// position; std::overflow_error when all counts together pass 2^63 - 1.
 WordTable make_word_table(LargeVector<std::uint8_t> bytes, LargeVector<std::uint64_t> offsets,
                           LargeVector<std::uint64_t> counts, LargeVector<std::uint64_t> firsts,
                           std::uint64_t source_bytes);
-// The table of both corpora, `second` read after `first`. Throws std::overflow_error when a count would pass 2^63 - 1
-// or a position 2^64 - 1.
+// The table of both corpora, `second` read after `first`. Throws std::overflow_error when all counts together would
+// pass 2^63 - 1, or a position 2^64 - 1.
 WordTable join_word_tables(const WordTable& first, const WordTable& second);
 // The table without words counted fewer than `min_frequency` times.
 WordTable words_at_least(const WordTable& words, std::uint64_t min_frequency);

@@ -48,7 +48,7 @@ struct CountedWord {
     }
     void add(const CountedWord& same) {
         if (__builtin_add_overflow(count, same.count, &count) || count >> 63) {
-            throw std::overflow_error("a word occurs more than 2^63 - 1 times");
+            throw std::overflow_error("a word occurs more than 2^63 - 1 times. Count a smaller corpus.");
         }
         first = std::min(first, same.first);
     }

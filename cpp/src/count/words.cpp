@@ -16,6 +16,18 @@ void append(WordTable& table, std::string_view word, std::uint64_t count, std::u
     table.firsts.push_back(first);
 }
 
+// So that no sum of counts ever wraps around.
+void check_total(const WordTable& table) {
+    std::uint64_t total = 0;
+    for (const std::uint64_t count : table.counts) {
+        total += count;  // both are below 2^63
+        if (total >> 63) {
+            throw std::overflow_error(
+                "the counts of all words together pass 2^63 - 1. Divide the counts by a common factor.");
+        }
+    }
+}
+
 void check_parts(const WordTable& table) {
     const std::size_t size = table.size();
     if (table.offsets.size() != size + 1 || table.firsts.size() != size) {
@@ -34,6 +46,7 @@ void check_parts(const WordTable& table) {
                                         std::to_string(table.counts[i]) + "; counts are 1 to 2^63 - 1");
         }
     }
+    check_total(table);
 }
 
 WordTable sorted_by_first(const WordTable& table) {
@@ -87,7 +100,9 @@ WordTable join_word_tables(const WordTable& first, const WordTable& second) {
             overflows |= __builtin_add_overflow(first.firsts.back(), std::uint64_t{1}, &start);
         overflows |= __builtin_add_overflow(start, second.firsts.back(), &last);
     }
-    if (overflows) throw std::overflow_error("the positions of the joined tables pass 2^64 - 1");
+    if (overflows)
+        throw std::overflow_error(
+            "the bytes of corpus behind the joined tables pass 2^64 - 1. Divide the counts by a common factor.");
     for (std::size_t i = 0; i < second.size(); ++i) {
         const auto found = place.find(second.word(i));
         if (found == place.end()) {
@@ -95,10 +110,13 @@ WordTable join_word_tables(const WordTable& first, const WordTable& second) {
             continue;
         }
         std::uint64_t& count = result.counts[found->second];
-        if (__builtin_add_overflow(count, second.counts[i], &count) || count >> 63) {
-            throw std::overflow_error("a word of the joined tables occurs more than 2^63 - 1 times");
+        count += second.counts[i];  // both are below 2^63
+        if (count >> 63) {
+            throw std::overflow_error(
+                "a word of the joined tables occurs more than 2^63 - 1 times. Divide the counts by a common factor.");
         }
     }
+    check_total(result);
     return result;
 }
 

@@ -120,7 +120,7 @@ std::vector<Kept> combine(const std::vector<Tallies>& strips, const Tokens& toke
             if (sum.weight > kMaxCount)
                 throw std::overflow_error(
                     "the pair (" + std::to_string(left) + ", " + std::to_string(right) +
-                    ") occurs more than 2^63 - 1 times: divide the word counts by a common factor");
+                    ") occurs more than 2^63 - 1 times. Divide the counts of the words by a common factor.");
             if (admission.admits(sum.weight, tokens.length(left) + std::uint64_t{tokens.length(right)}))
                 parts[member].push_back({left, right, sum.weight});
         });

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from gristmill._core import WordTable
 from gristmill.arguments import as_utf8, check_min_frequency, check_special_tokens
-from gristmill.errors import CorpusError, GristmillError, WordsFormatError
+from gristmill.errors import CorpusError, CountOverflowError, GristmillError, WordsFormatError
 from gristmill.pretokenize.patterns import Pattern, resolve_pattern
 from gristmill.publish import publish
 
@@ -154,7 +154,10 @@ class Words:
         return isinstance(word, str | bytes) and as_utf8(word, "the word") in self._count_of
 
     def __add__(self, other: Words) -> Words:
-        """The words of both corpora, `other` read after `self`; both must have the same pattern and specials."""
+        """The words of both corpora, `other` read after `self`; both must have the same pattern and specials.
+
+        `CountOverflowError` when all counts together would pass 2^63 - 1.
+        """
         if not isinstance(other, Words):
             return NotImplemented
         for what, mine, theirs in (
@@ -271,7 +274,9 @@ def build_table(words: Mapping[bytes, int], *, num_bytes: int, firsts: NDArray[n
     Without `firsts`, each word is taken to follow the one before it, as in a corpus that starts with the list of them.
     """
     if sum(words.values()) > MAX_COUNT:
-        raise OverflowError("the counts of all words together pass 2^63 - 1")
+        raise CountOverflowError(
+            "the counts of all words together pass 2^63 - 1. Divide the counts by a common factor."
+        )
     lengths = np.fromiter((len(word) for word in words), np.uint64, len(words))
     offsets = np.zeros(len(words) + 1, np.uint64)
     np.cumsum(lengths, out=offsets[1:])
