@@ -110,6 +110,7 @@ def flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno != errno.EINVAL:  # some network file systems cannot flush a folder
+            error.filename = str(folder)  # the system does not say which
             raise
     finally:
         os.close(descriptor)

@@ -7,7 +7,8 @@
 | `encoding.py` | `encode_corpus`: readers, encoders and the writer at work at the same time |
 | `plan.py`, `request.py`, `end_of_text.py`, `inputs.py` | its arguments, checked, and what is written down of them |
 | `encode_batches.py` | what each thread does |
-| `writer.py`, `state.py` | tokens -> parts -> shards, and how far that has come |
+| `writer.py`, `disk.py` | tokens -> parts -> shards; files in which every error is named |
+| `state.py`, `journal.py` | how far that has come; the shards that are published |
 | `folder.py`, `place.py`, `names.py` | what may be in the folder already, resuming, what a failure leaves |
 | `exchange.py` | how new shards take the place of finished ones |
 | `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |

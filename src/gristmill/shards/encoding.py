@@ -306,7 +306,8 @@ class _Run:
         began = time.perf_counter()
         splits = {split: writer.checkpoint() for split, writer in self._writers.items()}
         parts = {name: size for writer in self._writers.values() for name, size in writer.part_sizes().items()}
-        self._folder.save({"position": self._position.to_json(), "splits": splits}, parts)
+        shards = {split: writer.shards for split, writer in self._writers.items()}
+        self._folder.save({"position": self._position.to_json(), "splits": splits}, parts, shards)
         self._forget_outdated()
         self._seconds["sync"] += time.perf_counter() - began
 
