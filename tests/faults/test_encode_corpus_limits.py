@@ -64,6 +64,47 @@ def test_a_disk_that_fails_at_any_write_is_an_error_and_the_next_run_goes_on(
     assert digest(out) == digest(tmp_path / "judge" / "out")
 
 
+@pytest.mark.parametrize("call", ["fsync", "fdatasync"])
+def test_a_flush_that_fails_names_the_file_whichever_it_is(tok, corpus, tmp_path, monkeypatch, call):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.writer.FLUSHED_BYTES", 100)
+    named = set()
+    for number in range(1, 40):
+        out = tmp_path / f"{number}"
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, _failing(getattr(os, call), number, errno.EIO))
+            with pytest.raises(OSError) as caught:
+                encode_corpus(corpus, tok, out=out, checkpoint_seconds=0, **OPTIONS)
+        assert caught.value.errno == errno.EIO
+        assert str(caught.value.filename).startswith(str(out))
+        named.add(os.path.relpath(caught.value.filename, out))
+    if call == "fsync":
+        assert {".", "progress.json", ".shard-00000.bin.part", ".shard-00000.bin.ends.part"} <= named
+    else:
+        assert ".shard-00000.bin.part" in named
+
+
+def test_a_system_without_fdatasync_flushes_with_fsync(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.writer.FLUSHED_BYTES", 100)
+    (tmp_path / "judge").mkdir()
+    encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **OPTIONS)
+    monkeypatch.delattr(os, "fdatasync")
+    encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    assert digest(tmp_path / "out") == digest(tmp_path / "judge" / "out")
+
+
+def test_a_file_system_without_locks_is_written_to_without_one(tok, corpus, tmp_path, monkeypatch):
+    import fcntl
+
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    assert len(gm.Shards(tmp_path / "out"))
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="only root can mount a small disk")
 def test_a_disk_that_is_really_full(tok, tmp_path):
     disk = tmp_path / "disk"

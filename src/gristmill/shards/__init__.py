@@ -6,8 +6,9 @@
 | `run.py` | `encode_corpus`: the story of a run, from top to bottom |
 | `plan.py`, `end_of_text.py`, `inputs.py`, `request.py` | its arguments, checked; what is recorded and compared |
 | `jobs.py` | the pipeline: batches of documents -> ids by splits, on threads |
-| `output.py`, `writer.py`, `state.py` | ids -> parts -> shards, and the position up to which they are written |
-| `checkpoints.py`, `meter.py` | saving where a run stands, and showing it |
+| `output.py`, `writer.py`, `disk.py` | ids of all splits -> parts -> shards; files in which every error is named |
+| `checkpoints.py`, `state.py`, `journal.py` | saving where a run stands: its position, the shards that are published |
+| `meter.py` | showing where a run stands |
 | `folder.py`, `place.py`, `names.py` | what may be in the folder already, resuming, what a failure leaves |
 | `exchange.py` | how new shards take the place of finished ones |
 | `layouts/` | the formats of token files, one module each, and their registry `LAYOUTS` |

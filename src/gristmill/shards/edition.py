@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,11 @@ class Edition:
 
 
 def _open_manifest(folder: Path) -> FileIO:
-    # Opening it, unlike os.stat, makes a network file system ask its server.
-    return (folder / MANIFEST_FILE).open("rb", buffering=0)
+    # Opening it, unlike os.stat, makes a network file system ask its server. A pipe in its place is not waited for.
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    return open(folder / MANIFEST_FILE, "rb", buffering=0, opener=opener)
 
 
 def _stamp(file: FileIO) -> _Stamp:
@@ -79,6 +83,9 @@ def _stamp(file: FileIO) -> _Stamp:
 
 def _checksum(file: FileIO) -> str:
     """The checksum on the last line of the manifest; "" where there is none, which no manifest that is read has."""
-    file.seek(max(os.fstat(file.fileno()).st_size - _TAIL_BYTES, 0))
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        return ""
+    file.seek(max(status.st_size - _TAIL_BYTES, 0))
     found = _CHECKSUM.search(file.read(_TAIL_BYTES))
     return found[1].decode() if found else ""

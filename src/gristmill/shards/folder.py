@@ -4,7 +4,8 @@ behind when a run fails.
 | in the folder | means |
 |---|---|
 | `manifest.json` | finished shards: who asks for the same has nothing to do, who asks for something else is refused |
-| `.request.json`, `progress.json` | unfinished ones: what was asked for, and how far it has come; the same goes on |
+| `.request.json` | unfinished ones: what was asked for; a run that asks for the same resumes |
+| `progress.json`, `.shards.jsonl` | how far it has come, and the shards it has published |
 | `.new/` | shards that will replace finished ones (`overwrite`); those stay until the new ones are complete |
 | `.replaced.json` | the manifest of shards that are just being replaced |
 | anything else | refused, and never removed |
@@ -19,7 +20,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from gristmill.corpus import batches
 from gristmill.errors import ShardsFormatError, ShardsMismatchError
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
+from gristmill.shards.journal import Journal
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.shards.manifest import (
     MANIFEST_FILE,
@@ -44,7 +46,7 @@ from gristmill.shards.request import Request, differences, request_of_manifest
 from gristmill.small_files import parse_json, read_small_file
 
 FORMAT = "gristmill-progress"
-VERSION = 1
+VERSION = 2
 
 
 class Folder:
@@ -81,9 +83,15 @@ class Folder:
         finally:
             os.close(self._lock)
 
-    def save(self, state: dict[str, Any], parts: dict[str, int]) -> None:
-        """Write down how far the run has come; `parts` are the hidden files it needs to go on, with their sizes."""
-        self._publish(PROGRESS_FILE, _with_checksum({"state": state, "parts": parts, "batches": batches.VERSION}))
+    def save(self, state: dict[str, Any], parts: dict[str, int], shards: Mapping[str, Sequence[ShardEntry]]) -> None:
+        """Write down how far the run has come.
+
+        parts: the hidden files it needs to resume, with their sizes.
+        shards: all published shards of each split; those that an earlier call was given are not written again.
+        """
+        journal = self._journal.append(shards)
+        content = {"state": state, "parts": parts, "journal": journal, "batches": batches.VERSION}
+        self._publish(PROGRESS_FILE, _with_checksum(content))
 
     def start_again(self) -> None:
         """Give up what an earlier run has left."""
@@ -127,7 +135,8 @@ class Folder:
         return manifest
 
     def _find_state(self) -> dict[str, Any] | None:
-        """The state of an unfinished run that is to go on; None where this run begins, in a folder now empty."""
+        """The state of an unfinished run that resumes; None where this run begins, in a folder now empty."""
+        self._journal = Journal(self.path)
         there = self._read_request()
         if there is not None:
             comparable = there.get("inputs") is not None or self._request.inputs is not None
@@ -156,8 +165,9 @@ class Folder:
             pass
         if not self._overwrite:
             raise ShardsFormatError(
-                f"{self.path}: what the unfinished run was asked for ({REQUEST_FILE}) is missing or damaged, so it "
-                f"cannot go on. Pass overwrite=True to start again, or another folder."
+                f"{self.path}: what the unfinished run was asked for ({REQUEST_FILE}) is missing, damaged or of "
+                f"another version of Gristmill, so it cannot resume. Pass overwrite=True to start again, or another "
+                f"folder."
             )
         self._clear(self._names)
         return None
@@ -173,20 +183,29 @@ class Folder:
             return None
         except ShardsFormatError:
             progress = {}
-        if progress.get("batches") == batches.VERSION:
-            return dict(progress["state"])
-        if not self._overwrite:
-            raise ShardsFormatError(
-                f"{self.path / PROGRESS_FILE}: it is damaged or of another version of Gristmill, so the run cannot go "
-                f"on. Pass overwrite=True to start again, or another folder."
-            )
+        try:
+            if progress.get("batches") != batches.VERSION:
+                raise ShardsFormatError(
+                    f"{self.path / PROGRESS_FILE}: damaged or of another version of Gristmill, so the run cannot "
+                    f"resume. Pass overwrite=True to start again, or another folder."
+                )
+            return self._with_shards(progress["state"], self._journal.read(progress["journal"]))
+        except ShardsFormatError:
+            if not self._overwrite:
+                raise
         self.start_again()
         return None
+
+    @staticmethod
+    def _with_shards(state: dict[str, Any], shards: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+        splits = {name: {**split, "shards": shards.get(name, [])} for name, split in state["splits"].items()}
+        return {**state, "splits": splits}
 
     # What is done about it
 
     def _begin(self) -> None:
         self.state = None
+        self._journal = Journal(self.path)
         try:
             self._publish(REQUEST_FILE, _with_checksum(self._request.to_json()))
         except BaseException as error:

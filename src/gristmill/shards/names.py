@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 
 from gristmill.publish import flush_folder
+from gristmill.shards.journal import JOURNAL_FILE
 from gristmill.shards.layouts import Layout
 from gristmill.shards.manifest import (
     MANIFEST_FILE,
@@ -25,7 +26,7 @@ from gristmill.shards.manifest import (
 )
 
 # What only an unfinished run needs.
-RUN_FILES = (PROGRESS_FILE, REQUEST_FILE)
+RUN_FILES = (PROGRESS_FILE, REQUEST_FILE, JOURNAL_FILE)
 _FIXED = frozenset((TOKENIZER_FILE, MANIFEST_FILE, *RUN_FILES))
 _PART = re.compile(r"\.(?P<file>.+?)(\.ends)?\.part")
 _TEMPORARY = re.compile(r"\.(?P<file>.+)\.tmp\.\d+(\.\d+)?", re.ASCII)  # as `publish` names them

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gristmill.shards.folder import Folder, check_shards
 from gristmill.shards.jobs import Encoded, EncodedJob, Ids
-from gristmill.shards.manifest import Split
+from gristmill.shards.manifest import ShardEntry, Split
 from gristmill.shards.plan import Plan
 from gristmill.shards.state import SplitState, read_state
 from gristmill.shards.writer import SplitWriter
@@ -86,11 +87,12 @@ class Output:
         self.source_bytes += ids.source_bytes
         self._writers[split].write(ids.ids, ids.ends, source_bytes=ids.source_bytes)
 
-    def flush(self) -> tuple[dict[str, Any], dict[str, int]]:
-        """Make all that is written safe; the state from which a run can go on, and the hidden files it needs for it."""
+    def flush(self) -> tuple[dict[str, Any], dict[str, int], dict[str, Sequence[ShardEntry]]]:
+        """Make all that is written safe; what `Folder.save` takes: the state, hidden files, and published shards."""
         splits = {split: writer.checkpoint() for split, writer in self._writers.items()}
         parts = {name: size for writer in self._writers.values() for name, size in writer.part_sizes().items()}
-        return {"position": self.position.to_json(), "splits": splits}, parts
+        shards = {split: writer.shards for split, writer in self._writers.items()}
+        return {"position": self.position.to_json(), "splits": splits}, parts, shards
 
     def forget_outdated(self) -> None:
         """Remove files that only an earlier checkpoint needed; call it when a later one is safe."""

@@ -128,9 +128,8 @@ class Manifest(_Asked):
 
 
 class SplitState(_Record):
-    """As `state.SplitState`."""
+    """As `state.SplitState.to_json` gives it."""
 
-    shards: list[Shard]
     part_tokens: Count
     part_documents: Count
     part_end: Count
@@ -161,12 +160,27 @@ class State(_Record):
     splits: SplitStates
 
 
+class JournalMark(_Record):
+    """How much of the journal counts."""
+
+    bytes: Count
+    sha256: Sha256
+
+
 class Progress(_Record):
     """progress.json, without its head and checksum."""
 
     state: State
     parts: dict[str, Count]
+    journal: JournalMark
     batches: Count
+
+
+class Journal(_Record):
+    """The shards in the journal, by split."""
+
+    train: list[Shard] | UnsetType = UNSET
+    val: list[Shard] | UnsetType = UNSET
 
 
 def check_manifest(content: dict[str, Any]) -> None:
@@ -182,9 +196,16 @@ def check_request(content: dict[str, Any]) -> None:
 def check_progress(content: dict[str, Any], *, num_inputs: int) -> None:
     """Raise `ShardsFormatError` unless `content` is what `Folder.save` writes of a run over `num_inputs` inputs."""
     _check(content, Progress)
-    index = content["state"]["position"]["index"]
-    if index >= num_inputs:
-        raise ShardsFormatError(f"state.position.index is {index}; it must be below {num_inputs}.")
+    position = content["state"]["position"]
+    if position["index"] >= num_inputs:
+        raise ShardsFormatError(f"state.position.index is {position['index']}; it must be below {num_inputs}.")
+    if position["mark"][2] and position["open_split"] is None:
+        raise ShardsFormatError("state.position.open_split is null; it must be a split: a document is unfinished.")
+
+
+def check_journal(shards: dict[str, list[dict[str, Any]]]) -> None:
+    """Raise `ShardsFormatError` unless these are the shards of splits."""
+    _check(shards, Journal)
 
 
 def _check(content: dict[str, Any], kind: type[_Record]) -> None:

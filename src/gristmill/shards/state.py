@@ -23,12 +23,12 @@ class SplitState:
     source_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` reads."""
-        return dataclasses.asdict(self)
+        """What `from_json` reads, but for the shards: they are many, and the journal has them."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "shards"}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> SplitState:
-        """The state that `to_json` gave."""
+        """The state that `to_json` gave, with the shards of the journal."""
         return cls(**{**value, "shards": [ShardEntry(**shard) for shard in value["shards"]]})
 
     def split(self) -> Split:

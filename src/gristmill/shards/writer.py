@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.errors import ShardsFormatError
 from gristmill.publish import flush_folder, publish
+from gristmill.shards.disk import create_file, open_file, sync, sync_data, write_all
 from gristmill.shards.layouts.layout import INT64, Layout, Part
 from gristmill.shards.manifest import ShardEntry, Split
 from gristmill.shards.state import SplitState
@@ -169,6 +171,11 @@ class SplitWriter:
         self._outdated.clear()
 
     @property
+    def shards(self) -> Sequence[ShardEntry]:
+        """The shards that are published, in order."""
+        return self._state.shards
+
+    @property
     def num_published(self) -> int:
         """How many shards there are."""
         return len(self._state.shards)
@@ -214,9 +221,7 @@ class _PartFiles:
 
     @classmethod
     def create(cls, tokens: Path, ends: Path, header_bytes: int) -> _PartFiles:
-        for path in (tokens, ends):
-            path.unlink(missing_ok=True)  # of a run that was killed; O_EXCL also keeps us from following a link
-        part = cls(_open(tokens, os.O_CREAT | os.O_EXCL), _open(ends, os.O_CREAT | os.O_EXCL), header_bytes)
+        part = cls(create_file(tokens), create_file(ends), header_bytes)
         part._write(part._tokens, bytes(header_bytes))
         return part
 
@@ -252,14 +257,14 @@ class _PartFiles:
         self._unflushed += len(data)
         if self._unflushed >= FLUSHED_BYTES and (self._flushing is None or self._flushing.done()):
             self._check_flush()
-            self._flushing = self._flusher.submit(os.fdatasync, self._tokens.fileno())
+            self._flushing = self._flusher.submit(sync_data, self._tokens)
             self._unflushed = 0
 
     def flush(self) -> None:
         """Wait until everything is on the disk."""
         self._check_flush()
-        os.fsync(self._tokens.fileno())
-        os.fsync(self._ends.fileno())
+        sync(self._tokens)
+        sync(self._ends)
 
     def finish(self, header: bytes) -> str:
         """Write the header, flush, and return the checksum of the file."""
@@ -283,15 +288,7 @@ class _PartFiles:
             flushing, self._flushing = self._flushing, None
             flushing.result()
 
-    @staticmethod
-    def _write(file: BinaryIO, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[file.write(rest) :]
-        except OSError as error:
-            error.filename = file.name  # a full disk does not say whose
-            raise
+    _write = staticmethod(write_all)
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
@@ -300,7 +297,7 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
 
 def _open_part(path: Path) -> BinaryIO:
     try:
-        return _open(path, 0)
+        return open_file(path)
     except FileNotFoundError:
         raise _lost_part(str(path)) from None
 
@@ -310,13 +307,6 @@ def _lost_part(name: str) -> ShardsFormatError:
         f"{name}: the unfinished run needs this file, and it is not there or too short. "
         f"Pass overwrite=True to start again."
     )
-
-
-def _open(path: Path, flags: int) -> BinaryIO:
-    def opener(name: str, _: int) -> int:
-        return os.open(name, os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | flags, 0o666)
-
-    return cast(BinaryIO, open(path, "r+b", buffering=0, opener=opener))
 
 
 def hash_file(path: Path) -> str:
