@@ -130,5 +130,5 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-check: $(VENV)/.tools pyproject.toml
-	$(PIP) ruff mypy clang-format import-linter
+	$(PIP) ruff mypy clang-format import-linter numpy msgspec
 	@touch $@

@@ -42,7 +42,7 @@ def test_bytes_written_grow_linearly_with_the_number_of_shards(tmp_path, monkeyp
 def out(tok, corpus, tmp_path, monkeypatch):
     """An unfinished run with published shards, and what it would have come to."""
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     (tmp_path / "judge").mkdir()
     encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **OPTIONS)
     unfinished(corpus, tok, tmp_path / "out")

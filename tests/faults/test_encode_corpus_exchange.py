@@ -180,7 +180,7 @@ def test_a_new_folder_that_is_a_link_to_nothing_or_a_file_is_refused(tok, corpus
 def test_what_links_in_the_folder_lead_to_is_neither_changed_nor_removed(tok, corpus, tmp_path, monkeypatch, state):
     """As in the cache of a hub, where every file of a folder is a link."""
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     if state == "finished":
         encode_corpus(corpus, tok, out=out, **OPTIONS)

@@ -303,7 +303,7 @@ def test_hidden_files_of_others_are_not_removed_when_the_shards_are_asked_for_ag
 
 def test_hidden_files_of_others_are_not_removed_when_a_run_fails(tok, corpus, tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     out = tmp_path / "out"
 
     def put_files_and_stop(report):
