@@ -92,8 +92,8 @@ def unfinished(tmp_path_factory):
 
     save, saved = Folder.save, []
 
-    def save_and_stop(self, state, parts):
-        save(self, state, parts)
+    def save_and_stop(self, state, parts, shards):
+        save(self, state, parts, shards)
         saved.append(state)
         raise Interrupted
 
