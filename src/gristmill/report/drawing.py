@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gristmill.errors import CheckpointError
 from gristmill.report.curves import smoothed, thinned
 from gristmill.report.records import Column
 
@@ -66,7 +67,17 @@ class Plot:
 
 
 def render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]) -> bytes:
-    """The picture as a file."""
+    """The picture as a file; `CheckpointError` for numbers so large that matplotlib cannot place them."""
+    try:
+        return _render(plot, format, size)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the plot {plot.name!r} cannot be drawn ({type(error).__name__}: {str(error)[:80]}): the records hold "
+            f"numbers that no run gives. Look for them in metrics.jsonl."
+        ) from error
+
+
+def _render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]) -> bytes:
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -22,6 +22,7 @@ CONFIG_FILE = "config.json"
 MACHINE_FILE = "machine.json"
 METRICS_FILE = "metrics.jsonl"
 MAX_METRICS_BYTES = 1 << 30  # a million records
+MAX_DEPTH = 50  # of lists and objects in them
 MAX_OBJECT_BYTES = 16 << 20  # of config.json and machine.json, which have a few kilobytes
 
 Column = NDArray[np.float64]
@@ -129,14 +130,14 @@ def read_records(run_folder: Path) -> Records:
         val=_table(kinds["val"]),
         posterior=posterior_of(kinds["posterior"]),
         samples=[_sample(record) for record in kinds["sample"]],
-        events=[Event(_step(record), str(record.get("message", ""))) for record in kinds["event"]],
+        events=[Event(_step(record), _text(record, "message")) for record in kinds["event"]],
     )
 
 
 def posterior_of(records: list[dict[str, Any]]) -> Posterior:
     """Records of kind "posterior" as columns, and when their alarms were on."""
     records = sorted(records, key=_step)
-    rows = [record.get("kl_per_dimension") or [] for record in records]
+    rows = [_list(record, "kl_per_dimension") for record in records]
     kl_SZ = np.full((len(rows), max(map(len, rows), default=0)), math.nan)
     for s, row in enumerate(rows):
         kl_SZ[s, : len(row)] = [_number(value) for value in row]
@@ -147,10 +148,11 @@ def _spans(records: list[dict[str, Any]]) -> list[Span]:
     end = max(map(_step, records), default=0)
     is_on: dict[str, Span] = {}
     spans = []
-    for change in (change for record in records for change in record.get("alarms") or []):
-        kind, step = str(change.get("kind")), _step(change)
+    changes = [change for record in records for change in _list(record, "alarms") if isinstance(change, dict)]
+    for change in changes:
+        kind, step = _text(change, "kind"), _step(change)
         if change.get("change") == "raised":
-            is_on[kind] = Span(kind, step, end, str(change.get("message", "")), is_over=False)
+            is_on[kind] = Span(kind, step, end, _text(change, "message"), is_over=False)
         elif kind in is_on:
             spans.append(replace(is_on.pop(kind), last=step, is_over=True))
     return sorted([*spans, *is_on.values()], key=lambda span: (span.first, span.kind))
@@ -165,7 +167,26 @@ def _read_object(path: Path) -> dict[str, Any]:
     content = parse_json(data, source=path, error=CheckpointError)
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: not a JSON object. The file is damaged.")
-    return content
+    try:
+        return {_printable(key): _cleaned(value) for key, value in content.items()}
+    except RecursionError:
+        raise CheckpointError(f"{path}: nested more than {MAX_DEPTH} levels deep. The file is damaged.") from None
+
+
+def _cleaned(value: Any, depth: int = 1) -> Any:
+    """The value with texts that can be written; RecursionError below `MAX_DEPTH`."""
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    if isinstance(value, dict):
+        return {_printable(key): _cleaned(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(item, depth + 1) for item in value]
+    return _printable(value) if isinstance(value, str) else value
+
+
+def _printable(text: str) -> str:
+    """The text, with escapes where JSON had lone surrogates, which no file can hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _table(records: list[dict[str, Any]]) -> Table:
@@ -176,14 +197,27 @@ def _table(records: list[dict[str, Any]]) -> Table:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan
+    """The number, NaN for anything else."""
+    try:
+        return float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:  # an integer beyond the range of a float
+        return math.nan
 
 
 def _step(record: Mapping[str, Any]) -> int:
-    step = record.get("step", 0)
-    return int(step) if isinstance(step, (int, float)) and math.isfinite(step) else 0
+    step = _number(record.get("step"))
+    return int(step) if abs(step) < 2**63 else 0
+
+
+def _list(record: Mapping[str, Any], name: str) -> list[Any]:
+    value = record.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    return _printable(str(record.get(name, "")))
 
 
 def _sample(record: Mapping[str, Any]) -> Sample:
-    prompt, text = str(record.get("prompt", "")), str(record.get("text", ""))
+    prompt, text = _text(record, "prompt"), _text(record, "text")
     return Sample(_step(record), prompt, text.removeprefix(prompt))
