@@ -107,6 +107,8 @@ def _expand(name: str, *, reading: Reading) -> list[_Place]:
     """The files that `name` means: those that match a glob, those in a folder, or itself."""
     if not isinstance(name, str):
         raise TypeError(f"the path {name!r} is {type(name).__name__}. Pass a str or pathlib.Path.")
+    if not name:
+        raise FileNotFoundError(errno.ENOENT, "The path is empty; for the current folder, pass '.'", name)
     if name.startswith(("file://", "local://")):
         name = _local_path(name.split("://", 1)[1])
     elif is_url(name):
@@ -225,7 +227,7 @@ def _local_status(path: str) -> tuple[int, int]:
         if os.path.islink(path):  # noqa: PTH114
             reason = f"Broken symbolic link to {os.readlink(path)!r}; correct or remove it"  # noqa: PTH115
             raise FileNotFoundError(errno.ENOENT, reason, path) from error
-        if could_be_path(path) and not _SPACES.search(path):
+        if isinstance(error, OSError) and could_be_path(path) and not _SPACES.search(path):
             raise
         short = path if len(path) <= 80 else path[:80] + "…"
         raise FileNotFoundError(errno.ENOENT, "No such file; to pass one text, pass [text]", short) from error
