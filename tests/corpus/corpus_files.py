@@ -16,14 +16,20 @@ from gristmill.corpus.packages import load_zstd
 
 SEPARATOR = b"<|endoftext|>"
 COMPRESSIONS = ["", ".gz", ".zst"]
+PACKED = (".gz", ".zst", ".zstd")
 # name of a file -> the options that it needs; every one of them gives the same documents.
 KINDS = {
     **{f"a.txt{suffix}": {} for suffix in COMPRESSIONS},
     **{f"a.jsonl{suffix}": {} for suffix in COMPRESSIONS},
+    "a.text": {},
     "a.ndjson": {},
+    "a.jsonl.zstd": {},
     "a.parquet": {},
     "a.arrow": {},
+    "a.feather": {},
     "stream.arrow": {},
+    "stream.arrows": {},
+    "crlf.jsonl": {},
 }
 
 
@@ -48,12 +54,13 @@ def table(documents: list[bytes | None], type=None) -> pa.Table:
 
 def write_documents(path: Path, documents: list[bytes]) -> Path:
     """Write documents in the format that the suffix of `path` says."""
-    suffix = path.suffix if path.suffix in COMPRESSIONS else ""
+    suffix = path.suffix if path.suffix in PACKED else ""
     format = path.with_suffix("").suffix if suffix else path.suffix
-    if format == ".txt":
+    if format in (".txt", ".text"):
         path.write_bytes(compress(b"".join(text + SEPARATOR for text in documents), suffix))
     elif format in (".jsonl", ".ndjson"):
-        path.write_bytes(compress(jsonl(documents), suffix))
+        lines = jsonl(documents)
+        path.write_bytes(compress(lines.replace(b"\n", b"\r\n") if path.name.startswith("crlf") else lines, suffix))
     elif format == ".parquet":
         pa.parquet.write_table(table(documents), path, row_group_size=50, write_page_checksum=True)
     else:

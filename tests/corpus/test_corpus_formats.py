@@ -113,3 +113,19 @@ def test_random_bytes_in_every_form_of_documents_are_put_together_again(tmp_path
         if documents != "file" and expected[-1] == b"":
             expected.pop()
         assert documents_of(tmp_path / f"a.txt{suffix}", cut=cut_at_spaces, documents=documents) == expected
+
+
+def test_an_empty_file_is_no_document_or_truncated_and_can_be_skipped(path):
+    """Nothing is a text and no JSON lines, but every other format has at least a header."""
+    path.write_bytes(b"")
+    other = path.with_name("other.txt")
+    other.write_bytes(b"other")
+    if path.suffix in (".txt", ".text", ".jsonl", ".ndjson"):
+        assert documents_of(path) == []
+        assert gm.count_words([path, other], progress=None).count("other") == 1
+        return
+    with pytest.raises(gm.TruncatedInputError, match="truncated at byte 0"):
+        documents_of(path)
+    with pytest.warns(gm.SkippedInputWarning, match="truncated at byte 0"):
+        words = gm.count_words([path, other], on_error="skip", progress=None)
+    assert words.count("other") == 1

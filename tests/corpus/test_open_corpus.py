@@ -134,6 +134,13 @@ def test_a_file_name_that_is_not_utf8_is_read_like_any_other(folder):
         gm.count_words(os.fsdecode(b"\xfe.txt"), progress=None)
 
 
+@pytest.mark.parametrize("path", ["", "\ud800.txt", "a\0b.txt", "\ud800*.txt"])
+def test_a_path_that_no_file_can_have_is_file_not_found(folder, path):
+    """The empty path is not the current folder, and a surrogate is no reason for a UnicodeEncodeError."""
+    with pytest.raises(FileNotFoundError):
+        open_corpus(path)
+
+
 def test_a_pipe_is_refused(folder):
     os.mkfifo("pipe")
     with pytest.raises(gm.CorpusError, match="not a regular file"):

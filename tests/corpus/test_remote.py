@@ -264,6 +264,15 @@ def test_a_missing_or_forbidden_url_is_the_error_of_the_system_and_is_not_skippe
         assert caught.value.errno
 
 
+def test_a_connection_that_fsspec_calls_a_missing_file_is_told_by_its_cause(counted):
+    """Its web file system raises FileNotFoundError(url) from whatever went wrong."""
+    missing = FileNotFoundError("counted://b/a.txt")
+    missing.__cause__ = ClientError("Cannot connect to host")
+    counted.failures["head", "b/a.txt"] = missing
+    with pytest.raises(FileNotFoundError, match=r"ClientError: Cannot connect to host.*counted://b/a\.txt"):
+        names("counted://b/a.txt")
+
+
 @pytest.mark.parametrize("cause", [KeyboardInterrupt(), MemoryError("no memory")])
 @pytest.mark.parametrize("operation", ["head", "open", "get"])
 def test_ctrl_c_and_a_full_memory_pass_through(counted, operation, cause):

@@ -107,6 +107,8 @@ def _expand(name: str, *, reading: Reading) -> list[_Place]:
     """The files that `name` means: those that match a glob, those in a folder, or itself."""
     if not isinstance(name, str):
         raise TypeError(f"the path {name!r} is {type(name).__name__}. Pass a str or pathlib.Path.")
+    if not name:
+        raise FileNotFoundError(errno.ENOENT, "The path is empty; for the current folder, pass '.'", name)
     if name.startswith(("file://", "local://")):
         name = _local_path(name.split("://", 1)[1])
     elif is_url(name):
@@ -220,12 +222,12 @@ def _format_of(name: str, reading: Reading) -> tuple[str, str]:
 def _local_status(path: str) -> tuple[int, int]:
     """The size and the time of the last change, of a regular file that may be read."""
     try:
-        status = Path(path).stat()  # FileNotFoundError names the path
+        status = os.stat(path)  # noqa: PTH116  FileNotFoundError names the path; a Path would take as long as the call
     except (OSError, ValueError) as error:
         if os.path.islink(path):  # noqa: PTH114
             reason = f"Broken symbolic link to {os.readlink(path)!r}; correct or remove it"  # noqa: PTH115
             raise FileNotFoundError(errno.ENOENT, reason, path) from error
-        if could_be_path(path) and not _SPACES.search(path):
+        if isinstance(error, OSError) and could_be_path(path) and not _SPACES.search(path):
             raise
         short = path if len(path) <= 80 else path[:80] + "…"
         raise FileNotFoundError(errno.ENOENT, "No such file; to pass one text, pass [text]", short) from error
@@ -234,5 +236,5 @@ def _local_status(path: str) -> tuple[int, int]:
             f"{path}: not a regular file but a pipe or device, which cannot be shared among threads. "
             f"Write it to a file first, or pass an iterable of documents."
         )
-    with Path(path).open("rb"):  # PermissionError now, not after an hour of counting other files
-        return status.st_size, status.st_mtime_ns
+    os.close(os.open(path, os.O_RDONLY))  # PermissionError now, not after an hour of counting other files
+    return status.st_size, status.st_mtime_ns

@@ -161,6 +161,8 @@ def named_errors(url: str) -> Iterator[None]:
         raise
     except Exception as error:
         cause = " ".join(str(error).split())
+        if cause in url and error.__cause__ is not None:  # FileNotFoundError(url) from what really went wrong
+            cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
         for kind, number in _KEPT.items():
             if isinstance(error, kind):
                 raise kind(number, cause or os.strerror(number), url) from error

@@ -31,7 +31,7 @@ def files_that_match(pattern: str) -> list[str]:
 
 
 def matches(pattern: str) -> Iterator[str]:
-    """The names that a glob matches, by the rules of the `glob` module, in any order.
+    """The files that a glob matches, by the rules of the `glob` module, in any order; some perhaps several times.
 
     `**` is any number of folders; hidden names match only what begins with a dot.
     """
@@ -45,32 +45,31 @@ def matches(pattern: str) -> Iterator[str]:
 
 
 def _sorted_files(paths: Iterator[str]) -> list[str]:
-    files = {path for path in paths if not os.path.isdir(path)}  # noqa: PTH112
-    return sorted(files, key=os.fsencode)
+    return sorted(set(paths), key=os.fsencode)
 
 
 def _match(folder: str, parts: list[str], trail: Trail) -> Iterator[str]:
-    """The names below `folder` that match `parts`; `trail` is how the path came there."""
+    """The files below `folder` that match `parts`; `trail` is how the path came there."""
     part, rest = parts[0], parts[1:]
     if part == "**":
         for place, entries, longer in _walk(folder, trail):
             if rest:
                 yield from _match(place, rest, longer)
             else:
-                yield from (os.path.join(place, entry.name) for entry in entries)  # noqa: PTH118
+                yield from (os.path.join(place, entry.name) for entry in entries if not _is_folder(entry))  # noqa: PTH118
     elif glob.has_magic(part):
         is_match = _name_matcher(part)
         for entry in _list(folder):
             if is_match(entry.name):
                 path = os.path.join(folder, entry.name)  # noqa: PTH118
                 if not rest:
-                    yield path
+                    yield from [] if _is_folder(entry) else [path]
                 elif (entered := _enter(entry, path, trail)) is not None:
                     yield from _match(path, rest, entered)
     else:  # a name: where it leads back, that is what was asked for
         path = os.path.join(folder, part)  # noqa: PTH118
         if not rest:
-            yield from [path] if os.path.lexists(path) else []
+            yield from [path] if os.path.lexists(path) and not os.path.isdir(path) else []  # noqa: PTH112
         elif os.path.isdir(path):  # noqa: PTH112
             yield from _match(path, rest, _extend(() if part == os.pardir else trail, path))
 
@@ -90,13 +89,20 @@ def _walk(folder: str, trail: Trail) -> Iterator[tuple[str, list[os.DirEntry[str
 
 def _enter(entry: os.DirEntry[str], path: str, trail: Trail) -> Trail | None:
     """The trail into a folder; None where it is none, or one that the trail goes through already."""
+    if not _is_folder(entry):
+        return None
+    longer = _extend(trail, path)
+    return None if longer[-1] in trail else longer
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder or a link to one; what the listing tells of others costs no call of the system."""
     try:
-        longer = _extend(trail, path) if entry.is_dir() else None
+        return entry.is_dir()
     except OSError as error:
         if error.errno in _LEADS_NOWHERE:
-            return None
+            return False
         raise
-    return None if longer is None or longer[-1] in trail else longer
 
 
 def _extend(trail: Trail, folder: str) -> Trail:
