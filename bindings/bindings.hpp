@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -81,6 +82,13 @@ Spans parse_spans(const Bytes& text, const InputArray<std::int64_t>& begins, con
 // A path as the operating system has it: file names are bytes, and not all of them UTF-8.
 std::string file_system_path(nb::handle name);
 
+// Out of memory, with what helps the stage that ran out.
+struct OutOfMemory : std::bad_alloc {
+    explicit OutOfMemory(Stage stage) noexcept : stage(stage) {}
+    const char* what() const noexcept override;
+    Stage stage;
+};
+
 // Calls on_progress(stage, done, total) with what a monitor says.
 void report_progress(const nb::object& on_progress, const Monitor& monitor);
 
@@ -106,7 +114,11 @@ class Watch {
             // Another thread may be the first to notice that the work is cancelled, and another error may come first.
             if (std::exception_ptr interruption = std::exchange(interruption_, nullptr))
                 std::rethrow_exception(interruption);
-            throw;
+            try {
+                throw;
+            } catch (const std::bad_alloc&) {
+                throw OutOfMemory(monitor_.stage());
+            }
         }
     }
 

@@ -31,10 +31,10 @@ void translate(const std::exception_ptr& pointer, void*) {
         PyErr_SetString(PyExc_InterruptedError, e.what());
     } catch (const std::length_error& e) {
         raise_ours("CorpusError", e.what());
+    } catch (const OutOfMemory& e) {
+        PyErr_SetString(PyExc_MemoryError, e.what());
     } catch (const std::bad_alloc&) {
-        PyErr_SetString(
-            PyExc_MemoryError,
-            "out of memory. Pass memory_limit to bound what counting holds, fewer threads, or a smaller corpus.");
+        PyErr_SetString(PyExc_MemoryError, "out of memory");
     } catch (const std::overflow_error& e) {
         raise_ours("CountOverflowError", e.what());
     } catch (const std::system_error& e) {

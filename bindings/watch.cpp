@@ -25,6 +25,25 @@ const char* stage_name(Stage stage) {
 
 }  // namespace
 
+const char* OutOfMemory::what() const noexcept {
+    switch (stage) {
+        case Stage::count:
+        case Stage::spill:
+        case Stage::join:
+            return "out of memory while counting words. Pass memory_limit to bound what counting holds, a smaller "
+                   "num_threads, or a smaller corpus.";
+        case Stage::setup:
+        case Stage::merge:
+            return "out of memory while learning merges. Pass a larger min_frequency to keep fewer words, or a smaller "
+                   "num_threads.";
+        case Stage::encode:
+            return "out of memory while encoding. Pass shorter texts, or a smaller num_threads.";
+        case Stage::idle:
+            break;
+    }
+    return "out of memory";
+}
+
 void report_progress(const nb::object& on_progress, const Monitor& monitor) {
     if (on_progress.is_none() || monitor.stage() == Stage::idle) return;
     const unsigned long long done = monitor.done(), total = monitor.total();

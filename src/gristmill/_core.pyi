@@ -90,7 +90,7 @@ class WordTable:
     @property
     def firsts(self) -> NDArray[np.uint64]: ...
     def joined(self, other: WordTable) -> WordTable:
-        """The table of both corpora, `other` read after `self`. CountOverflowError when their counts pass 2^63 - 1."""
+        """The table of both corpora, `other` read after `self`; CountOverflowError past 2^63 - 1 pieces."""
 
     def at_least(self, min_frequency: int) -> WordTable:
         """The table without words counted fewer than `min_frequency` times."""

@@ -9,10 +9,11 @@ from scripts import run_script
 # A daemon thread that asks for the GIL while the interpreter exits is ended where it stands, up to Python 3.13 by
 # unwinding its stack. That must not reach a destructor, a catch-all or the threads of the core.
 SCRIPT = """
-    import sys, threading, time
+    import itertools, sys, threading, time
     import numpy as np
     import gristmill as gm
     from gristmill import _core
+    from gristmill.shards.verify import verify_shards
 
     merges = np.array([[97, 97, 256], [256, 256, 257], [257, 257, 258]], np.uint32)
     encoder = _core.Encoder(byte_ids=np.arange(256, dtype=np.uint32), merges=merges, pattern="gpt2")
@@ -25,6 +26,16 @@ SCRIPT = """
     ids = np.full(8_000_000, 97, np.uint32)
     in_parts = {"before": False, "continued": False, "unfinished": False}
     table, cancellation = words.table, _core.Cancellation()
+
+    corpus, numbers = sys.argv[2] + "/corpus.jsonl", itertools.count()
+    with open(corpus, "wb") as file:
+        file.write(lines)
+    tok = gm.train_tokenizer(["warm up"], vocab_size=257, special_tokens=["<|endoftext|>"], progress=None)
+    if sys.argv[1] == "verify":
+        gm.encode_corpus(corpus, tok, out=sys.argv[2] + "/shards", progress=None)
+
+    def encode_corpus():
+        gm.encode_corpus(corpus, tok, out=f"{sys.argv[2]}/{next(numbers)}", num_threads=3, progress=None)
 
     def count(on_progress=None, **options):
         counter = _core.Counter(pattern="gpt2", num_threads=3, on_progress=on_progress, **options)
@@ -42,6 +53,7 @@ SCRIPT = """
         "count": count,
         "on_progress": lambda: count(tell),
         "count_words": lambda: gm.count_words([text], num_threads=3, progress=None),
+        "count_lines": lambda: gm.count_words(corpus, num_threads=3, memory_limit=40 << 20, progress=None),
         "train_tokenizer": lambda: gm.train_tokenizer([text], vocab_size=20_000, num_threads=3, progress=None),
         "learn_merges": lambda: _core.learn_merges(table, num_merges=50_000, num_threads=3, loop="rounds"),
         "joined": lambda: table.joined(table),
@@ -50,6 +62,8 @@ SCRIPT = """
         "encode_array": lambda: encoder.encode_array(one_piece, rule, 3),
         "encode_batch": lambda: encoder.encode_batch([one_piece, text, one_piece], rule, 3),
         "encode_documents": documents,
+        "encode_corpus": encode_corpus,
+        "verify": lambda: verify_shards(sys.argv[2] + "/shards"),
         "count_tokens": lambda: encoder.count_tokens(text, rule, 3),
         "encode_dropout": lambda: encoder.encode_dropout(text, rule, 0.1, 1),
         "decode_bytes": lambda: encoder.decode_bytes(ids),
@@ -82,8 +96,8 @@ CALLS = [line.split('"')[1] for line in SCRIPT.splitlines() if line.startswith("
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pthreads")
 @pytest.mark.parametrize("call", CALLS)
-def test_an_interpreter_that_exits_during_native_work_in_a_daemon_thread_does_not_abort(call):
-    done = run_script(SCRIPT, call)
+def test_an_interpreter_that_exits_during_native_work_in_a_daemon_thread_does_not_abort(call, tmp_path):
+    done = run_script(SCRIPT, call, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

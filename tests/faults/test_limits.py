@@ -1,14 +1,17 @@
 """What happens when memory, disk or address space run out, and in a forked child: a clear error, or the same result."""
 
 import errno
+import importlib
 import multiprocessing
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 import gristmill as gm
+from gristmill.cli import main
 from scripts import run_script
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc and sets Linux limits")
@@ -60,6 +63,75 @@ def test_no_address_space_left_is_a_memory_error_and_no_abort(many_words):
     """
     done = run_script(script, many_words)
     assert (done.returncode, done.stdout) == (0, "MemoryError\n"), done.stderr
+
+
+@linux_only
+@pytest.mark.parametrize(
+    ("call", "helps"),
+    [
+        ("count", {"memory_limit", "num_threads"}),
+        ("merge", {"min_frequency", "num_threads"}),
+        ("encode", {"num_threads"}),
+        ("load", set()),
+    ],
+)
+def test_a_memory_error_names_only_options_of_the_function_that_ran_out(call, helps, many_words):
+    script = """
+        import resource, sys
+        import numpy as np
+        import gristmill as gm
+        from gristmill import _core
+        text = open(sys.argv[2], "rb").read()
+        words = gm.count_words([text[:4_000_000]], pattern="whitespace", progress=None)
+        tok = gm.train_tokenizer(["a b"], vocab_size=256, progress=None)
+        bytes_only = {"byte_ids": np.arange(256, dtype=np.uint32), "merges": np.empty((0, 3), np.uint32)}
+        special = {"special_tokens": [b"<s>"], "special_ids": [(1 << 24) - 1]}
+        calls = {
+            "count": lambda: gm.count_words([text], pattern="whitespace", num_threads=1, progress=None),
+            "merge": lambda: gm.train_tokenizer(words, vocab_size=1000, num_threads=1, progress=None),
+            "encode": lambda: tok.encode_array(text, num_threads=1),
+            "load": lambda: _core.Encoder(**bytes_only, **special, pattern="gpt2"),
+        }
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)
+        try:
+            calls[sys.argv[1]]()
+        except MemoryError as error:
+            print(error)
+    """
+    done = run_script(script, call, many_words)
+    assert done.stdout.startswith("out of memory"), done.stderr
+    options = {"memory_limit", "num_threads", "min_frequency"}
+    assert {option for option in options if option in done.stdout} == helps
+
+
+COMMANDS = {
+    "train-tokenizer": ["x", "--vocab-size", "300", "-o", "y"],
+    "encode": ["x", "-t", "y", "-o", "z"],
+    "inspect": ["x"],
+    "verify": ["x"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "error", [MemoryError(), MemoryError("out of memory. Pass a memory_limit."), MemoryError("3 GiB")]
+)
+def test_a_command_without_memory_advises_only_options_that_it_has(name, error, capsys, monkeypatch):
+    def run(self):
+        raise error
+
+    module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
+    monkeypatch.setattr(module.Command, "run", run)
+    assert main([name, *COMMANDS[name]]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("gristmill: error: out of memory") and message.count("\n") == 1
+    assert ("3 GiB" in str(error)) == ("3 GiB" in message)
+    assert main([name, "--help"]) == 0
+    usage = capsys.readouterr().out
+    options = re.findall(r"--[a-z-]+", message)
+    assert all(option in usage for option in options)
+    assert ("--memory-limit" in options, "--threads" in options) == ("--memory-limit" in usage, "--threads" in usage)
 
 
 @linux_only

@@ -169,8 +169,20 @@ def _run(command: Any, debug: bool) -> int:
     except (GristmillError, OSError, MemoryError) as error:
         if debug:
             raise
-        print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
+        is_memory = isinstance(error, MemoryError) and not isinstance(error, GristmillError)
+        message = _out_of_memory(error, command) if is_memory else _one_line(error)
+        print(f"gristmill: error: {message}", file=sys.stderr)
         return FAILED
+
+
+def _out_of_memory(error: BaseException, command: Any) -> str:
+    """What was too large, where the error names it, and the options of this command that help."""
+    text = _one_line(error)
+    detail = "" if text == "MemoryError" or text.startswith("out of memory") else f": {text.rstrip('.')}"
+    helps = {"memory_limit": "--memory-limit", "threads": "fewer --threads"}
+    options = [advice for field, advice in helps.items() if hasattr(command, field)]
+    advice = f"Pass {' or '.join(options)}" if options else "Close other programs or raise the memory limit"
+    return f"out of memory{detail}. {advice}."
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
@@ -180,6 +192,4 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    if isinstance(error, MemoryError) and not str(error):
-        return "out of memory. Pass --memory-limit, a smaller corpus or fewer --threads."
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,13 +1,18 @@
-"""Work on threads whose results come in order: inputs read ahead, and any function over many items."""
+"""Work on threads whose results come in order: inputs read ahead, and any function over many items.
+
+Where the system gives fewer threads than asked for, those there are do the work; where it gives none, the caller does.
+All are daemon threads: an interpreter that exits does not wait for them.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
-from typing import TypeVar
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
 
 from gristmill.corpus.batches import Batch, Cut, Mark, Spans
 from gristmill.corpus.formats import read_batches
@@ -45,12 +50,17 @@ def read_files(
     With on_error="skip", an input that cannot be read gives no batch at all, and `on_skip` gets its index and the
     error. Closing the generator ends the threads.
     """
-    waiting = iter(range(first, len(files.inputs)))
+    waiting = deque(range(first, len(files.inputs)))
     readers: deque[_Reader] = deque()
     try:
         while True:
-            for index in islice(waiting, num_readers - len(readers)):
-                readers.append(_Reader(index, files.inputs[index], reading, cut, mark if index == first else Mark()))
+            while waiting and len(readers) < num_readers:
+                index = waiting[0]
+                reader = _Reader(index, files.inputs[index], reading, cut, mark if index == first else Mark())
+                if not reader.start() and readers:
+                    break  # and try again when one has ended
+                readers.append(reader)
+                waiting.popleft()
             if not readers:
                 return
             for batch in readers[0]:
@@ -65,8 +75,17 @@ def read_files(
             reader.join()
 
 
+def start_thread(thread: threading.Thread) -> bool:
+    """Start `thread`; False if the system has no more threads, or no memory for their stacks."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
+
+
 class _Reader:
-    """A thread that reads one input, and the batches that it is ahead."""
+    """A thread that reads one input, and the batches that it is ahead. Without a thread, the caller reads."""
 
     def __init__(self, index: int, input: Input, reading: Reading, cut: Cut, mark: Mark) -> None:
         self.index = index
@@ -76,11 +95,21 @@ class _Reader:
         self._error: BaseException | None = None
         self._has_ended = self._is_stopped = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name=f"gristmill-read-{index}", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> bool:
+        """Start the thread, if there is one to be had."""
+        thread = threading.Thread(target=self._run, name=f"gristmill-read-{self.index}", daemon=True)
+        if start_thread(thread):
+            self._thread = thread
+        return self._thread is not None
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches, as they come; then what the thread raised."""
+        if self._thread is None:
+            if self._is_usable():
+                yield from self._batches()
+            return
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._has_ended)
@@ -101,7 +130,8 @@ class _Reader:
 
     def join(self) -> None:
         """Wait until it has."""
-        self._thread.join(PATIENCE_SECONDS)
+        if self._thread is not None:
+            self._thread.join(PATIENCE_SECONDS)
 
     def _run(self) -> None:
         try:
@@ -128,9 +158,12 @@ class _Reader:
             return False
         return True
 
-    def _put_all(self) -> None:
+    def _batches(self) -> Generator[Batch, None, None]:
         input, reading, cut, mark = self._read
-        batches = read_batches(input, reading, cut=cut, mark=mark)
+        return read_batches(input, reading, cut=cut, mark=mark)
+
+    def _put_all(self) -> None:
+        batches = self._batches()
         try:
             for batch in batches:
                 with self._changed:
@@ -141,6 +174,54 @@ class _Reader:
                     self._changed.notify()
         finally:
             batches.close()
+
+
+class Crew(Generic[Item, Result]):
+    """At most `num_threads` threads that call `work(item)` for submitted items, as many as could be started."""
+
+    def __init__(self, work: Callable[[Item], Result], *, num_threads: int, name: str) -> None:
+        self._work, self._num_threads, self._name = work, num_threads, name
+        self._tasks: SimpleQueue[tuple[Future[Result], Item] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, item: Item) -> Future[Result]:
+        """Return the result to come; it is there already if no thread could be started."""
+        future: Future[Result] = Future()
+        if len(self._threads) < self._num_threads:
+            name = f"gristmill-{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            if start_thread(thread):
+                self._threads.append(thread)
+            else:
+                self._num_threads = len(self._threads)
+        if self._threads:
+            self._tasks.put((future, item))
+        else:
+            self._do(future, item)
+        return future
+
+    def close(self) -> None:
+        """End the threads, each after the item it works on; what no thread has begun is left undone."""
+        self._num_threads = 0
+        with contextlib.suppress(Empty):
+            while True:
+                self._tasks.get_nowait()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            self._do(*task)
+            del task  # the item may be megabytes
+
+    def _do(self, future: Future[Result], item: Item) -> None:
+        try:
+            future.set_result(self._work(item))
+        except BaseException as error:  # raised again where the result is taken
+            future.set_exception(error)
+            del future  # it holds the error, whose traceback holds this frame
 
 
 def map_in_order(
@@ -155,11 +236,11 @@ def map_in_order(
     A few items more than there are threads are under way, however slow the caller is. When the iterator is closed or
     an item fails, `cancel` is called, which is to end work that would still take long, and all threads have ended.
     """
-    pool = ThreadPoolExecutor(num_threads, "gristmill-work")
+    crew = Crew(work, num_threads=num_threads, name="work")
     pending: deque[Future[Result]] = deque()
     try:
         for item in items:
-            pending.append(pool.submit(work, item))
+            pending.append(crew.submit(item))
             del item  # it may be megabytes, and is the thread's now
             while len(pending) >= num_threads + NUM_AHEAD or (pending and pending[0].done()):
                 yield pending.popleft().result()
@@ -170,7 +251,7 @@ def map_in_order(
             cancel()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        crew.close()
 
 
 def find_documents(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
+from gristmill.corpus.threads import Crew
 from gristmill.errors import ShardsFormatError
 from gristmill.publish import flush_folder, publish
 from gristmill.shards.disk import create_file, open_file, sync, sync_data, write_all
@@ -216,7 +217,7 @@ class _PartFiles:
         self._tokens, self._ends, self._header_bytes = tokens, ends, header_bytes
         self._checksum = _core.Xxh64()
         self._unflushed = 0
-        self._flusher = ThreadPoolExecutor(1, "gristmill-flush")
+        self._flusher = Crew(sync_data, num_threads=1, name="flush")
         self._flushing: Future[None] | None = None
 
     @classmethod
@@ -257,7 +258,7 @@ class _PartFiles:
         self._unflushed += len(data)
         if self._unflushed >= FLUSHED_BYTES and (self._flushing is None or self._flushing.done()):
             self._check_flush()
-            self._flushing = self._flusher.submit(sync_data, self._tokens)
+            self._flushing = self._flusher.submit(self._tokens)
             self._unflushed = 0
 
     def flush(self) -> None:
@@ -279,7 +280,7 @@ class _PartFiles:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._check_flush()
-        self._flusher.shutdown()
+        self._flusher.close()
         self._tokens.close()
         self._ends.close()
 
