@@ -1,4 +1,4 @@
-"""compat.huggingface: the calls of a training script, held against the `tokenizers` library where it has them."""
+"""compat.huggingface without transformers: the calls of a training script, held against the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from gristmill.compat.huggingface import BatchEncoding, PreTrainedTokenizerFast
+from gristmill.compat.huggingface import BatchEncoding
+from gristmill.compat.huggingface import StandInTokenizerFast as PreTrainedTokenizerFast
 from texts import STORY, random_story
 
 END = "<|endoftext|>"

@@ -9,7 +9,8 @@ original is said in the docstrings; docs/migration.md has the tables of old and 
 | a solution of CS336 | `gristmill.compat.cs336` | `train_bpe`, `Tokenizer` |
 | a pool that counts chunks | `gristmill.compat.chunked` | `find_chunk_boundaries`, `pretoken_chunk`, `train_bpe` |
 | tiktoken | `gristmill.compat.tiktoken` | `Encoding`, `get_encoding` |
-| transformers | `gristmill.compat.huggingface` | `PreTrainedTokenizerFast`, `BatchEncoding` |
+| transformers | `gristmill.compat.huggingface` | `PreTrainedTokenizerFast`, `StandInTokenizerFast`, `BatchEncoding` |
 
-Nothing is imported until it is asked for, and none of the originals is needed.
+Nothing is imported until it is asked for, and none of the originals is needed. Where transformers is installed,
+`PreTrainedTokenizerFast` returns an instance of its class.
 """

@@ -1,13 +1,4 @@
-"""As much of transformers' `PreTrainedTokenizerFast` as a training script calls, over a Gristmill tokenizer.
-
->>> import gristmill
->>> tok = gristmill.Tokenizer([(b"h", b"i")], special_tokens=["<|endoftext|>"])
->>> tokenizer = PreTrainedTokenizerFast(tok, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
->>> batch = tokenizer(["hi", "hi hi<|endoftext|>"], padding=True)
->>> batch.input_ids
-[[256, 257, 257, 257], [256, 32, 256, 257]]
->>> batch["attention_mask"]
-[[1, 0, 0, 0], [1, 1, 1, 1]]
+"""As much of transformers' `PreTrainedTokenizerFast` as a training script calls, without transformers.
 
 Special tokens in text become their ids, as in transformers; text from users that must not forge them goes through
 `tokenizer.tokenizer.encode(text)`. What differs:
@@ -16,7 +7,8 @@ Special tokens in text become their ids, as in transformers; text from users tha
 * pairs of texts, pre-split words and overflowing tokens are not there;
 * a name of a token that the vocabulary does not have (`pad_token="[PAD]"`) is an error, and
   `add_special_tokens({"pad_token": "[PAD]"})` adds it;
-* `len(tokenizer)` is the largest id plus one, the rows an embedding needs, also where ids leave gaps.
+* `len(tokenizer)` is the largest id plus one, the rows an embedding needs, also where ids leave gaps;
+* padding that is impossible is an error: a text longer than `max_length`, or "max_length" without a length.
 
 torch is imported only for `return_tensors="pt"`. A real `tokenizers.Tokenizer` is `tokenizer.to_huggingface()`.
 """
@@ -25,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,88 +25,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.arguments import check_whole_number
+from gristmill.compat.huggingface.batch_encoding import BatchEncoding
+from gristmill.compat.huggingface.opening import find_tokenizer_json, given_tokenizer, read_settings
+from gristmill.compat.huggingface.padding import as_python, pad_columns, tensor_kind, to_columns, to_tensors
+from gristmill.compat.huggingface.roles import ROLES, Role, RoleId, SideOfText
 from gristmill.compat.specials import with_special_tokens
 from gristmill.encode.ragged import Ragged, Side, check_side
-from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
-from gristmill.errors import OptionError, SpecialTokenError, TokenizerFormatError
+from gristmill.encode.tokenizer import Tokenizer
+from gristmill.errors import OptionError
 from gristmill.publish import publish
 from gristmill.tokenizer.formats.byte_alphabet import spell
-from gristmill.tokenizer.formats.content import parse_json, read_content
 
-__all__ = ["BatchEncoding", "PreTrainedTokenizerFast"]
+__all__ = ["StandInTokenizerFast"]
 
-ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 NO_LIMIT = int(1e30)  # transformers' own way to say that a model has none
 
 
-class BatchEncoding(UserDict[str, Any]):
-    """What a call gives: a mapping whose values are attributes too, `batch["input_ids"]` and `batch.input_ids`."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "data" or name not in self.data:  # pickle asks before there is any data
-            raise AttributeError(name)
-        return self.data[name]
-
-    def to(self, device: Any, **options: Any) -> BatchEncoding:
-        """Move every tensor to a device."""
-        self.data = {name: value.to(device, **options) for name, value in self.data.items()}
-        return self
-
-
-class _Role:
-    """A special token by what it is for: its text, or None. Only what the vocabulary has can be set."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: PreTrainedTokenizerFast | None, owner: type) -> Any:
-        return self if instance is None else instance._roles.get(self._name)
-
-    def __set__(self, instance: PreTrainedTokenizerFast, token: str | None) -> None:
-        if token is not None and instance._id_of(token) is None:
-            raise SpecialTokenError(
-                f"{self._name}={token!r} is not in the vocabulary. Pass one of "
-                f"{', '.join(map(repr, instance.tokenizer.special_tokens)) or 'its tokens'}, or add it with "
-                f"add_special_tokens({{{self._name!r}: {token!r}}})."
-            )
-        instance._roles[self._name] = token
-
-
-class _RoleId:
-    """The id of a role's token, or None."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name.removesuffix("_id")
-
-    def __get__(self, instance: PreTrainedTokenizerFast | None, owner: type) -> Any:
-        if instance is None:
-            return self
-        token = instance._roles.get(self._name)
-        return None if token is None else instance._id_of(token)
-
-    def __set__(self, instance: PreTrainedTokenizerFast, id: int | None) -> None:
-        setattr(instance, self._name, None if id is None else instance._token_of(id))
-
-
-class _Side:
-    """A side of a text, "right" or "left", and nothing else."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: PreTrainedTokenizerFast | None, owner: type) -> Any:
-        return self if instance is None else instance._sides[self._name]
-
-    def __set__(self, instance: PreTrainedTokenizerFast, side: str) -> None:
-        instance._sides[self._name] = check_side(self._name, side)
-
-
-class PreTrainedTokenizerFast:
+class StandInTokenizerFast:
     """A tokenizer that is called as transformers' are."""
 
-    bos_token, eos_token, unk_token, pad_token = _Role(), _Role(), _Role(), _Role()
-    bos_token_id, eos_token_id, unk_token_id, pad_token_id = _RoleId(), _RoleId(), _RoleId(), _RoleId()
-    padding_side, truncation_side = _Side(), _Side()
+    bos_token, eos_token, unk_token, pad_token = Role(), Role(), Role(), Role()
+    bos_token_id, eos_token_id, unk_token_id, pad_token_id = RoleId(), RoleId(), RoleId(), RoleId()
+    padding_side, truncation_side = SideOfText(), SideOfText()
     is_fast = True
     model_input_names = ("input_ids", "attention_mask")
 
@@ -133,11 +64,7 @@ class PreTrainedTokenizerFast:
         model_max_length: int | None = None,
     ) -> None:
         """Wrap a tokenizer, or the one in a file of any format that `Tokenizer.load` reads."""
-        if (tokenizer_object is None) == (tokenizer_file is None):
-            raise OptionError("pass either tokenizer_object, a gristmill.Tokenizer, or tokenizer_file.")
-        if tokenizer_file is not None:
-            tokenizer_object = Tokenizer.load(tokenizer_file)
-        self._wrap(check_tokenizer(tokenizer_object, "tokenizer_object"))
+        self._wrap(given_tokenizer(tokenizer_object, tokenizer_file))
         self._roles: dict[str, str | None] = {}
         self.bos_token, self.eos_token, self.unk_token, self.pad_token = bos_token, eos_token, unk_token, pad_token
         self._sides: dict[str, Side] = {}
@@ -145,14 +72,10 @@ class PreTrainedTokenizerFast:
         self.model_max_length = NO_LIMIT if model_max_length is None else model_max_length
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], **options: Any) -> PreTrainedTokenizerFast:
+    def from_pretrained(cls, folder: str | os.PathLike[str], **options: Any) -> StandInTokenizerFast:
         """The tokenizer that `save_pretrained` wrote to a folder; a name on the Hub is not looked up."""
-        path = Path(folder, "tokenizer.json")
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: no such file. Pass a folder with a tokenizer.json; nothing is downloaded."
-            )
-        settings = _read_settings(Path(folder, "tokenizer_config.json"))
+        path = find_tokenizer_json(folder)
+        settings = read_settings(Path(folder, "tokenizer_config.json"))
         return cls(Tokenizer.load(path, format="huggingface"), **{**settings, **options})
 
     @property
@@ -162,7 +85,7 @@ class PreTrainedTokenizerFast:
 
     def __repr__(self) -> str:
         roles = ", ".join(f"{role}={token!r}" for role, token in self._roles.items() if token is not None)
-        return f"PreTrainedTokenizerFast(vocab_size={self.vocab_size}, {roles or 'no roles'})"
+        return f"StandInTokenizerFast(vocab_size={self.vocab_size}, {roles or 'no roles'})"
 
     # The vocabulary
 
@@ -300,24 +223,38 @@ class PreTrainedTokenizerFast:
     def pad(
         self,
         encoded_inputs: Any,
-        *,
         padding: bool | str = True,
         max_length: int | None = None,
         pad_to_multiple_of: int | None = None,
+        padding_side: str | None = None,
         return_attention_mask: bool | None = None,
         return_tensors: str | None = None,
         verbose: bool = True,
     ) -> BatchEncoding:
-        """What calls gave, as one padded batch: a list of encodings, or one with a list of `input_ids`."""
-        if isinstance(encoded_inputs, Mapping):
-            ids = list(encoded_inputs["input_ids"])
-        else:
-            ids = [encoding["input_ids"] for encoding in encoded_inputs]
-        rows = [np.asarray(row, np.int64).reshape(-1) for row in ids]
-        offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-        ragged = Ragged(np.concatenate([np.empty(0, np.int64), *rows]), offsets)
-        has_mask = return_attention_mask is not False
-        return self._padded(ragged, None, padding, max_length, pad_to_multiple_of, return_tensors, has_mask)
+        """What calls gave, as one padded batch: a list of encodings, or one encoding of one or several texts.
+
+        Every key is kept; `padding.py` has the table of what each is padded with. Arrays and tensors make arrays and
+        tensors, unless `return_tensors` says otherwise.
+        """
+        _check_kind(return_tensors)
+        columns = to_columns(encoded_inputs)
+        kind = tensor_kind(columns["input_ids"])
+        if kind is not None:
+            columns = {key: as_python(value) for key, value in columns.items()}
+        is_single = bool(columns["input_ids"]) and not isinstance(columns["input_ids"][0], list | tuple)
+        if is_single:
+            columns = {key: [value] for key, value in columns.items()}
+        lengths = np.array([len(row) for row in columns["input_ids"]], np.int64)
+        padded = pad_columns(
+            columns,
+            self._padded_length(lengths, padding, max_length, pad_to_multiple_of),
+            pad_id=self._pad_id,
+            side=self.padding_side if padding_side is None else check_side("padding_side", padding_side),
+            with_mask=return_attention_mask is not False,
+        )
+        if is_single:
+            padded = {key: value[0] for key, value in padded.items()}
+        return BatchEncoding(to_tensors(padded, return_tensors or kind))
 
     def _limit(self, padding: bool | str, truncation: bool | str | None, max_length: int | None) -> int | None:
         """How many ids a text may have; None for any number."""
@@ -358,9 +295,8 @@ class PreTrainedTokenizerFast:
         has_mask: bool,
     ) -> BatchEncoding:
         """The batch as lists, arrays or tensors, padded or not."""
-        if return_tensors not in (None, "np", "pt"):
-            raise OptionError(f"return_tensors={return_tensors!r} is not known. Pass None, 'np' or 'pt'.")
-        length = self._padded_length(rows, padding, max_length, multiple)
+        _check_kind(return_tensors)
+        length = self._padded_length(rows.lengths, padding, max_length, multiple)
         if length is None and return_tensors is not None:
             if len(set(rows.lengths.tolist())) > 1:
                 raise OptionError(
@@ -383,10 +319,10 @@ class PreTrainedTokenizerFast:
         return BatchEncoding({name: _as_kind(value, return_tensors) for name, value in batch.items()})
 
     def _padded_length(
-        self, rows: Ragged, padding: bool | str, max_length: int | None, multiple: int | None
+        self, lengths: NDArray[np.int64], padding: bool | str, max_length: int | None, multiple: int | None
     ) -> int | None:
         """To how many ids the texts are padded; None where they are not."""
-        longest = int(rows.lengths.max(initial=0))
+        longest = int(lengths.max(initial=0))
         if padding is False or padding == "do_not_pad":
             return None
         if padding == "max_length":
@@ -446,23 +382,9 @@ class PreTrainedTokenizerFast:
         return tuple(map(str, files))
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
-    """Those settings of a tokenizer_config.json that we have too; none where there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        config = parse_json(read_content(path))
-    except TokenizerFormatError as error:
-        raise TokenizerFormatError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
-    if not isinstance(config, dict):
-        raise TokenizerFormatError(f"{path}: is not a JSON object.")
-    settings = {
-        name: config[name] for name in ("padding_side", "truncation_side", "model_max_length") if name in config
-    }
-    for role in ROLES:
-        token = config.get(role)
-        settings[role] = token.get("content") if isinstance(token, dict) else token
-    return settings
+def _check_kind(return_tensors: str | None) -> None:
+    if return_tensors not in (None, "np", "pt"):
+        raise OptionError(f"return_tensors={return_tensors!r} is not known. Pass None, 'np' or 'pt'.")
 
 
 def _kept(num_ids: int, limit: int | None, side: str) -> slice:
