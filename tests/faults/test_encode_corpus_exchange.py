@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -206,3 +208,50 @@ def test_a_folder_that_has_the_name_of_a_shard_is_refused_and_nothing_is_removed
     with pytest.raises(FileExistsError, match=r"shard-90000\.bin"):
         encode_corpus(corpus, tok, out=existing, overwrite=True, **{**OPTIONS, "seed": 9})
     assert digest(existing) == before
+
+
+def test_killed_at_any_step_of_giving_up_an_unfinished_run_of_another_kind(tok, corpus, tmp_path, monkeypatch):
+    small_batches(monkeypatch)
+    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    (tmp_path / "judge").mkdir()
+    encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **OTHER)
+    unfinished(corpus, tok, tmp_path / "begun")
+    num_files = len(list((tmp_path / "begun").iterdir()))
+    for step in range(num_files + 5):
+        out = tmp_path / "runs" / f"{step}" / "out"
+        shutil.copytree(tmp_path / "begun", out)
+        assert run_and_die(step, lambda out=out: encode_corpus(corpus, tok, out=out, overwrite=True, **OTHER))
+        encode_corpus(corpus, tok, out=out, overwrite=True, **OTHER)
+        assert everything(out) == everything(tmp_path / "judge" / "out")
+
+
+@pytest.mark.parametrize("call", ["replace", "unlink"])
+def test_an_exchange_that_fails_at_any_step_is_finished_by_the_next_run(
+    tok, corpus, judge, tmp_path, monkeypatch, call
+):
+    for step in range(1000):
+        out = tmp_path / "runs" / f"{step}" / "out"
+        out.parent.mkdir(parents=True)
+        before_the_exchange(judge, out)
+        with monkeypatch.context() as patch:
+            left = step
+            real = getattr(Path, call)
+
+            def failing(*arguments, **options):
+                nonlocal left
+                left -= 1
+                if left == -1:
+                    raise OSError(errno.EIO, "broken", str(arguments[0]))
+                return real(*arguments, **options)  # noqa: B023
+
+            patch.setattr(Path, call, failing)
+            try:
+                encode_corpus(corpus, tok, out=out, overwrite=True, **NEW)
+                has_failed = False
+            except OSError as error:
+                has_failed = error.errno == errno.EIO
+        encode_corpus(corpus, tok, out=out, overwrite=True, **NEW)
+        assert everything(out) == everything(judge["new"])
+        if not has_failed:
+            break
+    assert step > 5

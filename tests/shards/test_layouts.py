@@ -248,6 +248,14 @@ def test_a_numpy_header_has_always_the_same_size(num_tokens, dtype):
     assert np.lib.format.read_array_header_1_0(file) == ((num_tokens,), False, dtype)
 
 
+@pytest.mark.parametrize(("dtype", "descr"), [(UINT16, "<u2"), (UINT32, "<u4")])
+@pytest.mark.parametrize("num_tokens", [0, 7, 10**8, 2**63 - 1])
+def test_a_numpy_header_is_the_same_bytes_with_every_version_of_numpy(num_tokens, dtype, descr):
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({num_tokens},), }}"
+    expected = b"\x93NUMPY\x01\x00" + b"\x76\x00" + text.encode().ljust(117) + b"\n"
+    assert LAYOUTS["npy"].header(num_tokens, dtype) == expected
+
+
 # Names
 
 

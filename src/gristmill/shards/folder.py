@@ -1,9 +1,8 @@
-"""The folder that shards are written to: what may be there already, what a killed run goes on with, and what is left
-behind when a run fails.
+"""The folder that shards are written to: what may be there already, where a run resumes, and what a failure leaves.
 
 | in the folder | means |
 |---|---|
-| `manifest.json` | finished shards: who asks for the same has nothing to do, who asks for something else is refused |
+| `manifest.json` | finished shards: a run that asks for the same has nothing to do, any other is refused |
 | `.request.json` | unfinished ones: what was asked for; a run that asks for the same resumes |
 | `progress.json`, `.shards.jsonl` | how far it has come, and the shards it has published |
 | `.new/` | shards that will replace finished ones (`overwrite`); those stay until the new ones are complete |
@@ -59,7 +58,7 @@ class Folder:
         self._names = self._names_of(request.layout)
         self.path = self._out  # where to write
         self.finished: Manifest | None = None  # all is done already
-        self.state: dict[str, Any] | None = None  # where to go on
+        self.state: dict[str, Any] | None = None  # where to resume
 
     @property
     def name(self) -> str:
@@ -254,9 +253,14 @@ class Folder:
                 os.truncate(path, size)
 
     def _clear(self, names: OwnNames) -> None:
-        """Remove all that a run with these names has written; an error, and nothing removed, if there is more."""
+        """Remove all that a run with these names has written; an error, and nothing removed, if there is more.
+
+        A kill may come at any time. The request says whose files these are, so it goes last; without progress.json,
+        nobody misses the others.
+        """
         refuse_other_files(self.path, known=names)
-        remove(self.path, [path.name for path in self.path.iterdir() if path.name in names])
+        files = {path.name for path in self.path.iterdir() if path.name in names}
+        remove(self.path, [PROGRESS_FILE, *sorted(files - {PROGRESS_FILE, REQUEST_FILE}), REQUEST_FILE])
 
     def _names_of(self, layout: str) -> OwnNames:
         return OwnNames(LAYOUTS.get(layout), self.name)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
 from gristmill.shards.layouts.layout import Layout
-
-MAGIC = b"\x93NUMPY\x01\x00"  # version 1.0
 
 
 class NpyLayout(Layout):
@@ -24,10 +23,13 @@ class NpyLayout(Layout):
         return f"{split}-{number:05}.npy"
 
     def header(self, num_tokens: int, dtype: np.dtype[Any]) -> bytes:
-        """The header of version 1.0, filled up with spaces as the format has it."""
-        text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({num_tokens},), }}"
-        text_bytes = self.header_bytes - len(MAGIC) - 2
-        return MAGIC + text_bytes.to_bytes(2, "little") + text.ljust(text_bytes - 1).encode("ascii") + b"\n"
+        """NumPy's own header of version 1.0: 128 bytes for every array of one dimension."""
+        file = BytesIO()
+        fields = {"descr": dtype.str, "fortran_order": False, "shape": (num_tokens,)}
+        np.lib.format.write_array_header_1_0(file, fields)
+        header = file.getvalue()
+        assert len(header) == self.header_bytes, "NumPy writes another header; the room for it is 128 bytes"
+        return header
 
     def how_to_read(self, path: str, dtype: np.dtype[Any]) -> str:
         """`np.load`."""
