@@ -37,7 +37,7 @@ def _two_fields(index: int, text: str, rng: random.Random) -> dict[str, object]:
 
 
 def _many_fields(index: int, text: str, rng: random.Random) -> dict[str, object]:
-    """About half of the bytes are not the text, as in a crawl with its metadata."""
+    """More than half of the bytes are not the text, as in a crawl with its metadata."""
     others = {f"field_{k}": rng.choice([k, k / 7, True, None, f"value {k}"]) for k in range(40)}
     meta = {"lang": "en", "score": rng.random(), "ids": [rng.randrange(10**6) for _ in range(20)]}
     return {"url": f"https://example.org/{index}", "meta": meta, **others, "title": text[:40], "text": text}
