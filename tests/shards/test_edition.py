@@ -156,3 +156,13 @@ def test_a_reader_keeps_no_file_of_the_manifest_open_and_needs_no_permission_to_
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
     assert [letters(reader) for reader in readers[:2]] == [("a", None)] * 2
     folder.chmod(0o755)
+
+
+def test_another_split_is_that_of_the_same_shards_or_an_error(tmp_path):
+    folder = make(tmp_path / "split", "a", val_fraction=0.5)
+    train = gm.Shards(folder)
+    val = train.other_split("val")
+    assert (val.split, len(train) + len(val)) == ("val", NUM_DOCUMENTS)
+    make(folder, "b", val_fraction=0.5, overwrite=True)
+    with pytest.raises(gm.InputChangedError, match="were replaced"):
+        train.other_split("val")

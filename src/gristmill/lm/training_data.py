@@ -192,7 +192,7 @@ class WindowData:
             return self._shards
         if split not in self._shards.manifest.splits:
             return None
-        return Shards(self._shards.paths[0].parent, split=split)
+        return self._shards.other_split(split)
 
 
 class DocumentData:

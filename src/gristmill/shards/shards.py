@@ -104,6 +104,10 @@ class Shards:
         """The token files, in order."""
         return [self._folder / entry.file for entry in self._split.shards]
 
+    def other_split(self, split: str) -> Shards:
+        """Another split of the same shards; `InputChangedError` if others have taken their place since."""
+        return _open(str(self._folder), split, self._edition.checksum)
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the shards, from the copy in the folder."""

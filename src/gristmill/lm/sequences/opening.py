@@ -184,7 +184,7 @@ def _of_shards(
         )
     val = None
     if shards.split == "train" and "val" in manifest.splits:
-        val = ShardSequences(Shards(shards.paths[0].parent, split="val"), max_sequence_length=max_sequence_length)
+        val = ShardSequences(shards.other_split("val"), max_sequence_length=max_sequence_length)
     return SequenceData(
         train=train,
         val=val if val is not None and val.num_sequences else None,
