@@ -1,12 +1,16 @@
 """gristmill verify."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
+import gristmill as gm
 from shards.builder import build_folder, change_shard, rehash, train
 
 TEXTS = ["low lower", "", "newest widest newer"] * 20
@@ -136,3 +140,28 @@ def test_a_forged_shard_is_found_by_its_ids(gristmill, folder):
     code, out, _ = gristmill("verify", folder)
     assert code == 1
     assert "shard-00000.bin: token 7 is 60000, and ids go from 0 to 274." in out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
+@pytest.mark.parametrize("command", ["verify", "inspect"])
+def test_an_input_and_a_folder_whose_names_are_no_utf8_are_printed_with_escapes(command, tmp_path):
+    """A check of paths that refuses every surrogate would refuse what `encode` itself has written."""
+    name = os.fsdecode(b"b\xffad")
+    (tmp_path / f"{name}.txt").write_text("low lower")
+    tokenizer = train()
+    gm.encode_corpus([tmp_path / f"{name}.txt"], tokenizer, out=tmp_path / name, format="llmc", progress=None)
+    assert gm.Manifest.read(tmp_path / name).inputs[0].path.endswith(f"{name}.txt")
+    (tmp_path / f"{name}.txt").unlink()
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from gristmill.cli import main; sys.exit(main())",
+            command,
+            tmp_path / name,
+        ],
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},
+    )
+    assert run.returncode == 0, run.stderr.decode()
+    assert rb"b\udcffad" in run.stdout
