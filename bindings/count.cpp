@@ -98,7 +98,7 @@ void register_count(nb::module_& m) {
             "min_frequency"_a = 1, "on_progress"_a = nb::none())
         .def("add_files", &PyCounter::add_files, "names"_a)
         .def("add_texts", &PyCounter::add_texts, "texts"_a)
-        .def("add_spans", &PyCounter::add_spans, "text"_a, "begins"_a, "ends"_a)
+        .def("add_spans", &PyCounter::add_spans, "text"_a, "begins"_a.noconvert(), "ends"_a.noconvert())
         .def("last_cut", &PyCounter::last_cut, "text"_a, "start"_a = 0)
         .def("finish", &PyCounter::finish);
 }

@@ -225,6 +225,10 @@ struct Cancellation {
 nb::tuple encode_documents(const PyEncoder& encoder, nb::handle text, const InputArray<std::int64_t>& begins,
                            const InputArray<std::int64_t>& ends, const SpecialRule& rule, std::optional<Id> end_of_text,
                            bool before, bool continued, bool unfinished, Cancellation& cancellation) {
+    if (end_of_text && encoder.token_bytes(*end_of_text).empty()) {
+        // It would be cut to the width of the ids, and become that of another token.
+        throw nb::value_error(("end_of_text=" + std::to_string(*end_of_text) + " is not the id of a token").c_str());
+    }
     const Bytes bytes(text);
     SpanTexts documents(parse_spans(bytes, begins, ends));
     EncodedTexts encoded = [&] {
@@ -354,23 +358,24 @@ void register_encode(nb::module_& m) {
         .def("cancel", [](Cancellation& self) { self.monitor.cancel(); })
         .def_prop_ro("is_cancelled", [](const Cancellation& self) { return self.monitor.cancelled(); });
     nb::class_<PyEncoder>(m, "Encoder")
-        .def("__init__", &init_encoder, nb::kw_only(), "byte_ids"_a, "merges"_a, "other_tokens"_a = nb::make_tuple(),
-             "other_ids"_a = std::vector<Id>(), "whole_pieces"_a = false, "pattern"_a.none(),
-             "special_tokens"_a = nb::make_tuple(), "special_ids"_a = std::vector<Id>(), "cache_bytes"_a = 0)
+        .def("__init__", &init_encoder, nb::kw_only(), "byte_ids"_a.noconvert(), "merges"_a.noconvert(),
+             "other_tokens"_a = nb::make_tuple(), "other_ids"_a = std::vector<Id>(), "whole_pieces"_a = false,
+             "pattern"_a.none(), "special_tokens"_a = nb::make_tuple(), "special_ids"_a = std::vector<Id>(),
+             "cache_bytes"_a = 0)
         .def_prop_ro("dtype", [](const PyEncoder& self) { return self.is_narrow() ? "uint16" : "uint32"; })
         .def("special_rule", &PyEncoder::special_rule, "allowed"_a, "disallowed"_a)
         .def("encode", &encode, "text"_a, "rule"_a)
         .def("encode_array", &encode_array, "text"_a, "rule"_a, "num_threads"_a = 1)
         .def("encode_batch", &encode_batch, "texts"_a, "rule"_a, "num_threads"_a = 1)
-        .def("encode_documents", &encode_documents, "text"_a, "begins"_a, "ends"_a, "rule"_a, nb::kw_only(),
-             "end_of_text"_a.none(), "before"_a, "continued"_a, "unfinished"_a, "cancellation"_a)
+        .def("encode_documents", &encode_documents, "text"_a, "begins"_a.noconvert(), "ends"_a.noconvert(), "rule"_a,
+             nb::kw_only(), "end_of_text"_a.none(), "before"_a, "continued"_a, "unfinished"_a, "cancellation"_a)
         .def("encode_file", &encode_file, "path"_a, "rule"_a, "num_threads"_a = 1, "on_progress"_a = nb::none())
         .def("count_tokens", &count_tokens, "text"_a, "rule"_a, "num_threads"_a = 1)
         .def("encode_dropout", &encode_dropout, "text"_a, "rule"_a, "dropout"_a, "seed"_a)
         .def("encode_piece", &encode_piece, "piece"_a)
         .def("encode_piece_dropout", &encode_piece_dropout, "piece"_a, "dropout"_a, "seed"_a)
         .def("last_cut", &last_cut, "text"_a, "start"_a, "rule"_a)
-        .def("decode_bytes", &decode_bytes, "ids"_a)
+        .def("decode_bytes", &decode_bytes, "ids"_a.noconvert())
         .def("decode_list", &decode_list, "ids"_a)
         .def_prop_ro("token_lengths", &token_lengths)
         .def_prop_ro("cache_stats", &cache_stats);

@@ -76,7 +76,7 @@ void register_merge(nb::module_& m) {
             "counts", [](const MergeRun& run) { return to_array(run.counts); }, nb::rv_policy::automatic)
         .def_prop_ro("stats", &stats_of);
     m.def("learn_merges", &learn, "words"_a, nb::kw_only(), "num_merges"_a, "tie_break"_a = "greatest-bytes",
-          "max_token_bytes"_a = 0, "given"_a = nb::none(), "num_threads"_a = 0, "loop"_a = "automatic",
+          "max_token_bytes"_a = 0, "given"_a.noconvert() = nb::none(), "num_threads"_a = 0, "loop"_a = "automatic",
           "on_progress"_a = nb::none());
 }
 

@@ -79,7 +79,7 @@ void register_spans(nb::module_& m) {
             std::snprintf(digits, sizeof digits, "%016" PRIx64, self.digest());
             return std::string(digits);
         });
-    m.def("hash_spans", &hash_spans, "text"_a, "begins"_a, "ends"_a, "seed"_a, "max_bytes"_a);
+    m.def("hash_spans", &hash_spans, "text"_a, "begins"_a.noconvert(), "ends"_a.noconvert(), "seed"_a, "max_bytes"_a);
 }
 
 }  // namespace gristmill::bindings

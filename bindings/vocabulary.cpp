@@ -108,12 +108,14 @@ nb::str format_rows(const InputRows& rows) {
 void register_vocabulary(nb::module_& m) {
     using namespace nb::literals;
     m.attr("MAX_VOCABULARY_BYTES") = kMaxVocabularyBytes;
-    m.def("build_tokens", &build_tokens, "merges"_a);
-    m.def("build_pairs", &build_pairs, "merges"_a, "tokens"_a);
-    m.def("find_wrong_merge", [](const InputMerges& merges) { return find_wrong_merge(plain(merges)); }, "merges"_a);
-    m.def("find_merge_past_limit", &merge_past_limit, "merges"_a);
-    m.def("format_rows", &format_rows, "rows"_a);
-    m.def("recover_merges", &recovered_merges, "tokens"_a, "ids"_a);
+    m.def("build_tokens", &build_tokens, "merges"_a.noconvert());
+    m.def("build_pairs", &build_pairs, "merges"_a.noconvert(), "tokens"_a);
+    m.def(
+        "find_wrong_merge", [](const InputMerges& merges) { return find_wrong_merge(plain(merges)); },
+        "merges"_a.noconvert());
+    m.def("find_merge_past_limit", &merge_past_limit, "merges"_a.noconvert());
+    m.def("format_rows", &format_rows, "rows"_a.noconvert());
+    m.def("recover_merges", &recovered_merges, "tokens"_a, "ids"_a.noconvert());
 }
 
 }  // namespace gristmill::bindings

@@ -28,7 +28,8 @@ const WordTable& table_of(nb::handle self) { return *nb::inst_ptr<WordTable>(sel
 void register_words(nb::module_& m) {
     using namespace nb::literals;
     nb::class_<WordTable>(m, "WordTable")
-        .def_static("from_arrays", &from_arrays, "data"_a, "offsets"_a, "counts"_a, "firsts"_a, "source_bytes"_a)
+        .def_static("from_arrays", &from_arrays, "data"_a.noconvert(), "offsets"_a.noconvert(), "counts"_a.noconvert(),
+                    "firsts"_a.noconvert(), "source_bytes"_a)
         .def("__len__", &WordTable::size)
         .def_prop_ro("total", &WordTable::total)
         .def_ro("source_bytes", &WordTable::source_bytes)

@@ -488,6 +488,71 @@ def test_ids_that_no_token_has_are_a_key_error():
     assert len(lengths) == 1001 and lengths[258] == 8 and lengths[259] == 0 and lengths[1000] == 3
 
 
+@pytest.mark.parametrize("id", [2**16, 2**16 + 97, 2**32 - 1, 2**32, 2**32 + 97, 2**63, -1, 999])
+def test_an_end_of_text_that_no_token_has_is_refused_and_not_cut_to_16_bits(id):
+    encoder = make_encoder(specials=["<s>"])
+    assert encoder.dtype == "uint16"
+    spans = np.array([0], np.int64), np.array([3], np.int64)
+
+    def encode(end_of_text):
+        options = {"before": False, "continued": False, "unfinished": False, "cancellation": _core.Cancellation()}
+        rule = encoder.special_rule([], [])
+        return encoder.encode_documents(b"abc", *spans, rule, end_of_text=end_of_text, **options)[0].tolist()
+
+    assert encode(1000) == [97, 98, 99, 1000]
+    with pytest.raises((ValueError, TypeError)):
+        encode(id)
+
+
+# Each would give another number if it were cut to the width of the core's own, or a fraction to a whole number.
+WIDE = np.array([[97, 98 + 2**32]])
+WORDS = gm.Words.from_counts({"ab": 3, "abab": 2}).table
+NARROWED = {
+    "decode_bytes": lambda: make_encoder().decode_bytes(WIDE[0]),
+    "decode_bytes of floats": lambda: make_encoder().decode_bytes(np.array([97.5])),
+    "byte_ids": lambda: _core.Encoder(byte_ids=BYTE_IDS.astype(np.int64) + 2**32, merges=NO_MERGES, pattern="gpt2"),
+    "merges": lambda: make_encoder(merges=np.array([[97 + 2**32, 98, 256]])),
+    "given": lambda: _core.learn_merges(WORDS, num_merges=1, given=WIDE),
+    "build_tokens": lambda: _core.build_tokens(WIDE),
+    "format_rows": lambda: _core.format_rows(WIDE),
+    "recover_merges": lambda: _core.recover_merges([b"a", b"b"], WIDE[0]),
+    "spans": lambda: _core.hash_spans(b"abc", np.array([0.5]), np.array([2.5]), 1, 4),
+    "counts": lambda: _core.WordTable.from_arrays(
+        WORDS.data, WORDS.offsets, np.array([1.5, 2.5]), WORDS.firsts, WORDS.source_bytes
+    ),
+}
+
+
+@pytest.mark.parametrize("call", NARROWED.values(), ids=NARROWED)
+def test_an_array_of_another_type_is_refused_and_not_cut_to_the_type_of_the_core(call):
+    with pytest.raises(TypeError):
+        call()
+
+
+WHOLE_NUMBERS = {
+    "num_threads": lambda n: make_encoder().encode_array(b"abc", RULE, n),
+    "num_merges": lambda n: _core.learn_merges(WORDS, num_merges=n),
+    "max_token_bytes": lambda n: _core.learn_merges(WORDS, num_merges=1, max_token_bytes=n),
+    "special_ids": lambda n: make_encoder(specials=["<s>"], first_special=n),
+    "special_rule": lambda n: make_encoder().special_rule([n], []),
+}
+RULE = make_encoder().special_rule([], [])
+
+
+@pytest.mark.parametrize("number", [2**32, 2**32 + 1, 2**63, 2**64 + 1, -1])
+@pytest.mark.parametrize("call", WHOLE_NUMBERS.values(), ids=WHOLE_NUMBERS)
+def test_a_whole_number_that_the_core_cannot_hold_is_refused(call, number):
+    with pytest.raises((TypeError, ValueError)):
+        call(number)
+
+
+def test_a_cut_after_a_start_beyond_the_text_is_none():
+    encoder = make_encoder()
+    assert encoder.last_cut(b"a b c d", 0, RULE) == 5
+    for start in (7, 2**16, 2**32, 2**63, 2**64 - 1):
+        assert encoder.last_cut(b"a b c d", start, RULE) == 0
+
+
 def test_what_is_no_text_is_a_type_error_and_a_lone_surrogate_a_unicode_error():
     encoder = make_encoder()
     rule = encoder.special_rule([], [])

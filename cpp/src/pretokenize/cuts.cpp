@@ -79,7 +79,7 @@ std::size_t Cutter::last(std::string_view text, std::size_t start) const {
     // A special may begin in the last bytes and end after them, or be longer than it seems: nothing from there on is
     // certain, and neither is a look back over it.
     const std::size_t unsure = specials_.longest() ? specials_.longest() - 1 : 0;
-    if (text.size() <= unsure) return 0;
+    if (text.size() <= unsure || start >= text.size()) return 0;
     const std::size_t size = text.size() - unsure;
     SpecialSpans spans(specials_);
     // Near the end first, then twice as far back each time: real text has a cut within a few bytes.
