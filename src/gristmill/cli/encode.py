@@ -132,15 +132,10 @@ def _summary(run: EncodeRun) -> str:
     if manifest.num_nulls:
         rows.append(("without text", f"{plural(manifest.num_nulls, 'record')}, left out"))
     for name, split in manifest.splits.items():
-        ratio = f", {split.source_bytes / split.tokens:.3f} bytes per token" if split.tokens else ""
-        rows.append(
-            (
-                name,
-                f"{plural(split.documents, 'document')}, {plural(split.tokens, 'token')}{ratio}, "
-                f"{plural(len(split.shards), 'file')}",
-            )
-        )
-    rows.append(("tokens are", f"{manifest.dtype}, format {manifest.layout}"))
+        ratio = f", {split.source_bytes / split.tokens:.3f} bytes/token" if split.tokens else ""
+        rows.append((name, f"{plural(split.documents, 'document')}, {plural(split.tokens, 'token')}{ratio}"))
+    num_files = sum(len(split.shards) for split in manifest.splits.values())
+    rows.append(("tokens are", f"{manifest.dtype}, format {manifest.layout}, {plural(num_files, 'file')}"))
     if run.profile is None:
         rows.append(("time", "none: these shards were complete already"))
     else:

@@ -195,7 +195,8 @@ class _Bar(Display):
             desc="train",
             total=total,
             initial=initial,
-            unit=" steps",
+            # Without tqdm's own rate, which would push what follows it out of 80 columns.
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
             dynamic_ncols=True,
             smoothing=0.1,
             file=sys.stderr,
@@ -216,7 +217,9 @@ class _Bar(Display):
         share = f", MFU {mfu:.0%}" if mfu is not None else ""
         memory = f", {record['memory_bytes'] / 1e9:.1f} GB" if record["memory_bytes"] else ""
         loss = math.nan if record["loss"] is None else record["loss"]
-        return f"loss {loss:.3f}{self._val}, {record['tokens_per_second'] / 1e3:,.0f}k tokens/s{share}{memory}"
+        rate = record["tokens_per_second"]
+        speed = f"{rate:,.0f}" if rate < 1e3 else f"{rate / 1e3:,.0f}k"
+        return f"loss {loss:.3f}{self._val}, {speed} tokens/s{share}{memory}"
 
     def say(self, message: str) -> None:
         self._bar.write(f"gristmill: {message}", file=sys.stderr)
