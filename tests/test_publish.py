@@ -69,6 +69,19 @@ def test_ctrl_c_in_the_middle_of_a_write_leaves_the_old_file(tmp_path):
     assert names_in(tmp_path) == ["file"]
 
 
+def test_ctrl_c_right_after_the_temporary_file_was_created_leaves_nothing(tmp_path, monkeypatch):
+    create = os.open
+
+    def create_and_interrupt(*arguments):
+        os.close(create(*arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gristmill.publish.os.open", create_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), publish(tmp_path / "file"):
+        pass
+    assert names_in(tmp_path) == []
+
+
 def test_readers_see_the_old_or_the_new_file_and_never_a_part(tmp_path):
     path = tmp_path / "tok.json"
     SMALL.save(path)

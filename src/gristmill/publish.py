@@ -1,6 +1,6 @@
 """Publish: a file appears under its name whole, or not at all.
 
-Written to `.NAME.tmp.PID` in the same folder, flushed to the disk, renamed, and the folder flushed: a crash, a full
+Written to `.NAME.tmp.PID.NUMBER` in the same folder, flushed to the disk, renamed, and the folder flushed: a crash, a full
 disk or Ctrl-C at any moment leaves the old file or the new one, never a part of either. The temporary file is removed
 when anything fails (short of SIGKILL).
 """
@@ -12,7 +12,6 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,9 +32,10 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
     """
     target = Path(path)
     mode = _check_target(target, overwrite)
-    temporary, descriptor = _create_temporary(target)
+    temporary = _temporary_name(target)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        # Created inside the `try`: Ctrl-C may come at any moment after the file exists.
+        with os.fdopen(_create(temporary), "wb") as file:
             if mode is not None:
                 temporary.chmod(mode)  # whoever could not read the old file cannot read the new one
             yield file
@@ -85,20 +85,14 @@ def _move(temporary: Path, target: Path, overwrite: bool) -> None:
     temporary.replace(target)
 
 
-def _create_temporary(target: Path) -> tuple[Path, int]:
-    # A name may have 255 bytes; 50 characters of it leave room for ours. A leftover of a killed process that had our
-    # number, or another thread that saves to the same path, is not disturbed: the next free name is taken.
-    for attempt in count():
-        suffix = f".{attempt}" if attempt else ""
-        temporary = target.with_name(f".{target.name[:50]}.tmp.{os.getpid()}{suffix}")
-        try:
-            return temporary, os.open(
-                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
-            )
-        except FileExistsError:
-            if attempt == 100:
-                raise
-    raise AssertionError("unreachable")
+def _temporary_name(target: Path) -> Path:
+    # A name may have 255 bytes; 50 characters of it leave room for ours. The random number makes the name ours alone,
+    # whatever other threads, hosts that share the folder or killed processes have written.
+    return target.with_name(f".{target.name[:50]}.tmp.{os.getpid()}.{int.from_bytes(os.urandom(6))}")
+
+
+def _create(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
 
 
 def flush_folder(folder: Path) -> None:
