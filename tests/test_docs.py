@@ -84,6 +84,20 @@ def test_examples_in_docstrings_hold(module):
     assert doctest.testmod(importlib.import_module(module)).failed == 0
 
 
+STAGES = ("corpus", "pretokenize", "count", "merge", "tokenizer", "encode", "shards")
+FOLDERS = [*STAGES, "corpus/formats", "tokenizer/formats", "shards/layouts"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_folder_of_a_stage_lists_its_modules(folder):
+    listed = importlib.import_module("gristmill." + folder.replace("/", ".")).__doc__
+    for path in (Path(gristmill.__file__).parent / folder).iterdir():
+        if path.suffix == ".py" and path.name != "__init__.py":
+            assert f"`{path.name}`" in listed
+        elif path.is_dir() and path.name != "__pycache__":
+            assert f"`{path.name}/`" in listed
+
+
 def test_the_architecture_has_a_row_for_every_module_and_for_no_other():
     package = Path(gristmill.__file__).parent
     rows = re.findall(r"^\| `([\w/]+\.py)` \| \S", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.M)

@@ -1,8 +1,8 @@
 """Publish: a file appears under its name whole, or not at all.
 
-Written to `.NAME.tmp.PID.NUMBER` in the same folder, flushed to the disk, renamed, and the folder flushed: a crash, a full
-disk or Ctrl-C at any moment leaves the old file or the new one, never a part of either. The temporary file is removed
-when anything fails (short of SIGKILL).
+Written to `.NAME.tmp.PID.NUMBER` in the same folder, flushed to the disk, renamed, and the folder flushed: a crash, a
+full disk or Ctrl-C at any moment leaves the old file or the new one, never a part of either. The temporary file is
+removed when anything fails (short of SIGKILL).
 """
 
 from __future__ import annotations

@@ -100,9 +100,9 @@ def unfinished(tmp_path_factory):
 
     save, saved = Folder.save, []
 
-    def save_and_stop(self, state, parts, shards):
-        save(self, state, parts, shards)
-        saved.append(state)
+    def save_and_stop(self, checkpoint):
+        save(self, checkpoint)
+        saved.append(checkpoint)
         raise Interrupted
 
     with pytest.MonkeyPatch.context() as patch:

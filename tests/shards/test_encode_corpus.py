@@ -365,3 +365,12 @@ def test_the_profile_has_the_figures_of_each_stage(tok, tmp_path):
     run = encode(["some text"] * 10, tok, tmp_path / "out")
     assert [stage.stage for stage in run.profile.stages] == ["read", "find", "encode", "write", "sync"]
     assert all(stage.num_bytes == 90 for stage in run.profile.stages)
+
+
+def test_shards_stay_current_when_a_later_version_has_an_option_that_they_do_not_record():
+    from gristmill.shards.request import differences
+
+    there = {"layout": "gristmill", "options": {"seed": 0}}
+    assert differences(there, {"layout": "gristmill", "options": {"seed": 0, "on_error": "raise"}}) == []
+    asked = {"layout": "gristmill", "options": {"seed": 0, "on_error": "skip"}}
+    assert differences(there, asked) == ["on_error was 'raise' and is now 'skip'"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import re
@@ -9,7 +10,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import tyro
 
@@ -116,18 +117,10 @@ class ReadingOptions:
 
     def read_options(self) -> ReadOptions:
         """The options, as functions take them; what was not given is left to their defaults."""
-        options: ReadOptions = {
-            "input_format": self.input_format,
-            "text_field": self.text_field,
-            "on_error": self.on_error,
-        }
-        if self.separator is not None:
-            options["separator"] = self.separator
-        if self.documents is not None:
-            options["documents"] = self.documents
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(ReadingOptions)}
         if self.max_document_bytes is not None:
-            options["max_document_bytes"] = parse_size(self.max_document_bytes, "--max-document-bytes")
-        return options
+            given["max_document_bytes"] = parse_size(self.max_document_bytes, "--max-document-bytes")
+        return cast("ReadOptions", {name: value for name, value in given.items() if value is not None})
 
 
 def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:

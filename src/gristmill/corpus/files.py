@@ -30,9 +30,8 @@ NUM_REQUESTS = 16  # that wait for an answer at the same time
 _LINE_BREAK = re.compile(r"[\n\r\0]")
 _SPACES = re.compile(r"\s\S+\s")
 _LETTER = re.compile(r"[^\W_]")
-_KNOWN_SUFFIX = re.compile(
-    r"\.(txt|text|md|jsonl?|ndjson|csv|tsv|html?|xml|gz|bz2|xz|zstd?|parquet|arrows?|feather)$", re.IGNORECASE
-)
+# Suffixes of files that people have and that no reader claims.
+_OTHER_SUFFIXES = (".md", ".csv", ".tsv", ".htm", ".html", ".xml")
 _FOLDERS = re.compile(r"(~?/)?[\w.*-]+(/[\w.*-]+)+/?")
 
 Item = TypeVar("Item")
@@ -100,7 +99,9 @@ def looks_like_path(text: str) -> bool:
     >>> looks_like_path("data/train"), looks_like_path("my corpus.txt"), looks_like_path("Once upon a time")
     (True, True, False)
     """
-    return _KNOWN_SUFFIX.search(text) is not None or _FOLDERS.fullmatch(text) is not None
+    read = {suffix for reader in READERS.values() for suffix in (*reader.suffixes, *reader.asked_suffixes)}
+    suffixes = {*read, *COMPRESSIONS, *PACKED_SUFFIXES, *_OTHER_SUFFIXES}
+    return Path(text).suffix.lower() in suffixes or _FOLDERS.fullmatch(text) is not None
 
 
 def _expand(name: str, *, reading: Reading) -> list[_Place]:

@@ -3,9 +3,11 @@
 | in reading order | holds |
 |---|---|
 | `tokenizer.py` | `Tokenizer`: the methods of the tokenizer stage, of encoding and of decoding in one class |
-| `encoder.py` | `Encoder`: what turns text into ids; the core's, or the one below |
-| `regex_encoder.py` | the encoder of patterns without a native matcher |
-| `special_rules.py` | which special tokens may stand in a text |
+| `encoder.py` | `Encoder`: what turns text into ids, as a protocol |
+| `native_encoder.py` | the one of native patterns: the core's |
+| `regex_encoder.py`, `regex_rule.py`, `regex_worker.py` | the one of all other patterns, and its worker processes |
+| `has_encoder.py`, `special_rules.py` | a tokenizer with its encoder; which special tokens may stand in a text |
+| `document_encoder.py` | `DocumentEncoder`: documents of a corpus, on many threads |
 | `encode_methods.py`, `chunks.py`, `offsets.py`, `dropout.py` | text -> ids: the methods; streams; offsets; dropout |
 | `decode_methods.py`, `stream_decoder.py`, `ids.py` | ids -> text: the methods; streams; ids checked |
 | `ragged.py` | `Ragged`: many rows of ids as two flat arrays |

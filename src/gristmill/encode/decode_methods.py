@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.encode.encoder import HasEncoder
+from gristmill.encode.has_encoder import HasEncoder
 from gristmill.encode.ids import as_id_array, check_errors, unknown_id
 from gristmill.encode.ragged import Ragged
 from gristmill.encode.stream_decoder import StreamDecoder

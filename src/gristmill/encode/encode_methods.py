@@ -14,7 +14,7 @@ from gristmill.arguments import as_utf8, check_num_threads, usable_cores
 from gristmill.encode.chunks import as_blocks, encode_chunks
 from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_dropout, check_seed, seed_of_text
-from gristmill.encode.encoder import HasEncoder
+from gristmill.encode.has_encoder import HasEncoder
 from gristmill.encode.ids import check_dtype
 from gristmill.encode.offsets import Offsets, find_offsets
 from gristmill.encode.ragged import Ragged, Side, check_max_tokens, check_side
@@ -169,7 +169,7 @@ class EncodeMethods(HasEncoder):
         return rows.tolist() if as_lists else rows
 
     def _drop_out_of_batch(
-        self, batch: list[Text], rule: _core.SpecialRule, dropout: float, seed: int
+        self, batch: list[Text], rule: Any, dropout: float, seed: int
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         rows = [np.empty(0, np.uint32)]
         for i, text in enumerate(batch):
@@ -195,7 +195,7 @@ class EncodeMethods(HasEncoder):
         rule = self._rules.rule(allowed_special, disallowed_special)
         return self._encode_chunks(as_blocks(chunks), rule)
 
-    def _encode_chunks(self, blocks: Iterable[bytes], rule: _core.SpecialRule) -> Iterator[int]:
+    def _encode_chunks(self, blocks: Iterable[bytes], rule: Any) -> Iterator[int]:
         try:
             for ids in encode_chunks(blocks, self._encoder, rule):
                 yield from ids

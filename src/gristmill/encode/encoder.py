@@ -1,26 +1,18 @@
-"""`Encoder`, what turns text into ids, and the part of `Tokenizer` that holds one."""
+"""`Encoder`: what turns text into ids, as a protocol that two classes fulfil."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.arguments import check_kernel
 from gristmill.corpus.batches import Buffer
-from gristmill.encode.regex_encoder import RegexEncoder
-from gristmill.encode.special_rules import NONE, SpecialRules
-from gristmill.errors import TokenizerFormatError
-from gristmill.pretokenize.patterns import warn_of_slow_pattern
 from gristmill.progress import OnProgress
-from gristmill.tokenizer import TokenizerParts, Vocabulary
-from gristmill.tokenizer.vocabulary_methods import VocabularyMethods
 
 Rule = TypeVar("Rule")
 RuleIn = TypeVar("RuleIn", contravariant=True)
@@ -101,68 +93,3 @@ class Encoder(EncodesDocuments[Rule], Protocol[Rule]):
 
     def decode_list(self, ids: list[int]) -> bytes:
         """The same of a list."""
-
-
-class NativeEncoder(_core.Encoder):
-    """The encoder of the core: threads share it, with the GIL released."""
-
-    may_cut = True
-
-    def for_threads(self, num_threads: int) -> AbstractContextManager[NativeEncoder]:
-        """Itself."""
-        return nullcontext(self)
-
-    def stop(self) -> None:
-        """Nothing: a cancellation ends what the core does."""
-
-
-def build_encoder(parts: TokenizerParts) -> Encoder[Any]:
-    """The encoder of a vocabulary and a pattern."""
-    check_kernel()
-    encoder = native_encoder(parts.vocabulary, parts.pattern.name)
-    if parts.pattern.name is not None:
-        return encoder
-    warn_of_slow_pattern(parts.pattern)
-    return RegexEncoder(encoder, parts.pattern.regex, parts.vocabulary)
-
-
-def native_encoder(vocabulary: Vocabulary, pattern: str | None) -> NativeEncoder:
-    """The encoder of the core; without a pattern it encodes pieces only."""
-    try:
-        return NativeEncoder(
-            byte_ids=vocabulary.byte_ids,
-            merges=vocabulary.merges,
-            other_tokens=list(vocabulary.other_tokens.values()),
-            other_ids=list(vocabulary.other_tokens),
-            whole_pieces=vocabulary.whole_pieces,
-            pattern=pattern,
-            special_tokens=[special.encode() for special in vocabulary.special_tokens],
-            special_ids=list(vocabulary.special_tokens.values()),
-        )
-    except ValueError as error:  # such as tokens of gigabytes
-        raise TokenizerFormatError(f"these merges cannot be used: {error}.") from None
-
-
-class HasEncoder(VocabularyMethods):
-    """A tokenizer with its encoder: what `EncodeMethods` and `DecodeMethods` build on."""
-
-    @cached_property
-    def _encoder(self) -> Encoder[Any]:
-        # Two threads that come here at the same time build two; both are right, and one is kept.
-        return build_encoder(self._parts)
-
-    @cached_property
-    def _token_lengths(self) -> NDArray[np.uint32]:
-        return self._encoder.token_lengths
-
-    @cached_property
-    def _rules(self) -> SpecialRules[Any]:
-        return SpecialRules(self._vocabulary.special_tokens, self._encoder.special_rule)
-
-    @cached_property
-    def _default_rule(self) -> Any:
-        return self._rules.rule()
-
-    @cached_property
-    def _ordinary_rule(self) -> Any:
-        return self._rules.rule(disallowed_special=NONE)

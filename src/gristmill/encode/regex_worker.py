@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gristmill.encode.encoder import native_encoder
+from gristmill.encode.native_encoder import native_encoder
 from gristmill.encode.regex_encoder import RegexEncoder
 from gristmill.pretokenize.worker import cut_within_time
 from gristmill.tokenizer import Vocabulary

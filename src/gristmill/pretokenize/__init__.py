@@ -6,8 +6,8 @@
 | `pieces.py` | pieces of a text by the `regex` module, for patterns without a native matcher |
 | `worker_pool.py`, `worker.py` | processes that run such patterns, for counting and for encoding |
 
-The native matchers are in `cpp/src/pretokenize`. Adding one is a line in `NATIVE_PATTERNS`, a matcher there and a test
-parameter.
+The native matchers are in `cpp/src/pretokenize`. Adding one is a line in `NATIVE_PATTERNS` and a matcher there:
+ARCHITECTURE.md lists the places.
 """
 
 from gristmill.pretokenize.patterns import NATIVE_PATTERNS, Pattern, pattern_names, resolve_pattern

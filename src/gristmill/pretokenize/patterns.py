@@ -10,7 +10,8 @@ What a pattern means, for every pattern:
 * text is UTF-8, and every byte that is not part of a valid sequence is a character of its own of no class (neither
   letter, number nor white space), as in `data.decode("utf-8", "surrogateescape")`.
 
-Adding a native pattern is one line in `NATIVE_PATTERNS`, one matcher in `cpp/src/pretokenize` and one test parameter.
+Adding a native pattern is one line in `NATIVE_PATTERNS` and a matcher in `cpp/src/pretokenize`: ARCHITECTURE.md lists
+the places.
 
 >>> resolve_pattern("r50k").name
 'gpt2'

@@ -26,7 +26,7 @@ class Checkpoints:
         if now - self._saved >= self._interval or self._output.num_shards > self._num_shards:
             if self._resumable:
                 with self._clock.measure("sync"):
-                    self._folder.save(*self._output.flush())
+                    self._folder.save(self._output.checkpoint())
             self._output.forget_outdated()
             self._saved, self._num_shards = now, self._output.num_shards
 

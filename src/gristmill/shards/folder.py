@@ -19,7 +19,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from gristmill.shards.manifest import (
 from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remove, temporaries_of, tidy
 from gristmill.shards.place import check_place, create_and_lock
 from gristmill.shards.request import Request, differences, request_of_manifest
+from gristmill.shards.state import Checkpoint
 from gristmill.small_files import parse_json, read_small_file
 
 FORMAT = "gristmill-progress"
@@ -82,14 +83,10 @@ class Folder:
         finally:
             os.close(self._lock)
 
-    def save(self, state: dict[str, Any], parts: dict[str, int], shards: Mapping[str, Sequence[ShardEntry]]) -> None:
-        """Write down how far the run has come.
-
-        parts: the hidden files it needs to resume, with their sizes.
-        shards: all published shards of each split; those that an earlier call was given are not written again.
-        """
-        journal = self._journal.append(shards)
-        content = {"state": state, "parts": parts, "journal": journal, "batches": batches.VERSION}
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Record how far the run has come; shards that an earlier checkpoint had are not written again."""
+        journal = self._journal.append(checkpoint.shards)
+        content = {"state": checkpoint.state, "parts": checkpoint.parts, "journal": journal, "batches": batches.VERSION}
         self._publish(PROGRESS_FILE, _with_checksum(content))
 
     def start_again(self) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.corpus import Documents, batches, read_files
 from gristmill.corpus.batches import Batch, Cut, Mark, Spans
-from gristmill.corpus.threads import map_in_order
+from gristmill.corpus.threads import OnSkip, map_in_order
 from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.profile import Clock
 from gristmill.shards.plan import Plan
@@ -89,11 +89,14 @@ def gather_jobs(numbered: Iterable[tuple[int, Batch]]) -> Generator[Job]:
         yield job
 
 
-def encoded_jobs(plan: Plan, position: Position, clock: Clock) -> Generator[EncodedJob]:
-    """The jobs of the corpus from `position` on, encoded, in order; reading and encoding are ahead of the caller."""
+def encoded_jobs(plan: Plan, position: Position, clock: Clock, on_skip: OnSkip) -> Generator[EncodedJob]:
+    """The jobs of the corpus from `position` on, encoded, in order; reading and encoding are ahead of the caller.
+
+    on_skip: called with the index and the error of an input that is left out.
+    """
     with (
         plan.encoder as encoder,
-        closing(_read(plan, position, encoder.cut)) as batches,
+        closing(_read(plan, position, encoder.cut, on_skip)) as batches,
         closing(gather_jobs(_timed(batches, clock))) as gathered,
     ):
         work = JobEncoder(encoder, plan.val_fraction, plan.seed).encode_job
@@ -103,7 +106,7 @@ def encoded_jobs(plan: Plan, position: Position, clock: Clock) -> Generator[Enco
             yield done
 
 
-def _read(plan: Plan, position: Position, cut: Cut) -> Generator[tuple[int, Batch]]:
+def _read(plan: Plan, position: Position, cut: Cut, on_skip: OnSkip) -> Generator[tuple[int, Batch]]:
     if isinstance(plan.source, Documents):
         return ((0, batch) for batch in plan.source.read_batches())
     return read_files(
@@ -113,7 +116,7 @@ def _read(plan: Plan, position: Position, cut: Cut) -> Generator[tuple[int, Batc
         first=position.index,
         mark=position.mark,
         num_readers=min(plan.num_threads, MAX_READERS),
-        on_skip=lambda index, error: position.skipped.update({index: str(error)}),
+        on_skip=on_skip,
     )
 
 

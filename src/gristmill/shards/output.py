@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from gristmill.shards.folder import Folder, check_shards
 from gristmill.shards.jobs import Encoded, EncodedJob, Ids
-from gristmill.shards.manifest import ShardEntry, Split
+from gristmill.shards.manifest import Split
 from gristmill.shards.plan import Plan
-from gristmill.shards.state import SplitState, read_state
+from gristmill.shards.state import Checkpoint, SplitState, read_state
 from gristmill.shards.writer import SplitWriter
 
 
@@ -63,6 +60,10 @@ class Output:
         """The shards that are complete."""
         return sum(writer.num_published for writer in self._writers.values())
 
+    def note_skipped(self, index: int, error: Exception) -> None:
+        """Record that an input was left out, and why."""
+        self.position.skipped[index] = str(error)
+
     def write(self, done: EncodedJob) -> None:
         """Add the ids of a job, which must follow those written before."""
         for encoded in done.encoded:
@@ -87,12 +88,12 @@ class Output:
         self.source_bytes += ids.source_bytes
         self._writers[split].write(ids.ids, ids.ends, source_bytes=ids.source_bytes)
 
-    def flush(self) -> tuple[dict[str, Any], dict[str, int], dict[str, Sequence[ShardEntry]]]:
-        """Make all that is written safe; what `Folder.save` takes: the state, hidden files, and published shards."""
+    def checkpoint(self) -> Checkpoint:
+        """Make all that is written safe, and return what is needed to resume from here."""
         splits = {split: writer.checkpoint() for split, writer in self._writers.items()}
         parts = {name: size for writer in self._writers.values() for name, size in writer.part_sizes().items()}
         shards = {split: writer.shards for split, writer in self._writers.items()}
-        return {"position": self.position.to_json(), "splits": splits}, parts, shards
+        return Checkpoint({"position": self.position.to_json(), "splits": splits}, parts, shards)
 
     def forget_outdated(self) -> None:
         """Remove files that only an earlier checkpoint needed; call it when a later one is safe."""

@@ -65,14 +65,14 @@ class Plan:
             )
         given: EncodeOptions = {**DEFAULTS, **options}
         layout = check_layout(given["format"])
-        mark = find_end_of_text(tokenizer, given["end_of_text"], given["end_of_text_position"], layout)
-        reading = _check_reading(options, mark)
+        end_of_text = find_end_of_text(tokenizer, given["end_of_text"], given["end_of_text_position"], layout)
+        reading = _check_reading(options, end_of_text)
         threads = check_num_threads(num_threads)
         allowed = given["allowed_special"]
         encoder = tokenizer.document_encoder(
             allowed_special=allowed,
-            end_of_text=None if mark is None else mark.id,
-            before=mark is not None and mark.position == "before",
+            end_of_text=None if end_of_text is None else end_of_text.id,
+            before=end_of_text is not None and end_of_text.position == "before",
             num_threads=threads,
         )
         source = _without_own_files(open_corpus(corpus, reading), out)
@@ -92,7 +92,7 @@ class Plan:
             dtype=dtype.name,
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
-            end_of_text=mark,
+            end_of_text=end_of_text,
             inputs=fingerprints(source.inputs) if isinstance(source, Files) else None,
             options=recorded,
             command=_command(source, given, recorded),
@@ -117,7 +117,7 @@ class Plan:
         return ["train", "val"] if self.val_fraction else ["train"]
 
 
-def _check_reading(options: EncodeOptions, mark: EndOfText | None) -> Reading:
+def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Reading:
     """The options for reading among all options; the end-of-text token separates documents unless told otherwise."""
     reading = {name: value for name, value in options.items() if name not in DEFAULTS}
     known = [*DEFAULTS, *(field.name for field in dataclasses.fields(Reading))]
@@ -128,13 +128,14 @@ def _check_reading(options: EncodeOptions, mark: EndOfText | None) -> Reading:
             raise TypeError(
                 f"encode_corpus() got an unexpected keyword argument {name!r}.{hint} It takes {', '.join(known)}."
             )
-    return Reading.checked({"separator": mark.token, **reading} if mark is not None else reading)
+    separator = {} if end_of_text is None else {"separator": end_of_text.token}
+    return Reading.checked({**separator, **reading})
 
 
 def _without_own_files(source: Files | Documents, out: str | os.PathLike[str]) -> Files | Documents:
     """The corpus without what an earlier run has written, where the output folder lies in a folder of the corpus."""
-    marks = (MANIFEST_FILE, REQUEST_FILE, REPLACED_FILE)
-    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in marks):
+    written = (MANIFEST_FILE, REQUEST_FILE, REPLACED_FILE)
+    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in written):
         return source
     prefix = os.path.join(os.path.abspath(out), "")  # noqa: PTH100, PTH118
     kept = [input for input in source.inputs if not os.path.abspath(input.name).startswith(prefix)]  # noqa: PTH100

@@ -1,7 +1,7 @@
 """What was asked of `encode_corpus`: all that decides the bytes it writes, and nothing else.
 
-It stands in the manifest of finished shards and in progress.json of unfinished ones. A run goes on with what is there
-only if it was asked for the same.
+It stands in the manifest of finished shards and in .request.json of unfinished ones. A run resumes what is there only
+if it was asked for the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.corpus import Reading
 from gristmill.shards.manifest import EndOfText, InputEntry, Manifest, Split
+from gristmill.shards.options import DEFAULTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +79,13 @@ def differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]
             f"the end-of-text token was {_end_of_text(there.get('end_of_text'))} "
             f"and is now {_end_of_text(asked.get('end_of_text'))}"
         )
+    # An option that one of the two versions of Gristmill did not have was what its default is.
+    usual = {**DEFAULTS, **dataclasses.asdict(Reading())}
     before, now = dict(there.get("options") or {}), dict(asked.get("options") or {})
     for name in [*now, *(name for name in before if name not in now)]:
-        if before.get(name) != now.get(name):
-            found.append(f"{name} was {before.get(name)!r} and is now {now.get(name)!r}")
+        was, is_now = (options.get(name, usual.get(name)) for options in (before, now))
+        if was != is_now:
+            found.append(f"{name} was {was!r} and is now {is_now!r}")
     return found + _input_differences(there.get("inputs"), asked.get("inputs"))
 
 

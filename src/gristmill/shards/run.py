@@ -128,7 +128,7 @@ def _encode(
     """Read, encode and write all that is left of the corpus. Threads read and encode; the calling one writes."""
     meter = Meter(plan, output, on_progress)
     checkpoints = Checkpoints(folder, output, clock, interval=interval, resumable=plan.request.inputs is not None)
-    with closing(encoded_jobs(plan, output.position, clock)) as jobs:
+    with closing(encoded_jobs(plan, output.position, clock, output.note_skipped)) as jobs:
         for number, job in enumerate(jobs):
             if number == 0:  # not sooner: all threads are at work by now
                 plan.tokenizer.save(folder.path / TOKENIZER_FILE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,15 @@ class SplitState:
             source_bytes=self.source_bytes,
             shards=tuple(self.shards),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that a run needs to resume from here."""
+
+    state: dict[str, Any]  # of the position and of each split, as `read_state` reads it
+    parts: dict[str, int]  # the hidden files that are needed, with their sizes
+    shards: dict[str, Sequence[ShardEntry]]  # all published shards of each split
 
 
 @dataclass(slots=True)

@@ -1,11 +1,18 @@
 """layouts: formats of token files.
 
+| module | files |
+|---|---|
+| `layout.py` | what a layout says of itself: `Layout` |
+| `gristmill.py` | our own, read by `Shards` |
+| `nanogpt.py`, `llmc.py`, `megatron.py`, `datatrove.py` | those of the trainers of these names |
+| `npy.py`, `parquet.py` | NumPy and Parquet |
+
 A layout is a module with one subclass of `Layout`: what its files are called, which ids they hold, and what stands in
 them beside the tokens. Adding one is the module, a line in `LAYOUTS`, and a test parameter in
 tests/shards/test_layouts.py with a reader of its own:
 
     class MyLayout(Layout):
-        name, summary = "mine", "raw tokens behind four bytes"
+        name = "mine"                                        raw tokens after four bytes
         header_bytes = 4                                     where the tokens begin; the writer leaves room
 
         def token_file(self, name, split, number): …         "train-00000.mine"

@@ -9,7 +9,6 @@ class DatatroveLayout(Layout):
     """Raw tokens, and the document ends beside them, which are int64 and uint64 alike."""
 
     name = "datatrove"
-    summary = "datatrove's .ds and .ds.index: raw uint16 (or uint32) and document ends"
     splits_documents = False
 
     def token_file(self, name: str, split: str, number: int) -> str:

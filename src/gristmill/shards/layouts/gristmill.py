@@ -14,7 +14,6 @@ class GristmillLayout(Layout):
     """Raw tokens, and the document ends beside them."""
 
     name = "gristmill"
-    summary = "raw tokens and document ends, read by gristmill.Shards or any memory map"
     any_width = True
 
     def token_file(self, name: str, split: str, number: int) -> str:

@@ -21,7 +21,6 @@ class LlmcLayout(Layout):
     """A header of 1,024 bytes, then tokens."""
 
     name = "llmc"
-    summary = "llm.c and modded-nanogpt: a header of 1,024 bytes, then uint16 (or uint32)"
     header_bytes = NUM_FIELDS * INT32.itemsize
     max_tokens = 2**31 - 1  # the header counts them in an int32
     end_of_text = "before"

@@ -32,7 +32,6 @@ class MegatronLayout(Layout):
     """Raw tokens, one file a split, and Megatron's index."""
 
     name = "megatron"
-    summary = "Megatron-LM's train.bin and train.idx: uint16 (or int32)"
     shard_tokens = None
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:

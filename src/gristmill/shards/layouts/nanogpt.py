@@ -14,7 +14,6 @@ class NanogptLayout(Layout):
     """Raw uint16, one file a split."""
 
     name = "nanogpt"
-    summary = "nanoGPT's train.bin and val.bin: raw uint16"
     shard_tokens = None
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:

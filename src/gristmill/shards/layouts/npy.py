@@ -14,7 +14,6 @@ class NpyLayout(Layout):
     """A NumPy header of 128 bytes, then the tokens."""
 
     name = "npy"
-    summary = "NumPy files, opened by np.load"
     any_width = True
     header_bytes = 128
 

@@ -24,7 +24,6 @@ class ParquetLayout(Layout):
     """One row a document, zstd, page checksums."""
 
     name = "parquet"
-    summary = "one row a document, a column 'tokens' of lists"
     any_width = True
     splits_documents = False
     converts = True

@@ -7,7 +7,17 @@ A format is a module with
     read(path, given) -> parts           what it holds; `given` is what the caller says of it
     files(parts, path, **options)        the bytes to write, by their paths, the main file last
 
-Adding one is the module, a line in `FORMATS` and a test parameter.
+| module | file |
+|---|---|
+| `gristmill_json.py` | our own |
+| `huggingface.py` | `tokenizer.json` of Hugging Face |
+| `gpt2.py` | `vocab.json` and `merges.txt` of GPT-2 |
+| `tiktoken.py` | `.tiktoken` |
+| `minbpe.py` | `.model` of minbpe |
+| `gguf.py` | llama.cpp; written, not read |
+| `content.py`, `given.py`, `byte_alphabet.py` | what they share |
+
+Adding one is the module, a line in `FORMATS`, a test file, and the rows that ARCHITECTURE.md names.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+"""What encoding and decoding share: a tokenizer with its encoder, built when it is first needed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.arguments import check_kernel
+from gristmill.encode.encoder import Encoder
+from gristmill.encode.native_encoder import native_encoder
+from gristmill.encode.regex_encoder import RegexEncoder
+from gristmill.encode.special_rules import NONE, SpecialRules
+from gristmill.pretokenize.patterns import warn_of_slow_pattern
+from gristmill.tokenizer import TokenizerParts
+from gristmill.tokenizer.vocabulary_methods import VocabularyMethods
+
+
+class HasEncoder(VocabularyMethods):
+    """A tokenizer with its encoder: what `EncodeMethods` and `DecodeMethods` build on."""
+
+    @cached_property
+    def _encoder(self) -> Encoder[Any]:
+        # Two threads that come here at the same time build two; both are right, and one is kept.
+        return build_encoder(self._parts)
+
+    @cached_property
+    def _token_lengths(self) -> NDArray[np.uint32]:
+        return self._encoder.token_lengths
+
+    @cached_property
+    def _rules(self) -> SpecialRules[Any]:
+        return SpecialRules(self._vocabulary.special_tokens, self._encoder.special_rule)
+
+    @cached_property
+    def _default_rule(self) -> Any:
+        return self._rules.rule()
+
+    @cached_property
+    def _ordinary_rule(self) -> Any:
+        return self._rules.rule(disallowed_special=NONE)
+
+
+def build_encoder(parts: TokenizerParts) -> Encoder[Any]:
+    """The encoder of a vocabulary and a pattern."""
+    check_kernel()
+    encoder = native_encoder(parts.vocabulary, parts.pattern.name)
+    if parts.pattern.name is not None:
+        return encoder
+    warn_of_slow_pattern(parts.pattern)
+    return RegexEncoder(encoder, parts.pattern.regex, parts.vocabulary)

@@ -1,0 +1,39 @@
+"""The `Encoder` of native patterns: that of the core."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+from gristmill import _core
+from gristmill.errors import TokenizerFormatError
+from gristmill.tokenizer import Vocabulary
+
+
+class NativeEncoder(_core.Encoder):
+    """The encoder of the core: threads share it, with the GIL released."""
+
+    may_cut = True
+
+    def for_threads(self, num_threads: int) -> AbstractContextManager[NativeEncoder]:
+        """Itself."""
+        return nullcontext(self)
+
+    def stop(self) -> None:
+        """Nothing: a cancellation ends what the core does."""
+
+
+def native_encoder(vocabulary: Vocabulary, pattern: str | None) -> NativeEncoder:
+    """The encoder of the core; without a pattern it encodes pieces only."""
+    try:
+        return NativeEncoder(
+            byte_ids=vocabulary.byte_ids,
+            merges=vocabulary.merges,
+            other_tokens=list(vocabulary.other_tokens.values()),
+            other_ids=list(vocabulary.other_tokens),
+            whole_pieces=vocabulary.whole_pieces,
+            pattern=pattern,
+            special_tokens=[special.encode() for special in vocabulary.special_tokens],
+            special_ids=list(vocabulary.special_tokens.values()),
+        )
+    except ValueError as error:  # such as tokens of gigabytes
+        raise TokenizerFormatError(f"these merges cannot be used: {error}.") from None
