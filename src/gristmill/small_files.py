@@ -109,7 +109,7 @@ def parse_json(
             object_pairs_hook=_without_repeated_keys if unique_keys else None,
         )
     except (ValueError, RecursionError) as failure:  # among the ValueErrors: an integer of more than 4,300 digits
-        raise error(f"{prefix}it is not JSON that can be read: {failure or type(failure).__name__}") from None
+        raise error(f"{prefix}it is not JSON that can be read: {str(failure) or type(failure).__name__}") from None
 
 
 def count_items(data: bytes) -> int:

@@ -171,7 +171,7 @@ def test_the_fields_of_a_line_are_those_of_its_object_and_not_of_those_inside(wr
         documents_of(write(HOSTILE["deep"]))
     with pytest.raises(gm.CorpusError, match=r"fields: 'body'\)\. Pass text_field=…"):
         documents_of(write(HOSTILE["repeated"]))  # the last one counts, and is no string
-    with pytest.raises(gm.CorpusError, match=r"'0', '1', .*'19', … "):
+    with pytest.raises(gm.CorpusError, match=r"'0', '1', .*'19', …"):
         documents_of(write(HOSTILE["many keys"]))
 
 

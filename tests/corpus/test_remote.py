@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -107,6 +109,20 @@ def counted():
     server.__init__()
     fsspec.register_implementation("counted", CountedFileSystem, clobber=True)
     return server
+
+
+def test_ctrl_c_does_not_wait_for_a_server_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr("gristmill.corpus.files.PATIENCE_SECONDS", 0.1)
+    answered = threading.Event()
+    monkeypatch.setattr(Server, "ask", lambda *_: answered.wait())
+    timers = [threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)), threading.Timer(30, answered.set)]
+    for timer in timers:
+        timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        find_files([f"counted://host/{i}.txt" for i in range(3)], Reading())
+    assert not answered.is_set()
+    timers[1].cancel()
+    answered.set()
 
 
 def names(*corpus, **options):

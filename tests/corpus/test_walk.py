@@ -57,12 +57,29 @@ def test_a_link_that_leads_above_the_folder_is_followed_until_the_folder_comes_a
     assert names("data/**/*.txt") == names("data")
 
 
-def test_two_links_to_one_folder_are_two_names_and_both_are_read(folder):
-    link("data/one", "../shared")
+def test_a_folder_that_several_links_lead_to_is_read_once(folder):
     link("data/two", "../shared")
-    expected = ["data/a.txt", "data/deep/b.txt", "data/one/c.txt", "data/two/c.txt"]
+    link("data/one", "../shared")
+    expected = ["data/a.txt", "data/deep/b.txt", "data/one/c.txt"]
     assert names("data") == names("data/**/*.txt") == expected
-    assert gm.count_words("data", progress=None).count("text") == 4
+    assert gm.count_words("data", progress=None).count("text") == 3
+
+
+def test_a_link_beside_the_folder_that_it_leads_to_does_not_double_the_corpus(folder):
+    link("data/current", "deep")
+    assert names("data") == names("data/**/*.txt") == ["data/a.txt", "data/deep/b.txt"]
+    assert names("data/*/*.txt") == ["data/current/b.txt", "data/deep/b.txt"]  # `*` matches both names
+
+
+def test_folders_that_link_to_each_other_are_each_read_once(folder):
+    siblings = [f"data/{letter}" for letter in "tuvwxyz"]
+    for sibling in siblings:
+        Path(sibling).mkdir()
+        (Path(sibling) / "x.txt").write_bytes(b"text ")
+        for other in siblings:
+            link(f"{sibling}/to-{Path(other).name}", Path(other).resolve())
+    expected = ["data/a.txt", "data/deep/b.txt", *(f"{sibling}/x.txt" for sibling in siblings)]
+    assert names("data") == names("data/**/*.txt") == expected
 
 
 def test_a_link_that_is_named_is_followed_wherever_it_leads(folder):

@@ -45,8 +45,9 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(monkeypatch):
     start = worker_pool.WorkerPool._start_worker
 
     def start_and_kill(self):
-        start(self)
-        self._workers[-1].kill()
+        worker = start(self)
+        worker.kill()
+        return worker
 
     monkeypatch.setattr(worker_pool.WorkerPool, "_start_worker", start_and_kill)
     with pytest.raises(gm.WorkerError, match="status -9"):

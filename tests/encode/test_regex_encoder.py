@@ -106,12 +106,74 @@ def test_a_worker_that_is_killed_while_it_encodes_is_an_error_and_not_a_hang(tok
     start = worker_pool.WorkerPool._start_worker
 
     def start_and_kill(self):
-        start(self)
-        self._workers[-1].kill()
+        worker = start(self)
+        worker.kill()
+        return worker
 
     monkeypatch.setattr(worker_pool.WorkerPool, "_start_worker", start_and_kill)
     with pytest.raises(gm.WorkerError, match="status -9"):
         tok.encode_batch([STORY] * 5, num_threads=2)
+
+
+def test_a_batch_of_many_short_texts_is_gathered_in_one_pass():
+    class Counted(bytes):
+        num_asked = 0
+
+        def __len__(self):
+            Counted.num_asked += 1
+            return super().__len__()
+
+    texts = [Counted(b"ab") for _ in range(1000)]
+    groups = list(regex_encoder._gathered(texts, 500))
+    assert [len(group) for group in groups] == [250] * 4
+    assert Counted.num_asked == 1000  # a sum over the group for each text would ask 125,000 times
+
+
+def test_a_text_that_no_message_holds_is_encoded_here(tok, small_groups, monkeypatch):
+    monkeypatch.setattr(regex_encoder, "MAX_MESSAGE_BYTES", 150)
+    texts = [STORY, "ab", STORY + "<s>"]
+    options = {"allowed_special": "all"}
+    assert tok.encode_batch(texts, num_threads=2, **options).tolist() == [tok.encode(text, **options) for text in texts]
+
+
+def test_a_forged_special_in_a_stream_is_found_before_the_stream_has_ended(tok):
+    taken = []
+
+    def chunks():
+        for i in range(1000):
+            taken.append(i)
+            yield "<s>" if i == 3 else "word " * 10_000
+
+    with pytest.raises(gm.SpecialTokenError, match="'<s>' at byte 150000"):
+        list(tok.encode_iterable(chunks()))
+    assert len(taken) < 20
+
+
+def test_work_goes_on_with_the_workers_that_could_be_started(tok, small_groups, monkeypatch):
+    start = worker_pool.WorkerPool._start_worker
+
+    def start_one(self):
+        if self._workers:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return start(self)
+
+    monkeypatch.setattr(worker_pool.WorkerPool, "_start_worker", start_one)
+    texts = [STORY] * 10
+    assert tok.encode_batch(texts, num_threads=4).tolist() == [tok.encode(STORY)] * 10
+
+
+@pytest.mark.parametrize("id", [5000, 70_000, -1])
+@pytest.mark.parametrize("pattern", ["gpt2", PATTERN])
+def test_documents_are_not_marked_with_an_id_that_is_no_token(pattern, id):
+    with pytest.raises(gm.UnknownTokenError):
+        Tokenizer([], pattern=pattern).document_encoder(end_of_text=id)
+
+
+def test_decoding_and_counting_ids_warn_of_no_slow_pattern(monkeypatch):
+    monkeypatch.setattr(patterns, "_told", set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Tokenizer([], pattern=PATTERN).decode([97, 98]) == "ab"
 
 
 def test_encoding_warns_once_that_a_pattern_has_no_native_matcher(monkeypatch):

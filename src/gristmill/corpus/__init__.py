@@ -45,6 +45,7 @@ Adding an input format is one module in `formats/`, one line in `READERS` and on
 is one field of `Reading` and one of `ReadOptions`.
 """
 
+from gristmill.corpus.batches import Spans
 from gristmill.corpus.documents import Documents
 from gristmill.corpus.files import find_files
 from gristmill.corpus.inputs import Files, Input
@@ -59,6 +60,7 @@ __all__ = [
     "Input",
     "ReadOptions",
     "Reading",
+    "Spans",
     "find_files",
     "open_corpus",
     "read_files",

@@ -17,7 +17,7 @@ from gristmill.corpus import remote, walk
 from gristmill.corpus.formats import READERS, load_packages
 from gristmill.corpus.inputs import Files, Input, is_url
 from gristmill.corpus.options import Reading
-from gristmill.corpus.threads import map_in_order
+from gristmill.corpus.threads import PATIENCE_SECONDS, map_in_order
 from gristmill.errors import CorpusError, RemoteInputError
 
 __all__ = ["Files", "Input", "are_plain_texts", "could_be_path", "find_files", "looks_like_path", "names_something"]
@@ -63,7 +63,9 @@ class _Place(NamedTuple):
 
 def _map(work: Callable[[Item], Result], items: Sequence[Item], *, at_once: bool) -> Iterable[Result]:
     """`work` of every item in order, of several at once where it waits for other machines."""
-    return map_in_order(work, items, num_threads=NUM_REQUESTS) if at_once else map(work, items)
+    if not at_once:
+        return map(work, items)
+    return map_in_order(work, items, num_threads=NUM_REQUESTS, patience=PATIENCE_SECONDS)
 
 
 def are_plain_texts(files: Files, reading: Reading) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
@@ -200,16 +201,20 @@ class Crew(Generic[Item, Result]):
             self._do(future, item)
         return future
 
-    def close(self) -> None:
-        """End the threads, each after the item it works on; what no thread has begun is left undone."""
+    def close(self, patience: float | None = None) -> None:
+        """End the threads, each after the item it works on; what no thread has begun is left undone.
+
+        patience: how many seconds to wait for all of them. They are daemons: one that hangs keeps nobody from leaving.
+        """
         self._num_threads = 0
         with contextlib.suppress(Empty):
             while True:
                 self._tasks.get_nowait()
         for _ in self._threads:
             self._tasks.put(None)
+        deadline = None if patience is None else time.monotonic() + patience
         for thread in self._threads:
-            thread.join()
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _serve(self) -> None:
         while (task := self._tasks.get()) is not None:
@@ -230,11 +235,13 @@ def map_in_order(
     *,
     num_threads: int,
     cancel: Callable[[], object] | None = None,
+    patience: float | None = None,
 ) -> Generator[Result, None, None]:
     """Yield `work(item)` of every item, in order, while threads work on those that follow.
 
     A few items more than there are threads are under way, however slow the caller is. When the iterator is closed or
-    an item fails, `cancel` is called, which is to end work that would still take long, and all threads have ended.
+    an item fails, `cancel` is called, which is to end work that would still take long, and all threads have ended; with
+    `patience`, seconds, those that take longer are left behind.
     """
     crew = Crew(work, num_threads=num_threads, name="work")
     pending: deque[Future[Result]] = deque()
@@ -251,7 +258,7 @@ def map_in_order(
             cancel()
         raise
     finally:
-        crew.close()
+        crew.close(patience)
 
 
 def find_documents(

@@ -1,7 +1,8 @@
 """Files of this machine: those below a folder, those that match a glob. Both follow links by one rule.
 
-A link to a folder is followed, unless it leads back to a folder that the path already goes through: all that lies there
-is found without it. A folder that cannot be listed is an error, because its files would be missing from the corpus.
+A folder, and `**` in a glob, follow a link to a folder outside, and enter no folder twice; what a link to a folder
+inside leads to is found under its own name. `*` follows every link but one back to a folder that the path already goes
+through. A folder that cannot be listed is an error, because its files would be missing from the corpus.
 """
 
 from __future__ import annotations
@@ -75,16 +76,33 @@ def _match(folder: str, parts: list[str], trail: Trail) -> Iterator[str]:
 
 
 def _walk(folder: str, trail: Trail) -> Iterator[tuple[str, list[os.DirEntry[str]], Trail]]:
-    """A folder and all folders below it, each with its entries; hidden ones are left out."""
+    """A folder and all folders below it, each once, with its entries; hidden ones are left out."""
+    root = os.path.realpath(folder or os.curdir)
+    entered = set(trail)
     waiting = [(folder, trail)]  # not a recursion: the depth is the input's
     while waiting:
         place, trail = waiting.pop()
-        entries = [entry for entry in _list(place) if not entry.name.startswith(".")]
+        # Sorted: which of two links to one folder is entered must not depend on the order of a listing.
+        entries = sorted((entry for entry in _list(place) if not entry.name.startswith(".")), key=_name)
         yield place, entries, trail
+        below = []
         for entry in entries:
             path = os.path.join(place, entry.name)  # noqa: PTH118
-            if (longer := _enter(entry, path, trail)) is not None:
-                waiting.append((path, longer))
+            if entry.is_symlink() and _is_inside(os.path.realpath(path), root):
+                continue
+            longer = _enter(entry, path, trail)
+            if longer is not None and longer[-1] not in entered:
+                entered.add(longer[-1])
+                below.append((path, longer))
+        waiting += reversed(below)
+
+
+def _name(entry: os.DirEntry[str]) -> bytes:
+    return os.fsencode(entry.name)
+
+
+def _is_inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(os.path.join(root, ""))  # noqa: PTH118
 
 
 def _enter(entry: os.DirEntry[str], path: str, trail: Trail) -> Trail | None:

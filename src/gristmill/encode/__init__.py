@@ -13,9 +13,10 @@
 | `ragged.py` | `Ragged`: many rows of ids as two flat arrays |
 """
 
+from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.offsets import Offsets
 from gristmill.encode.ragged import Ragged
 from gristmill.encode.stream_decoder import StreamDecoder
 from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 
-__all__ = ["Offsets", "Ragged", "StreamDecoder", "Tokenizer", "check_tokenizer"]
+__all__ = ["DocumentEncoder", "Offsets", "Ragged", "StreamDecoder", "Tokenizer", "check_tokenizer"]

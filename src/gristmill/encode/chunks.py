@@ -7,6 +7,7 @@ text may be cut in two whatever follows; what comes after it waits for the next 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gristmill import _core
@@ -57,18 +58,25 @@ def encode_chunks(blocks: Iterable[bytes], encoder: Encoder[Any], rule: Any) -> 
             continue
         text = b"".join([text, *arrived])
         arrived, num_arrived = [], 0
-        cut = encoder.last_cut(text, searched, rule)
+        with _placed_at(position):
+            cut = encoder.last_cut(text, searched, rule)
         if cut:
-            yield _encode(encoder, text[:cut], rule, position)
+            with _placed_at(position):
+                ids = encoder.encode(text[:cut], rule)
+            yield ids
             text, position, searched = text[cut:], position + cut, 0
         else:
             searched = len(text)
-    yield _encode(encoder, b"".join([text, *arrived]), rule, position)
+    with _placed_at(position):
+        ids = encoder.encode(b"".join([text, *arrived]), rule)
+    yield ids
 
 
-def _encode(encoder: Encoder[Any], text: bytes, rule: Any, position: int) -> list[int]:
+@contextmanager
+def _placed_at(position: int) -> Iterator[None]:
+    """Add `position`, where the text of the block begins, to that of a `ForgedSpecial`."""
     try:
-        return encoder.encode(text, rule)
+        yield
     except _core.ForgedSpecial as error:
         _, place, id = error.args
         raise _core.ForgedSpecial(0, position + place, id) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from gristmill.encode.encoder import Encoder
 class DocumentEncoder:
     """Encodes stretches of a buffer, each with an end-of-text id after or before it.
 
-    Use it in a `with` block, in which any number of threads may call `encode` at once.
+    Any number of threads may call `encode` at once. Use it in a `with` block: its end ends worker processes.
     """
 
     def __init__(
@@ -24,18 +23,16 @@ class DocumentEncoder:
     ) -> None:
         """Users call `Tokenizer.document_encoder`."""
         self._rule, self._end_of_text, self._before = rule, end_of_text, before
-        self._shared = encoder.for_threads(num_threads)
+        self._encoder = encoder.for_threads(num_threads)
         self._cancellation = _core.Cancellation()
-        self._cleanup = ExitStack()
         # Where readers may cut a document that is too long to be held whole; None: nowhere.
         self.cut: Cut = (lambda text: encoder.last_cut(text, 0, rule)) if encoder.may_cut else None
 
     def __enter__(self) -> DocumentEncoder:
-        self._encoder = self._cleanup.enter_context(self._shared)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._cleanup.close()
+        self._encoder.close()
 
     def encode(self, spans: Spans) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all documents end to end, and where each one's ids end."""

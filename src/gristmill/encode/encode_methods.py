@@ -12,9 +12,9 @@ from numpy.typing import DTypeLike, NDArray
 from gristmill import _core
 from gristmill.arguments import as_utf8, check_num_threads, usable_cores
 from gristmill.encode.chunks import as_blocks, encode_chunks
+from gristmill.encode.decode_methods import DecodeMethods
 from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_dropout, check_seed, seed_of_text
-from gristmill.encode.has_encoder import HasEncoder
 from gristmill.encode.ids import check_dtype
 from gristmill.encode.offsets import Offsets, find_offsets
 from gristmill.encode.ragged import Ragged, Side, check_max_tokens, check_side
@@ -27,7 +27,7 @@ Text = str | bytes
 PARALLEL_BYTES = 1 << 18
 
 
-class EncodeMethods(HasEncoder):
+class EncodeMethods(DecodeMethods):
     """The methods of `Tokenizer` that take text. Its docstring says what their common arguments are."""
 
     def encode(
@@ -250,8 +250,11 @@ class EncodeMethods(HasEncoder):
     ) -> DocumentEncoder:
         """Return what encodes the documents of a corpus, for so many threads at once, each with an end-of-text id.
 
-        Special tokens that are not allowed are plain text. `encode_corpus` is made of this; use it in a `with` block.
+        `DocumentEncoder.encode` takes `gristmill.corpus.Spans`: stretches of one buffer. Special tokens that are not
+        allowed are plain text. `encode_corpus` is made of this; use it in a `with` block.
         """
+        if end_of_text is not None:
+            self.token_bytes(end_of_text)  # UnknownTokenError for one that there is not
         rule = self._rules.rule(allowed_special, NONE)
         threads = check_num_threads(num_threads)
         return DocumentEncoder(self._encoder, rule, end_of_text=end_of_text, before=before, num_threads=threads)

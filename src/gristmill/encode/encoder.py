@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -38,6 +37,9 @@ class EncodesDocuments(Protocol[RuleIn]):
 
     def stop(self) -> None:
         """End what other threads are encoding, as far as a cancellation does not."""
+
+    def close(self) -> None:
+        """End what was started for it. Nobody may be encoding any more."""
 
 
 class Encoder(EncodesDocuments[Rule], Protocol[Rule]):
@@ -85,8 +87,8 @@ class Encoder(EncodesDocuments[Rule], Protocol[Rule]):
     def last_cut(self, text: Buffer, start: int, rule: Rule) -> int:
         """A position > start, near the end, where `text` may be cut whatever follows it; 0 if there is none."""
 
-    def for_threads(self, num_threads: int) -> AbstractContextManager[EncodesDocuments[Rule]]:
-        """What so many threads encode documents with at once."""
+    def for_threads(self, num_threads: int) -> EncodesDocuments[Rule]:
+        """What so many threads encode documents with at once; close it in the end."""
 
     def decode_bytes(self, ids: NDArray[np.uint32]) -> bytes:
         """The bytes of `ids`; KeyError for an unknown one, naming it."""

@@ -13,7 +13,6 @@ from gristmill.encode.encoder import Encoder
 from gristmill.encode.native_encoder import native_encoder
 from gristmill.encode.regex_encoder import RegexEncoder
 from gristmill.encode.special_rules import NONE, SpecialRules
-from gristmill.pretokenize.patterns import warn_of_slow_pattern
 from gristmill.tokenizer import TokenizerParts
 from gristmill.tokenizer.vocabulary_methods import VocabularyMethods
 
@@ -49,5 +48,4 @@ def build_encoder(parts: TokenizerParts) -> Encoder[Any]:
     encoder = native_encoder(parts.vocabulary, parts.pattern.name)
     if parts.pattern.name is not None:
         return encoder
-    warn_of_slow_pattern(parts.pattern)
     return RegexEncoder(encoder, parts.pattern.regex, parts.vocabulary)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 from gristmill import _core
 from gristmill.errors import TokenizerFormatError
 from gristmill.tokenizer import Vocabulary
@@ -14,12 +12,15 @@ class NativeEncoder(_core.Encoder):
 
     may_cut = True
 
-    def for_threads(self, num_threads: int) -> AbstractContextManager[NativeEncoder]:
+    def for_threads(self, num_threads: int) -> NativeEncoder:
         """Itself."""
-        return nullcontext(self)
+        return self
 
     def stop(self) -> None:
         """Nothing: a cancellation ends what the core does."""
+
+    def close(self) -> None:
+        """Nothing: nothing was started."""
 
 
 def native_encoder(vocabulary: Vocabulary, pattern: str | None) -> NativeEncoder:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -22,8 +22,8 @@ from gristmill import _core
 from gristmill.corpus.batches import Buffer
 from gristmill.corpus.threads import map_in_order
 from gristmill.encode.regex_rule import RegexRule
+from gristmill.pretokenize.patterns import Pattern, warn_of_slow_pattern
 from gristmill.pretokenize.pieces import cut_into_pieces, time_limit, to_bytes, too_slow
-from gristmill.pretokenize.worker_pool import WorkerPool
 from gristmill.progress import OnProgress
 from gristmill.tokenizer import Vocabulary
 
@@ -33,6 +33,8 @@ CutIntoPieces = Callable[[bytes, str, str], list[str]]  # (document, regex, its 
 # What a worker encodes at a time; less than two of it is not worth starting processes.
 GROUP_BYTES = 2 << 20
 MAX_TEXTS = 1 << 16
+# `marshal` takes objects below 2 GiB, and a byte may become an id of four.
+MAX_MESSAGE_BYTES = 256 << 20
 
 
 class EncodesTexts(ABC):
@@ -107,6 +109,7 @@ class RegexEncoder(EncodesTexts):
 
     def encode(self, text: str | bytes, rule: RegexRule) -> list[int]:
         """The ids of `text`."""
+        self._warn()
         data = _as_bytes(text)
         rule.check(data)
         return self._encode(data, rule, self._remembering())
@@ -146,6 +149,7 @@ class RegexEncoder(EncodesTexts):
 
     def encode_dropout(self, text: str | bytes, rule: RegexRule, dropout: float, seed: int) -> NDArray[np.uint32]:
         """The ids of `text` when each merge is skipped with probability `dropout`."""
+        self._warn()
         data = _as_bytes(text)
         rule.check(data)
         seeds = random.Random(seed)
@@ -162,6 +166,7 @@ class RegexEncoder(EncodesTexts):
         special may not be the beginning of a longer one, and no disallowed one may begin before the cut and end after.
         """
         data = bytes(text)
+        rule.check(data, begin=max(0, start - rule.longest + 1))  # not only when the text has ended
         last = len(data) - rule.longest + 1  # what begins or is cut later may still become another special
         cut = 0
         for match in rule.allowed.finditer(data):
@@ -185,46 +190,53 @@ class RegexEncoder(EncodesTexts):
             ends.append(len(ids))
         return np.array(ids, self.dtype), np.diff(ends).astype(np.int64)
 
-    def for_threads(self, num_threads: int) -> AbstractContextManager[EncodesTexts]:
-        """Itself for one thread, otherwise as many processes with the same vocabulary and pattern."""
-        if num_threads == 1:
-            return nullcontext(self)
-        return RegexWorkers(self._vocabulary, self._regex, self.dtype, num_threads)
+    def for_threads(self, num_threads: int) -> RegexWorkers:
+        """As many processes with the same vocabulary and pattern, also for one: Ctrl-C ends a process at once."""
+        self._warn()
+        return RegexWorkers(self, self._vocabulary, self._regex, num_threads)
 
     def stop(self) -> None:
         """Nothing: a cancellation ends it after the text under way."""
+
+    def close(self) -> None:
+        """Nothing: nothing was started."""
+
+    def _warn(self) -> None:
+        warn_of_slow_pattern(Pattern(self._regex))
 
     def _encode_long(
         self, texts: list[bytes], rule: RegexRule, num_workers: int, on_progress: OnProgress | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts, and how many each has: cut at allowed specials, shared among workers if it is much."""
+        self._warn()
         parts = [list(rule.parts(text, GROUP_BYTES)) for text in texts]
         total, done = sum(map(len, texts)), 0
         ids, lengths = [np.empty(0, self.dtype)], [np.empty(0, np.int64)]
         groups = _gathered(chain.from_iterable(parts), GROUP_BYTES)
-        for group, (some_ids, some_lengths) in self._encode_groups(
-            groups, rule, num_workers if total >= 2 * GROUP_BYTES else 1
-        ):
-            ids.append(some_ids)
-            lengths.append(some_lengths)
-            done += sum(map(len, group))
-            if on_progress is not None:
-                on_progress("encode", done, total)
+        num_workers = num_workers if total >= 2 * GROUP_BYTES else 1
+        with closing(self._encode_groups(groups, rule, num_workers)) as encoded:
+            for group, (some_ids, some_lengths) in encoded:
+                ids.append(some_ids)
+                lengths.append(some_lengths)
+                done += sum(map(len, group))
+                if on_progress is not None:
+                    on_progress("encode", done, total)
         firsts = np.cumsum([0, *map(len, parts)])[:-1]  # every text has at least one part
         return np.concatenate(ids), np.add.reduceat(np.concatenate(lengths), firsts) if texts else lengths[0]
 
     def _encode_groups(
         self, groups: Iterable[list[bytes]], rule: RegexRule, num_workers: int
-    ) -> Iterator[tuple[list[bytes], tuple[NDArray[Any], NDArray[np.int64]]]]:
-        with self.for_threads(num_workers) as workers:
+    ) -> Generator[tuple[list[bytes], tuple[NDArray[Any], NDArray[np.int64]]]]:
+        if num_workers == 1:
+            yield from ((group, self.encode_texts(group, rule)) for group in groups)
+            return
+        with closing(self.for_threads(num_workers)) as workers:
 
             def encode(group: list[bytes]) -> tuple[list[bytes], tuple[NDArray[Any], NDArray[np.int64]]]:
                 return group, workers.encode_texts(group, rule)
 
-            if num_workers == 1:
-                yield from map(encode, groups)
-            else:
-                yield from map_in_order(encode, groups, num_threads=num_workers, cancel=workers.stop)
+            with closing(map_in_order(encode, groups, num_threads=num_workers, cancel=workers.stop)) as encoded:
+                yield from encoded
 
     def _encode(self, data: bytes, rule: RegexRule, encode_piece: EncodePiece) -> list[int]:
         ids: list[int] = []
@@ -268,35 +280,39 @@ def _cut_with_timeout(document: bytes, regex: str, name: str) -> list[str]:
 def _gathered(texts: Iterable[bytes], num_bytes: int) -> Iterator[list[bytes]]:
     """The texts in lists of at least `num_bytes`; the last one may be shorter."""
     group: list[bytes] = []
+    size = 0
     for text in texts:
         group.append(text)
-        if sum(map(len, group)) >= num_bytes or len(group) == MAX_TEXTS:
+        size += len(text)
+        if size >= num_bytes or len(group) == MAX_TEXTS:
             yield group
-            group = []
+            group, size = [], 0
     if group:
         yield group
 
 
 class RegexWorkers(EncodesTexts):
-    """Worker processes, each with a `RegexEncoder` of its own. Leaving the `with` block ends them."""
+    """Worker processes, each with a `RegexEncoder` of its own, started when they are needed."""
 
-    def __init__(self, vocabulary: Vocabulary, regex: str, dtype: str, num_workers: int) -> None:
+    def __init__(self, encoder: RegexEncoder, vocabulary: Vocabulary, regex: str, num_workers: int) -> None:
+        from gristmill.pretokenize.worker_pool import WorkerPool  # not at the top: native patterns never need it
+
+        self._encoder = encoder
         self._pool = WorkerPool("gristmill.encode.regex_worker", (vocabulary.pack(), regex), num_workers)
-        self._dtype = dtype
-
-    def __enter__(self) -> RegexWorkers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.close()
 
     def stop(self) -> None:
         """End the processes: whoever waits for one gets a WorkerError."""
         self._pool.stop()
 
+    def close(self) -> None:
+        """End the processes and wait until they have ended."""
+        self._pool.close()
+
     def encode_texts(
         self, texts: list[bytes], rule: RegexRule, cancellation: _core.Cancellation | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts end to end, and how many each has, from a worker that is idle."""
+        if sum(map(len, texts)) > MAX_MESSAGE_BYTES:
+            return self._encoder.encode_texts(texts, rule, cancellation)
         ids, lengths = self._pool.ask(texts, rule.allowed_ids)
-        return np.frombuffer(ids, self._dtype), np.frombuffer(lengths, np.int64)
+        return np.frombuffer(ids, self._encoder.dtype), np.frombuffer(lengths, np.int64)

@@ -18,9 +18,9 @@ class RegexRule:
         self.disallowed = _longest_first(id_of, set(disallowed))
         self.longest = max(map(len, id_of), default=1)
 
-    def check(self, text: bytes, index: int = 0) -> None:
-        """Raise for a disallowed special in text number `index` of a batch."""
-        if match := self.disallowed.search(text):
+    def check(self, text: bytes, index: int = 0, *, begin: int = 0) -> None:
+        """Raise for a disallowed special, from byte `begin` on, in text number `index` of a batch."""
+        if match := self.disallowed.search(text, begin):
             raise _core.ForgedSpecial(index, match.start(), self.id_of[match.group()])
 
     def crosses(self, text: bytes, place: int) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gristmill.encode.decode_methods import DecodeMethods
 from gristmill.encode.encode_methods import EncodeMethods
 
 __all__ = ["Tokenizer", "check_tokenizer"]
 
 
-class Tokenizer(EncodeMethods, DecodeMethods):
+class Tokenizer(EncodeMethods):
     """A byte-level BPE tokenizer: immutable, safe to share between threads, picklable.
 
     Ids 0-255 are the bytes, then come the merges in the order in which they were learned, then the special tokens in

@@ -179,8 +179,8 @@ def warn_of_slow_pattern(pattern: Pattern) -> None:
     if pattern.name is None and pattern.regex not in _told:
         _told.add(pattern.regex)
         warn_user(
-            f"pattern={pattern.regex!r} has no native matcher: it runs through the `regex` module in worker processes, "
-            f"a hundred times slower. Native patterns: {', '.join(NATIVE_PATTERNS)}.",
+            f"pattern={pattern.regex!r} has no native matcher: the `regex` module runs it, a hundred times slower. "
+            f"Native patterns: {', '.join(NATIVE_PATTERNS)}.",
             SlowPatternWarning,
         )
 

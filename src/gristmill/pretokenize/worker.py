@@ -19,8 +19,8 @@ from gristmill.pretokenize import pieces
 
 
 def send(message: Any, stream: IO[bytes]) -> None:
-    """Write one message of plain values."""
-    marshal.dump(message, stream)
+    """Write one message of plain values, whole or not at all."""
+    stream.write(marshal.dumps(message))
     stream.flush()
 
 
@@ -91,7 +91,9 @@ def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     while True:
         request = receive(requests)
         try:
-            answer, failure = answer_to(*request), None
+            reply = marshal.dumps((answer_to(*request), None))
         except Exception as error:
-            answer, failure = None, pack_error(error)
-        send((answer, failure), answers)
+            failure: Any = pack_error(error)
+            reply = marshal.dumps((None, failure))
+        answers.write(reply)
+        answers.flush()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import WorkerError
 from gristmill.pretokenize import pieces
 from gristmill.pretokenize.worker import receive, send, unpack_error
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 class WorkerPool:
@@ -72,19 +74,26 @@ class WorkerPool:
     def _idle_worker(self) -> subprocess.Popen[bytes]:
         with self._starting:
             if self._is_closed:
-                raise WorkerError("the worker processes were ended.")
+                raise WorkerError("the worker processes were ended while they had work to do. Run again.")
             if self._idle.empty() and len(self._workers) < self._num_workers:
-                self._start_worker()
+                try:
+                    return self._start_worker()
+                except OSError:  # the system has no more processes: those there are do the work
+                    if not self._workers:
+                        raise
+                    self._num_workers = len(self._workers)
         return self._idle.get()
 
-    def _start_worker(self) -> None:
+    def _start_worker(self) -> subprocess.Popen[bytes]:
+        import subprocess  # not at the top: native patterns never need it
+
         code = f"import sys; sys.path[:] = {sys.path!r}; from gristmill.pretokenize.worker import main; main()"
         worker = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         self._workers.append(worker)
         self._new.add(worker)
-        self._idle.put(worker)
+        return worker
 
 
 def _send(worker: subprocess.Popen[bytes], message: Any) -> None:

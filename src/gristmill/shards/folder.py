@@ -148,11 +148,9 @@ class Folder:
 
     def _read_request(self) -> dict[str, Any] | None:
         """What the unfinished run was asked for; None if there is none."""
-        from gristmill.shards import schema
-
         try:
             request = _read(self.path / REQUEST_FILE)
-            schema.check_request(request)
+            _schema().check_request(request)
             return request
         except FileNotFoundError:
             if not (self.path / PROGRESS_FILE).exists():
@@ -169,11 +167,9 @@ class Folder:
         return None
 
     def _read_state(self) -> dict[str, Any] | None:
-        from gristmill.shards import schema
-
         try:
             progress = _read(self.path / PROGRESS_FILE)
-            schema.check_progress(progress, num_inputs=len(self._request.inputs or ()))
+            _schema().check_progress(progress, num_inputs=len(self._request.inputs or ()))
         except FileNotFoundError:
             remove(self.path, self._names.leftovers(self.path))
             return None
@@ -261,6 +257,13 @@ class Folder:
 
     def _names_of(self, layout: str) -> OwnNames:
         return OwnNames(LAYOUTS.get(layout), self.name)
+
+
+def _schema() -> Any:
+    # Not at the top: msgspec takes 20 ms to import, a tenth of a small run, and a new run has nothing to check.
+    from gristmill.shards import schema
+
+    return schema
 
 
 def check_shards(folder: Path, shards: Iterable[ShardEntry]) -> None:

@@ -100,10 +100,11 @@ def encoded_jobs(plan: Plan, position: Position, clock: Clock, on_skip: OnSkip) 
         closing(gather_jobs(_timed(batches, clock))) as gathered,
     ):
         work = JobEncoder(encoder, plan.val_fraction, plan.seed).encode_job
-        for done in map_in_order(work, gathered, num_threads=plan.num_threads, cancel=encoder.cancel):
-            clock.seconds["find"] += done.find_seconds
-            clock.seconds["encode"] += done.encode_seconds
-            yield done
+        with closing(map_in_order(work, gathered, num_threads=plan.num_threads, cancel=encoder.cancel)) as jobs:
+            for done in jobs:
+                clock.seconds["find"] += done.find_seconds
+                clock.seconds["encode"] += done.encode_seconds
+                yield done
 
 
 def _read(plan: Plan, position: Position, cut: Cut, on_skip: OnSkip) -> Generator[tuple[int, Batch]]:

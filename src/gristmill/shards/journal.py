@@ -19,7 +19,7 @@ from typing import Any
 from gristmill.errors import ShardsFormatError
 from gristmill.publish import flush_folder
 from gristmill.shards.disk import create_file, open_file, sync, write_all
-from gristmill.shards.manifest import ShardEntry
+from gristmill.shards.manifest import MAX_BYTES, ShardEntry
 
 JOURNAL_FILE = ".shards.jsonl"
 
@@ -36,7 +36,7 @@ class Journal:
 
     def read(self, mark: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """The entries of each split up to `mark`, which `append` gave; `ShardsFormatError` if they are damaged."""
-        from gristmill.shards import schema  # not at the top: msgspec is needed only here
+        from gristmill.shards import schema  # not at the top, as in folder.py
 
         shards: dict[str, list[dict[str, Any]]] = {}
         try:
@@ -61,7 +61,7 @@ class Journal:
             return b""
         with open_file(self._path) as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or not 0 < number <= status.st_size:
+            if not stat.S_ISREG(status.st_mode) or not 0 < number <= min(status.st_size, MAX_BYTES):
                 raise ValueError("size")
             return file.read(number)
 

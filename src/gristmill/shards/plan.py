@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import shlex
 from collections.abc import Sequence
@@ -123,6 +122,8 @@ def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Rea
     known = [*DEFAULTS, *(field.name for field in dataclasses.fields(Reading))]
     for name in reading:
         if name not in known:
+            import difflib
+
             close = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise TypeError(

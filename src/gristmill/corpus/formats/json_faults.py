@@ -51,7 +51,7 @@ def _explain_missing(line: Any, field: str) -> str:
     sizes, is_complete = _string_sizes(line)
     names = [repr(_short(name)) for name in islice(sizes, NUM_FIELDS_SHOWN)]
     if len(sizes) > NUM_FIELDS_SHOWN or not is_complete:
-        names.append("… ")
+        names.append("…")
     likely = max(sizes, key=lambda name: sizes[name], default="")
     is_text = likely and sizes[likely] and len(likely) <= MAX_NAME_CHARACTERS
     advice = json.dumps(likely, ensure_ascii=False) if is_text else "…"

@@ -27,7 +27,11 @@ class NpyLayout(Layout):
         fields = {"descr": dtype.str, "fortran_order": False, "shape": (num_tokens,)}
         np.lib.format.write_array_header_1_0(file, fields)
         header = file.getvalue()
-        assert len(header) == self.header_bytes, "NumPy writes another header; the room for it is 128 bytes"
+        if len(header) != self.header_bytes:
+            raise RuntimeError(
+                f"NumPy {np.__version__} writes a header of {len(header)} bytes, and {self.header_bytes} are reserved. "
+                f"Use another version of NumPy, or format='gristmill'."
+            )
         return header
 
     def how_to_read(self, path: str, dtype: np.dtype[Any]) -> str:
