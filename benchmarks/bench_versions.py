@@ -4,7 +4,8 @@
     python benchmarks/bench_versions.py --old /tmp/old
     python benchmarks/bench_versions.py --old /tmp/old --tasks encode_corpus,short --rounds 9
 
-Each measurement is a fresh process; the versions take turns, and what they made is compared first. Nothing is written.
+Each measurement is a fresh process and the versions take turns. What they made is compared too: a difference is
+named in the table and is exit code 1. No result is written.
 """
 
 from __future__ import annotations
@@ -151,6 +152,15 @@ def _decode(corpus: Path, num_threads: int) -> Work:
     return lambda: tok.decode_bytes(ids)
 
 
+def _regex(corpus: Path, num_threads: int) -> Work:
+    """A pattern without a native matcher, on many short texts and one thread."""
+    import gristmill as gm
+
+    tok = gm.Tokenizer([(b"a", b"n")], pattern=r"\p{L}+|\p{N}|[^\p{L}\p{N}]+")
+    texts = corpus.read_text(encoding="utf-8")[:4_000_000].splitlines()
+    return lambda: tok.encode_batch(texts, disallowed_special=(), num_threads=1).ids
+
+
 def _short(corpus: Path, num_threads: int) -> Work:
     tok = _tokenizer(corpus)
     return lambda: [tok.encode("Once upon a time, in") for _ in range(NUM_SHORT)][-1]
@@ -159,15 +169,22 @@ def _short(corpus: Path, num_threads: int) -> Work:
 def _load(corpus: Path, num_threads: int) -> Work:
     import gristmill as gm
 
-    path = Path(tempfile.mkdtemp()) / "tok.json"
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "tok.json"
     _tokenizer(corpus).save(path)
-    return lambda: [gm.Tokenizer.load(path).encode("Once upon") for _ in range(10)]
+
+    def load() -> Any:
+        with folder:
+            return [gm.Tokenizer.load(path).encode("Once upon") for _ in range(10)]
+
+    return load
 
 
 def _digest(made: Any) -> str:
     """The SHA-256 of what a task made; a folder is removed."""
     if isinstance(made, Path):
-        data = b"".join(path.read_bytes() for path in sorted(made.rglob("*")) if path.is_file())
+        files = [path for path in sorted(made.rglob("*")) if path.is_file()]
+        data = b"".join(path.name.encode() + path.read_bytes() for path in files)
         shutil.rmtree(made)
     else:
         data = made.tobytes() if hasattr(made, "tobytes") else repr(made).encode()
@@ -184,6 +201,7 @@ TASKS: dict[str, Callable[[Path, int], Work]] = {
     "encode_corpus": _encode_corpus,
     "decode": _decode,
     "short": _short,
+    "regex": _regex,
     "load": _load,
 }
 

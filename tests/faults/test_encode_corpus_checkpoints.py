@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -83,6 +84,19 @@ def test_a_damaged_journal_is_an_error_that_overwrite_cures(tok, corpus, out, tm
         encode_corpus(corpus, tok, out=out, **OPTIONS)
     assert not encode_corpus(corpus, tok, out=out, overwrite=True, **OPTIONS).resumed
     assert digest(out) == digest(tmp_path / "judge" / "out")
+
+
+def test_a_journal_that_is_said_to_be_larger_than_memory_is_not_read(tok, corpus, out):
+    from gristmill.shards.folder import _with_checksum
+
+    progress = json.loads((out / "progress.json").read_bytes())
+    content = {key: progress[key] for key in ("state", "parts", "journal", "batches")}
+    content["journal"]["bytes"] = 1 << 40
+    (out / "progress.json").write_bytes(_with_checksum(content))
+    os.truncate(out / ".shards.jsonl", 1 << 40)  # sparse
+    with pytest.raises(gm.ShardsFormatError, match=r"\.shards\.jsonl.*overwrite=True"):
+        encode_corpus(corpus, tok, out=out, **OPTIONS)
+    assert not encode_corpus(corpus, tok, out=out, overwrite=True, **OPTIONS).resumed
 
 
 def test_a_journal_that_is_a_link_is_not_written_through(tok, corpus, out, tmp_path):

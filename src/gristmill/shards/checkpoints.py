@@ -1,4 +1,4 @@
-"""Checkpoints of a run: every few seconds, and with every shard, what is needed to go on from here."""
+"""Checkpoints of a run: every few seconds, and with every shard, what is needed to resume from here."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ REPLACED_FILE = ".replaced.json"  # the manifest of shards that are just being r
 NEW_FOLDER = ".new"  # shards that will replace finished ones
 TOKENIZER_FILE = "tokenizer.json"
 SPLITS = ("train", "val")
-DTYPES = ("uint16", "uint32", "int32")
 MAX_BYTES = 1 << 30  # a million shards, and as many inputs
 MAX_ITEMS = 1 << 25
 
@@ -58,7 +57,7 @@ class Split:
 
     documents: int
     tokens: int
-    source_bytes: int  # of the texts, before they were encoded: what bits per byte are reckoned with
+    source_bytes: int  # of the texts, before they were encoded: the denominator of bits per byte
     shards: tuple[ShardEntry, ...]
 
 
@@ -173,7 +172,7 @@ def _why_no_manifest(folder: Path) -> str:
             "`gristmill encode` command again to finish: the new shards are complete."
         )
     if (folder / PROGRESS_FILE).exists() or (folder / REQUEST_FILE).exists():
-        return "unfinished: run the same command again to go on."
+        return "unfinished: run the same command again to resume."
     return f"not a folder of shards: it has no {MANIFEST_FILE}. `gristmill encode` makes one."
 
 

@@ -145,7 +145,7 @@ def _without_own_files(source: Files | Documents, out: str | os.PathLike[str]) -
 
 def _not_none(name: str, value: Any) -> Any:
     if value is None:
-        raise OptionError(f"{name}=None is not a number. Pass an int: a run that goes on needs the same one.")
+        raise OptionError(f"{name}=None is not a number. Pass an int: a resumed run needs the same one.")
     return value
 
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gristmill.errors import ShardsFormatError
 from gristmill.shards.layouts import LAYOUTS
 
-__all__ = ["check_manifest", "check_progress", "check_request"]
+__all__ = ["check_journal", "check_manifest", "check_progress", "check_request"]
 
 # A name as `os.fsdecode` gives it: bytes that are no UTF-8 are the surrogates from U+DC80 to U+DCFF, and no others.
 _PATH = r"[^\x00\ud800-\udc7f\udd00-\udfff]"
@@ -154,7 +154,7 @@ class Position(_Record):
 
 
 class State(_Record):
-    """Where a run can go on."""
+    """Where a run can resume."""
 
     position: Position
     splits: SplitStates

@@ -86,7 +86,7 @@ class Shards:
 
     @property
     def source_bytes(self) -> int:
-        """The bytes of the texts before they were encoded: what bits per byte are reckoned with."""
+        """The bytes of the texts before they were encoded: the denominator of bits per byte."""
         return self._split.source_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""How far a run has come: what is written down at a checkpoint, and read when a run goes on."""
+"""How far a run has come: what a checkpoint holds, and what a resumed run reads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Checkpoint:
 
 @dataclass(slots=True)
 class Position:
-    """How far the corpus was encoded: all that is needed to go on from there, beside the states of the splits."""
+    """How far the corpus was encoded: all that is needed to resume from there, beside the states of the splits."""
 
     index: int = 0  # of the input
     mark: Mark = field(default_factory=Mark)
@@ -81,5 +81,5 @@ def read_state(state: dict[str, Any] | None, folder: Path) -> tuple[Position, di
         return Position.from_json(state["position"]), splits
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ShardsFormatError(
-            f"{folder}: progress.json is damaged, and the run cannot go on. Pass overwrite=True to start again."
+            f"{folder}: progress.json is damaged, and the run cannot resume. Pass overwrite=True to start again."
         ) from None
