@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import operator
 import os
@@ -160,20 +159,23 @@ def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionE
         raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None
 
 
-def show_options(*defaults: Any) -> Callable[[Function], Function]:
-    """Decorate a function that ends in `**options`: help() and editors show each option with its default.
+def show_options(options: type, defaults: Mapping[str, Any]) -> Callable[[Function], Function]:
+    """Decorate a function that ends in `**options`: help() and editors show each option, its type, default and meaning.
 
-    defaults: mappings, or dataclass instances, from the names of the options to their defaults.
+    options: the TypedDict of the options; its docstring, but for the first paragraph, explains them.
     """
-    options: dict[str, Any] = {}
-    for given in defaults:
-        options |= given if isinstance(given, Mapping) else dataclasses.asdict(given)
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
         *own, _ = signature.parameters.values()
-        named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=options[name]) for name in options]
+        types = {name: getattr(kind, "__forward_arg__", kind) for name, kind in options.__annotations__.items()}
+        named = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+            for name, default in defaults.items()
+        ]
         function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+        meanings = inspect.cleandoc(options.__doc__ or "").partition("\n\n")[2]
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{meanings}\n"
         return function
 
     return decorate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable
 from typing import Unpack
@@ -19,7 +20,7 @@ from gristmill.tokenizer import TokenizerParts, extended, plain_merges
 __all__ = ["extend_tokenizer", "train_tokenizer"]
 
 
-@show_options(Reading(documents="file"))
+@show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
 def train_tokenizer(
     corpus: Corpus | Words,
     *,
@@ -82,7 +83,7 @@ def train_tokenizer(
     )
 
 
-@show_options(Reading(documents="file"))
+@show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
 def extend_tokenizer(
     tokenizer: Tokenizer,
     corpus: Corpus | Words,

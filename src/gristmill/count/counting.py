@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import tempfile
 import time
 from collections.abc import Iterable
@@ -88,7 +89,7 @@ class CountOptions:
         )
 
 
-@show_options(Reading(documents="file"))
+@show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
 def count_words(
     corpus: Corpus | Words,
     *,

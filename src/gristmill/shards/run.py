@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from contextlib import closing
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class EncodeRun:
         return sum(split.source_bytes for split in self.manifest.splits.values())
 
 
-@show_options(DEFAULTS, Reading())
+@show_options(EncodeOptions, {**DEFAULTS, **dataclasses.asdict(Reading())})
 def encode_corpus(
     corpus: Corpus,
     tokenizer: Tokenizer,
@@ -79,8 +80,7 @@ def encode_corpus(
     overwrite: replace finished shards of another kind; they stay until the new ones are complete.
     checkpoint_seconds: how often to save how far the run has come.
     progress: as in `train_tokenizer`.
-    options: format, end_of_text, end_of_text_position, allowed_special, dtype, shard_tokens, val_fraction and seed:
-        `gristmill.shards.EncodeOptions` explains them; and how files are read: `gristmill.corpus.ReadOptions`.
+    options: `gristmill.shards.EncodeOptions`, and how files are read, `gristmill.corpus.ReadOptions`.
 
     >>> import tempfile
     >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|endoftext|>"])
