@@ -264,3 +264,22 @@ def test_tens_of_thousands_of_shards_are_read_in_a_moment(tmp_path):
     began = time.perf_counter()
     assert Manifest.read(tmp_path).splits["train"].shards == shards
     assert time.perf_counter() - began < 3
+
+
+def test_the_schema_has_the_fields_of_what_it_checks():
+    from dataclasses import fields
+
+    from gristmill.shards import manifest, request, schema, state
+
+    pairs = [
+        (schema.Shard, manifest.ShardEntry, set()),
+        (schema.Split, manifest.Split, set()),
+        (schema.Input, manifest.InputEntry, set()),
+        (schema.EndOfText, manifest.EndOfText, set()),
+        (schema.Manifest, manifest.Manifest, set()),
+        (schema.Request, request.Request, set()),
+        (schema.SplitState, state.SplitState, {"shards"}),  # which the journal has
+        (schema.Position, state.Position, set()),
+    ]
+    for checked, written, elsewhere in pairs:
+        assert set(checked.__struct_fields__) == {field.name for field in fields(written)} - elsewhere, checked
