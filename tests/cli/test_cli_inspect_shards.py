@@ -133,7 +133,7 @@ def test_an_unfinished_folder_says_how_to_go_on(gristmill, tmp_path):
     (tmp_path / "progress.json").touch()
     code, out, err = gristmill("inspect", tmp_path)
     assert (code, out) == (1, "")
-    assert err == f"gristmill: error: {tmp_path}: unfinished: run the same command again to go on.\n"
+    assert err == f"gristmill: error: {tmp_path}: unfinished: run the same command again to resume.\n"
 
 
 def test_the_folder_of_a_tokenizer_is_still_a_tokenizer(gristmill, tmp_path):

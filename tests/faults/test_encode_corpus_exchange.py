@@ -212,7 +212,7 @@ def test_a_folder_that_has_the_name_of_a_shard_is_refused_and_nothing_is_removed
 
 def test_killed_at_any_step_of_giving_up_an_unfinished_run_of_another_kind(tok, corpus, tmp_path, monkeypatch):
     small_batches(monkeypatch)
-    monkeypatch.setattr("gristmill.shards.encoding.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     (tmp_path / "judge").mkdir()
     encode_corpus(corpus, tok, out=tmp_path / "judge" / "out", **OTHER)
     unfinished(corpus, tok, tmp_path / "begun")

@@ -233,7 +233,7 @@ def test_a_split_of_another_name_is_refused(tmp_path):
 
 def test_an_unfinished_folder_says_how_to_go_on(tmp_path):
     (tmp_path / "progress.json").write_text("{}")
-    with pytest.raises(gm.ShardsFormatError, match="unfinished: run the same command again to go on"):
+    with pytest.raises(gm.ShardsFormatError, match="unfinished: run the same command again to resume"):
         Manifest.read(tmp_path)
 
 
