@@ -149,6 +149,13 @@ def _at_least(least: int, name: str, value: Any, otherwise: str) -> int:
     return number
 
 
+def check_switch(name: str, value: Any) -> bool:
+    """`value`, if it is True or False: a text such as "no" would count as True."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass True or False.")
+    return value
+
+
 def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionError) -> int:
     """`value` as an int, if it is a whole number by its type; `name` is that of the argument."""
     try:

@@ -71,6 +71,13 @@ def test_a_link_beside_the_folder_that_it_leads_to_does_not_double_the_corpus(fo
     assert names("data/*/*.txt") == ["data/current/b.txt", "data/deep/b.txt"]  # `*` matches both names
 
 
+def test_a_link_into_a_hidden_folder_is_followed_because_nothing_else_leads_there(folder):
+    (folder / "data/.store/v1").mkdir(parents=True)
+    (folder / "data/.store/v1/c.txt").write_bytes(b"text ")
+    link("data/current", ".store/v1")
+    assert names("data") == names("data/**/*.txt") == ["data/a.txt", "data/current/c.txt", "data/deep/b.txt"]
+
+
 def test_folders_that_link_to_each_other_are_each_read_once(folder):
     siblings = [f"data/{letter}" for letter in "tuvwxyz"]
     for sibling in siblings:

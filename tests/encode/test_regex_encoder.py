@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -230,3 +231,27 @@ def _ends(pid: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_what_python_prints_when_a_worker_starts_is_no_answer(tok, small_groups, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("print('noise')\nprint('more', end='')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert tok.encode_batch([STORY] * 5, num_threads=2).tolist() == [tok.encode(STORY)] * 5
+
+
+def test_a_worker_that_sends_no_answer_is_ended_and_reported(tok, small_groups, monkeypatch):
+    start = worker_pool.WorkerPool._start_worker
+
+    def start_another(self):
+        worker = start(self)
+        script = (
+            "import sys, time; from gristmill.pretokenize.worker import READY; sys.stdout.buffer.write(READY + b'?'); "
+        )
+        script += "sys.stdout.flush(); time.sleep(600)"
+        worker.kill()
+        return subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(worker_pool.WorkerPool, "_start_worker", start_another)
+    with pytest.raises(gm.WorkerError, match="no answer"):
+        tok.encode_batch([STORY] * 5, num_threads=2)

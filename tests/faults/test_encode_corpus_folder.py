@@ -319,3 +319,74 @@ def test_hidden_files_of_others_are_not_removed_when_a_run_fails(tok, corpus, tm
             )  # fmt: skip
         assert [name for name in FOREIGN if not (out / name).exists()] == []
         shutil.rmtree(out)
+
+
+def broken_corpus():
+    yield "fine"
+    raise RuntimeError("the source broke")
+
+
+def test_a_progress_file_of_another_program_does_not_make_the_folder_ours(tok, tmp_path):
+    for name, data in {"progress.json": '{"epoch": 3}', "train.bin": "weights", "tokenizer.json": "{}"}.items():
+        (tmp_path / name).write_text(data)
+    before = digest(tmp_path)
+    with pytest.raises(FileExistsError, match="Holds other files"):
+        encode_corpus(broken_corpus(), tok, out=tmp_path, format="nanogpt", overwrite=True, progress=None)
+    assert digest(tmp_path) == before
+
+
+def test_a_failed_run_leaves_an_empty_folder_that_was_there_before_it(tok, tmp_path):
+    (tmp_path / "mine").mkdir(mode=0o750)
+    for out in ("mine", "new"):
+        with pytest.raises(RuntimeError, match="the source broke"):
+            encode_corpus(broken_corpus(), tok, out=tmp_path / out, progress=None)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+@pytest.mark.parametrize("overwrite", ["no", "False", 1, None])
+def test_only_true_and_false_say_whether_to_overwrite(tok, tmp_path, overwrite):
+    with pytest.raises(gm.OptionError, match=r"overwrite=.*Pass True or False"):
+        encode_corpus(["text"], tok, out=tmp_path / "out", overwrite=overwrite, progress=None)
+
+
+def test_an_empty_name_of_the_folder_is_refused(tok):
+    with pytest.raises(gm.OptionError, match="out is empty"):
+        encode_corpus(["text"], tok, out="", progress=None)
+
+
+def test_an_unfinished_run_whose_files_are_named_after_the_folder_notices_that_it_was_renamed(
+    tok, corpus, tmp_path, monkeypatch
+):
+    options = {**OPTIONS, "format": "llmc"}
+    encode_corpus(corpus, tok, out=tmp_path / "new", **options)
+    expected = digest(tmp_path / "new")
+    shutil.rmtree(tmp_path / "new")
+
+    def stop(self, checkpoint):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gristmill.shards.folder.Folder._put_in_order", lambda self: None)  # as after a kill
+        patch.setattr("gristmill.shards.folder.Folder.save", stop)
+        with pytest.raises(KeyboardInterrupt):
+            encode_corpus(corpus, tok, out=tmp_path / "old", checkpoint_seconds=0, **options)
+    (tmp_path / "old").rename(tmp_path / "new")
+    with pytest.raises(gm.ShardsMismatchError, match="was called 'old'"):
+        encode_corpus(corpus, tok, out=tmp_path / "new", **options)
+    encode_corpus(corpus, tok, out=tmp_path / "new", overwrite=True, **options)
+    assert digest(tmp_path / "new") == expected
+
+
+@pytest.mark.parametrize("damage", ["tokenizer.json", "shard-00000.idx"])
+def test_finished_shards_are_not_called_complete_without_their_tokenizer_or_with_a_cut_index(
+    tok, corpus, tmp_path, damage
+):
+    encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
+    path = tmp_path / "out" / damage
+    if path.suffix == ".idx":
+        os.truncate(path, 8)
+    else:
+        path.unlink()
+    with pytest.raises(gm.ShardsFormatError, match=damage):
+        encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)

@@ -1,8 +1,9 @@
 """Files of this machine: those below a folder, those that match a glob. Both follow links by one rule.
 
 A folder, and `**` in a glob, follow a link to a folder outside, and enter no folder twice; what a link to a folder
-inside leads to is found under its own name. `*` follows every link but one back to a folder that the path already goes
-through. A folder that cannot be listed is an error, because its files would be missing from the corpus.
+inside leads to is found under its own name, unless that is hidden. `*` follows every link but one back to a folder that
+the path already goes through. A folder that cannot be listed is an error, because its files would be missing from the
+corpus.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeAlias
 
 # (device, inode) of each folder that a path goes through.
@@ -88,7 +90,7 @@ def _walk(folder: str, trail: Trail) -> Iterator[tuple[str, list[os.DirEntry[str
         below = []
         for entry in entries:
             path = os.path.join(place, entry.name)  # noqa: PTH118
-            if entry.is_symlink() and _is_inside(os.path.realpath(path), root):
+            if entry.is_symlink() and _is_found_inside(os.path.realpath(path), root):
                 continue
             longer = _enter(entry, path, trail)
             if longer is not None and longer[-1] not in entered:
@@ -101,8 +103,12 @@ def _name(entry: os.DirEntry[str]) -> bytes:
     return os.fsencode(entry.name)
 
 
-def _is_inside(path: str, root: str) -> bool:
-    return path == root or path.startswith(os.path.join(root, ""))  # noqa: PTH118
+def _is_found_inside(path: str, root: str) -> bool:
+    """Whether a walk from `root` comes to `path` without links: it is inside, and nothing on the way is hidden."""
+    inside = os.path.join(root, "")  # noqa: PTH118
+    if not os.path.join(path, "").startswith(inside):  # noqa: PTH118
+        return False
+    return not any(part.startswith(".") for part in Path(path[len(inside) :]).parts)
 
 
 def _enter(entry: os.DirEntry[str], path: str, trail: Trail) -> Trail | None:

@@ -180,9 +180,17 @@ class RegexEncoder(EncodesTexts):
         self, texts: list[bytes], rule: RegexRule, cancellation: _core.Cancellation | None = None
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts end to end, and how many each has, in this process and on the calling thread."""
+        return self._encode_texts(texts, rule, self._remembering(), cancellation)
+
+    def _encode_texts(
+        self,
+        texts: list[bytes],
+        rule: RegexRule,
+        encode_piece: EncodePiece,
+        cancellation: _core.Cancellation | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         ids: list[int] = []
         ends = [0]
-        encode_piece = self._remembering()
         for text in texts:
             if cancellation is not None and cancellation.is_cancelled:
                 raise InterruptedError
@@ -209,7 +217,7 @@ class RegexEncoder(EncodesTexts):
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts, and how many each has: cut at allowed specials, shared among workers if it is much."""
         self._warn()
-        parts = [list(rule.parts(text, GROUP_BYTES)) for text in texts]
+        parts = [[text] if len(text) < GROUP_BYTES else list(rule.parts(text, GROUP_BYTES)) for text in texts]
         total, done = sum(map(len, texts)), 0
         ids, lengths = [np.empty(0, self.dtype)], [np.empty(0, np.int64)]
         groups = _gathered(chain.from_iterable(parts), GROUP_BYTES)
@@ -228,7 +236,8 @@ class RegexEncoder(EncodesTexts):
         self, groups: Iterable[list[bytes]], rule: RegexRule, num_workers: int
     ) -> Generator[tuple[list[bytes], tuple[NDArray[Any], NDArray[np.int64]]]]:
         if num_workers == 1:
-            yield from ((group, self.encode_texts(group, rule)) for group in groups)
+            encode_piece = self._remembering()
+            yield from ((group, self._encode_texts(group, rule, encode_piece)) for group in groups)
             return
         with closing(self.for_threads(num_workers)) as workers:
 

@@ -17,6 +17,8 @@ from gristmill import errors
 from gristmill.errors import GristmillError
 from gristmill.pretokenize import pieces
 
+READY = b"\0gristmill worker\n"
+
 
 def send(message: Any, stream: IO[bytes]) -> None:
     """Write one message of plain values, whole or not at all."""
@@ -77,6 +79,8 @@ def main() -> None:
     """Answer requests until there are no more, or nobody is left to answer."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints must not end up among the answers
+    answers.write(READY)  # what was printed before, such as by a sitecustomize, ends here
+    answers.flush()
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, _ring)
     try:

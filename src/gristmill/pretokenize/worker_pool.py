@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import WorkerError
 from gristmill.pretokenize import pieces
-from gristmill.pretokenize.worker import receive, send, unpack_error
+from gristmill.pretokenize.worker import READY, receive, send, unpack_error
 
 if TYPE_CHECKING:
     import subprocess
@@ -49,6 +49,7 @@ class WorkerPool:
         try:
             if worker in self._new:
                 self._new.remove(worker)
+                _await_ready(worker)
                 _send(worker, self._first_message)
             _send(worker, request)
             answer, failure = _receive(worker)
@@ -87,13 +88,22 @@ class WorkerPool:
     def _start_worker(self) -> subprocess.Popen[bytes]:
         import subprocess  # not at the top: native patterns never need it
 
-        code = f"import sys; sys.path[:] = {sys.path!r}; from gristmill.pretokenize.worker import main; main()"
+        path = list(map(str, sys.path))
+        code = f"import sys; sys.path[:] = {path!r}; from gristmill.pretokenize.worker import main; main()"
         worker = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         self._workers.append(worker)
         self._new.add(worker)
         return worker
+
+
+def _await_ready(worker: subprocess.Popen[bytes]) -> None:
+    assert worker.stdout is not None
+    while line := worker.stdout.readline():
+        if line.endswith(READY):
+            return
+    raise _died(worker)
 
 
 def _send(worker: subprocess.Popen[bytes], message: Any) -> None:
@@ -113,7 +123,15 @@ def _receive(worker: subprocess.Popen[bytes]) -> Any:
 
 
 def _died(worker: subprocess.Popen[bytes]) -> WorkerError:
-    return WorkerError(
-        f"a worker process ended with status {worker.wait()} before it answered. Status -9 usually means that the "
-        f"machine had no memory left: pass a smaller num_threads, or smaller documents."
-    )
+    import subprocess
+
+    try:
+        status = worker.wait(1)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
+        return WorkerError("a worker process sent something that is no answer. Its own messages are on stderr.")
+    advice = "Its own messages are on stderr."
+    if status == -9:
+        advice = "Usually the machine had no memory left: pass a smaller num_threads, or smaller documents."
+    return WorkerError(f"a worker process ended with status {status} before it answered. {advice}")

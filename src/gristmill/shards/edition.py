@@ -35,12 +35,12 @@ class Edition:
     @classmethod
     def of(cls, folder: Path) -> Edition:
         """What the folder holds now; `ShardsFormatError` if that is not finished."""
-        try:
-            with _open_manifest(folder) as file:
-                return cls(folder, _checksum(file), _stamp(file))
-        except (FileNotFoundError, NotADirectoryError):
-            read_manifest(folder)  # explains what the folder is instead
-            raise
+        while True:
+            try:
+                with _open_manifest(folder) as file:
+                    return cls(folder, _checksum(file), _stamp(file))
+            except (FileNotFoundError, NotADirectoryError):
+                read_manifest(folder)  # explains what the folder is instead, unless an overwrite has just ended
 
     def check(self) -> None:
         """Raise `InputChangedError` if the folder holds other shards by now. Call it after opening a file, not before.

@@ -28,7 +28,7 @@ from gristmill.errors import ShardsFormatError, ShardsMismatchError
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
 from gristmill.shards.journal import Journal
-from gristmill.shards.layouts import LAYOUTS
+from gristmill.shards.layouts import LAYOUTS, Layout
 from gristmill.shards.manifest import (
     MANIFEST_FILE,
     MAX_BYTES,
@@ -68,7 +68,7 @@ class Folder:
 
     def __enter__(self) -> Folder:
         check_place(self._out)
-        self._lock = create_and_lock(self._out)
+        self._lock, self._is_new = create_and_lock(self._out)
         try:
             self._look()
         except BaseException:
@@ -127,7 +127,12 @@ class Folder:
             raise self._mismatch("Holds finished shards already, and documents of an iterable cannot be compared")
         self._refuse_if_different(request_of_manifest(manifest), "Holds finished shards")
         for split in manifest.splits.values():
-            check_shards(self._out, split.shards)
+            check_shards(self._out, split.shards, LAYOUTS[manifest.layout])
+        if not (self._out / manifest.tokenizer_file).is_file():
+            raise ShardsFormatError(
+                f"{self._out / manifest.tokenizer_file}: the tokenizer of the shards is missing. "
+                f"Restore it, or pass overwrite=True to make all shards again."
+            )
         return manifest
 
     def _find_state(self) -> dict[str, Any] | None:
@@ -135,6 +140,16 @@ class Folder:
         self._journal = Journal(self.path)
         there = self._read_request()
         if there is not None:
+            called = str(there.pop("folder", self.name))
+            if self._is_renamed(there, called):
+                if not self._overwrite:
+                    raise self._mismatch(
+                        f"Holds unfinished shards whose files are named after the folder, which was called {called!r}. "
+                        f"Give it that name again"
+                    )
+                self._clear(OwnNames(LAYOUTS[there["layout"]], called))
+                self._begin()
+                return None
             comparable = there.get("inputs") is not None or self._request.inputs is not None
             if comparable and not differences(there, self._request.to_json()):
                 return self._read_state()
@@ -146,14 +161,19 @@ class Folder:
         self._begin()
         return None
 
+    def _is_renamed(self, there: dict[str, Any], called: str) -> bool:
+        """Whether the files of the unfinished run have other names than they would get now."""
+        layout = LAYOUTS.get(str(there.get("layout")))
+        return layout is not None and layout.token_file(called, "train", 0) != layout.token_file(self.name, "train", 0)
+
     def _read_request(self) -> dict[str, Any] | None:
         """What the unfinished run was asked for; None if there is none."""
         try:
             request = _read(self.path / REQUEST_FILE)
-            _schema().check_request(request)
+            _schema().check_request({key: value for key, value in request.items() if key != "folder"})
             return request
         except FileNotFoundError:
-            if not (self.path / PROGRESS_FILE).exists():
+            if not _is_ours(self.path / PROGRESS_FILE):  # many programs have a progress.json
                 return None
         except ShardsFormatError:
             pass
@@ -199,7 +219,7 @@ class Folder:
         self.state = None
         self._journal = Journal(self.path)
         try:
-            self._publish(REQUEST_FILE, _with_checksum(self._request.to_json()))
+            self._publish(REQUEST_FILE, _with_checksum({**self._request.to_json(), "folder": self.name}))
         except BaseException as error:
             self._put_in_order_after(error)
             raise
@@ -235,8 +255,9 @@ class Folder:
             parts = _read(self.path / PROGRESS_FILE)["parts"]
         except FileNotFoundError:
             self._clear(self._names)
-            with contextlib.suppress(OSError):
-                self.path.rmdir()  # unless there was something else in it
+            if self._is_new or self.path != self._out:
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()  # unless there was something else in it
             return
         for path in [self.path / name for name in self._names.leftovers(self.path)]:
             size = parts.get(path.name)
@@ -266,17 +287,17 @@ def _schema() -> Any:
     return schema
 
 
-def check_shards(folder: Path, shards: Iterable[ShardEntry]) -> None:
-    """Raise unless every shard is there and has its size; its content is for `gristmill verify`."""
+def check_shards(folder: Path, shards: Iterable[ShardEntry], layout: Layout) -> None:
+    """Raise unless every shard and index is there and has its size; their content is for `gristmill verify`."""
     for shard in shards:
-        for name, size in ((shard.file, shard.bytes), (shard.index, None)):
+        for name, size in ((shard.file, shard.bytes), (shard.index, layout.index_bytes(shard.documents))):
             if name is None:
                 continue
             try:
                 status = os.lstat(folder / name)
             except FileNotFoundError:
                 status = None
-            if status is None or (size is not None and status.st_size != size):
+            if status is None or status.st_size != size:
                 raise ShardsFormatError(
                     f"{folder / name}: the shard is missing or has another size than it was given. "
                     f"Restore it, or pass overwrite=True to make all shards again."
@@ -300,6 +321,15 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise ShardsFormatError(f"{path}: it is damaged, or not one of this version of Gristmill.")
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the file is a record of a run, of whatever version and however damaged; False if there is none."""
+    try:
+        data = read_small_file(path, what="a record of a run", max_bytes=MAX_BYTES, error=ShardsFormatError)
+    except (OSError, ShardsFormatError):
+        return False
+    return f'"{FORMAT}"'.encode() in data[:100]
 
 
 def _dump(content: dict[str, Any]) -> bytes:

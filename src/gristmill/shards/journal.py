@@ -47,7 +47,7 @@ class Journal:
             for entry in map(json.loads, data.splitlines()):
                 shards.setdefault(entry.pop("split"), []).append(entry)
             schema.check_journal(shards)
-        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ShardsFormatError(
                 f"{self._path}: the list of the shards that the unfinished run has published is missing or damaged, so "
                 f"the run cannot resume. Pass overwrite=True to start again, or another folder."

@@ -157,11 +157,14 @@ def read_manifest(folder: str | os.PathLike[str]) -> bytes:
     """The bytes of the manifest of the folder; an error that says what the folder is where it has none."""
     place = Path(folder)
     path = place / MANIFEST_FILE
-    try:
-        return read_manifest_file(path)
-    except FileNotFoundError:
-        place.stat()  # the folder itself may be missing
-        raise ShardsFormatError(f"{place}: {_why_no_manifest(place)}") from None
+    while True:
+        try:
+            return read_manifest_file(path)
+        except FileNotFoundError:
+            place.stat()  # the folder itself may be missing
+            why = _why_no_manifest(place)
+            if not path.exists():  # otherwise an overwrite has ended since, and what was found is out of date
+                raise ShardsFormatError(f"{place}: {why}") from None
 
 
 def _why_no_manifest(folder: Path) -> str:

@@ -16,7 +16,7 @@ class Output:
     def __init__(self, plan: Plan, folder: Folder) -> None:
         self.position, states = read_state(folder.state, folder.path)
         for state in states.values():
-            check_shards(folder.path, state.shards)
+            check_shards(folder.path, state.shards, plan.layout)
         self.source_bytes = 0  # of the texts written by this run
         self.input_bytes = 0  # of the input under way that were read, as it lies on the disk
         self._writers = {

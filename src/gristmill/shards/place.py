@@ -30,11 +30,16 @@ def check_place(out: Path) -> None:
         raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out))
 
 
-def create_and_lock(folder: Path) -> int:
-    """The folder, open and locked. Closing it, or the end of the process, however it ends, releases the lock."""
+def create_and_lock(folder: Path) -> tuple[int, bool]:
+    """The folder, open and locked, and whether it was made here.
+
+    Closing it, or the end of the process, however it ends, releases the lock.
+    """
     while True:
+        is_new = False
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
+            is_new = True
         try:
             descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0))
         except FileNotFoundError:
@@ -42,7 +47,7 @@ def create_and_lock(folder: Path) -> int:
         try:
             _lock(descriptor, folder)
             if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
-                return descriptor
+                return descriptor, is_new
         except FileNotFoundError:
             pass  # likewise, between our two steps
         except BaseException:

@@ -57,6 +57,8 @@ class Plan:
     ) -> Plan:
         """What to do with these arguments of `encode_corpus`."""
         check_tokenizer(tokenizer)
+        if not os.fspath(out):
+            raise OptionError("out is empty. Pass the name of the folder to write.")
         if isinstance(corpus, Words):
             raise TypeError(
                 "corpus is a Words: it holds distinct pieces and their counts, not documents. "
@@ -124,7 +126,7 @@ def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Rea
         if name not in known:
             import difflib
 
-            close = difflib.get_close_matches(name, known, n=1)
+            close = difflib.get_close_matches(name, [*known, "num_threads", "overwrite", "progress"], n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise TypeError(
                 f"encode_corpus() got an unexpected keyword argument {name!r}.{hint} It takes {', '.join(known)}."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from gristmill.arguments import show_options
+from gristmill.arguments import check_switch, show_options
 from gristmill.corpus import Corpus, Reading
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.encode import Tokenizer
@@ -93,6 +93,7 @@ def encode_corpus(
     clock = Clock("read", "find", "encode", "write", "sync")
     plan = Plan.checked(corpus, tokenizer, out=out, num_threads=num_threads, options=options)
     interval = check_interval(checkpoint_seconds)
+    check_switch("overwrite", overwrite)
     with Folder(out, plan.request, overwrite=overwrite) as folder:
         if folder.finished is not None:
             return EncodeRun(folder=Path(out), manifest=folder.finished, profile=None, resumed=False)
