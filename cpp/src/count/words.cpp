@@ -102,7 +102,7 @@ WordTable join_word_tables(const WordTable& first, const WordTable& second) {
     }
     if (overflows)
         throw std::overflow_error(
-            "the bytes of corpus behind the joined tables pass 2^64 - 1. Divide the counts by a common factor.");
+            "the corpora of the joined tables have more than 2^64 - 1 bytes together. Join fewer tables.");
     for (std::size_t i = 0; i < second.size(); ++i) {
         const auto found = place.find(second.word(i));
         if (found == place.end()) {

@@ -241,7 +241,7 @@ def map_in_order(
 
     A few items more than there are threads are under way, however slow the caller is. When the iterator is closed or
     an item fails, `cancel` is called, which is to end work that would still take long, and all threads have ended; with
-    `patience`, seconds, those that take longer are left behind.
+    `patience`, seconds, it does not wait for those that take longer.
     """
     crew = Crew(work, num_threads=num_threads, name="work")
     pending: deque[Future[Result]] = deque()

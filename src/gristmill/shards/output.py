@@ -74,7 +74,7 @@ class Output:
     def _write_batch(self, encoded: Encoded) -> None:
         position = self.position
         if encoded.head is not None:
-            assert position.open_split is not None, "a document goes on that was never begun"
+            assert position.open_split is not None, "a document continues that was never begun"
             self._write_ids(position.open_split, encoded.head)
         for split, ids in encoded.splits.items():
             self._write_ids(split, ids)
