@@ -17,6 +17,7 @@ from gristmill.errors import OptionError, UnknownTokenError, VocabSizeError
 from gristmill.merge import MergeIds, check_merges, find_ids
 from gristmill.pretokenize import resolve_pattern
 from gristmill.profile import Profile
+from gristmill.tokenizer.formats import read_tokenizer, write_tokenizer
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary, read_only
 
@@ -185,8 +186,6 @@ class VocabularyMethods:
 
         What a format cannot hold is an error or a warning, never silently left out; docs/formats.md has the table.
         """
-        from gristmill.tokenizer.formats import write_tokenizer
-
         return write_tokenizer(self._parts, path, format=format, overwrite=overwrite, **options)
 
     @classmethod
@@ -202,8 +201,6 @@ class VocabularyMethods:
 
         `pattern` and `special_tokens` are for formats that do not hold them. Nothing in the file is executed.
         """
-        from gristmill.tokenizer.formats import read_tokenizer
-
         return cls.of_parts(read_tokenizer(path, format, pattern=pattern, special_tokens=special_tokens))
 
     @classmethod
