@@ -217,11 +217,13 @@ class RegexEncoder(EncodesTexts):
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts, and how many each has: cut at allowed specials, shared among workers if it is much."""
         self._warn()
-        parts = [[text] if len(text) < GROUP_BYTES else list(rule.parts(text, GROUP_BYTES)) for text in texts]
         total, done = sum(map(len, texts)), 0
+        num_workers = num_workers if total >= 2 * GROUP_BYTES else 1
+        if num_workers == 1 and on_progress is None:
+            return self.encode_texts(texts, rule)
+        parts = [[text] if len(text) < GROUP_BYTES else list(rule.parts(text, GROUP_BYTES)) for text in texts]
         ids, lengths = [np.empty(0, self.dtype)], [np.empty(0, np.int64)]
         groups = _gathered(chain.from_iterable(parts), GROUP_BYTES)
-        num_workers = num_workers if total >= 2 * GROUP_BYTES else 1
         with closing(self._encode_groups(groups, rule, num_workers)) as encoded:
             for group, (some_ids, some_lengths) in encoded:
                 ids.append(some_ids)
