@@ -144,22 +144,24 @@ def test_what_a_callable_raises_cancels_the_training_and_comes_out():
         raise Enough(report.stage)
 
     with pytest.raises(Enough, match="count"):
-        gristmill.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=stop)
+        gristmill.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=stop, special_tokens=())
 
 
 def test_training_reports_the_end_of_every_stage_that_counts_something(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("low low low lower lowest")
     reports = []
-    gristmill.train_tokenizer(path, vocab_size=260, progress=reports.append)
+    gristmill.train_tokenizer(path, vocab_size=260, progress=reports.append, special_tokens=())
     last = {report.stage: report for report in reports}
     for stage in ("count", "merge"):
         assert last[stage].done == last[stage].total > 0
 
 
 def test_result_does_not_depend_on_who_watches():
-    quiet = gristmill.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
-    watched = gristmill.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=lambda report: None)
+    quiet = gristmill.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None, special_tokens=())
+    watched = gristmill.train_tokenizer(
+        ["low low low lower lowest"], vocab_size=260, progress=lambda report: None, special_tokens=()
+    )
     assert quiet == watched
 
 

@@ -32,14 +32,14 @@ def test_same_tokenizer_for_1_2_and_7_threads(tmp_path):
 
 
 def test_min_frequency_leaves_rare_words_out_of_training():
-    counts = {word: count for word, count in reference.count_words(TEXTS).items() if count >= 5}
-    tok = gm.train_tokenizer(TEXTS, vocab_size=330, min_frequency=5)
+    counts = {word: count for word, count in reference.count_words(TEXTS, special_tokens=()).items() if count >= 5}
+    tok = gm.train_tokenizer(TEXTS, vocab_size=330, min_frequency=5, special_tokens=())
     assert tok.merges == reference.learn_merges(counts, 74)
 
 
 def test_a_custom_pattern_trains_like_the_reference():
     pattern = r"\p{L}+|\p{N}| "
-    tok = gm.train_tokenizer(TEXTS, vocab_size=400, pattern=pattern, num_threads=2)
+    tok = gm.train_tokenizer(TEXTS, vocab_size=400, pattern=pattern, num_threads=2, special_tokens=())
     assert tok.pattern == pattern
     assert tok.merges == reference.train(TEXTS, 400, pattern=pattern, learn=reference.learn_merges_incrementally)
 
@@ -60,15 +60,15 @@ def test_a_corpus_of_several_files_is_their_words_together(tmp_path):
     for i, text in enumerate(TEXTS):
         paths.append(tmp_path / f"{i}.txt")
         paths[-1].write_bytes(text.encode() if isinstance(text, str) else text)
-    from_list = gm.train_tokenizer(paths, vocab_size=400)
-    assert from_list == gm.train_tokenizer(TEXTS, vocab_size=400)
-    assert from_list == gm.train_tokenizer(str(tmp_path / "*.txt"), vocab_size=400)
-    assert from_list == gm.train_tokenizer([str(path) for path in paths], vocab_size=400)
+    from_list = gm.train_tokenizer(paths, vocab_size=400, special_tokens=())
+    assert from_list == gm.train_tokenizer(TEXTS, vocab_size=400, special_tokens=())
+    assert from_list == gm.train_tokenizer(str(tmp_path / "*.txt"), vocab_size=400, special_tokens=())
+    assert from_list == gm.train_tokenizer([str(path) for path in paths], vocab_size=400, special_tokens=())
 
 
 def test_a_generator_is_consumed_once_and_lazily():
-    tok = gm.train_tokenizer((text for text in TEXTS), vocab_size=400)
-    assert tok == gm.train_tokenizer(TEXTS, vocab_size=400)
+    tok = gm.train_tokenizer((text for text in TEXTS), vocab_size=400, special_tokens=())
+    assert tok == gm.train_tokenizer(TEXTS, vocab_size=400, special_tokens=())
 
 
 # Fewer and more
@@ -76,7 +76,7 @@ def test_a_generator_is_consumed_once_and_lazily():
 
 def test_a_corpus_with_too_few_pairs_stops_early_and_says_how_many_merges_it_learned():
     with pytest.warns(gm.EarlyStopWarning, match=r"learned 2 of 744 merges.*vocab_size 258 instead of 1,000") as caught:
-        tok = gm.train_tokenizer(["abc"], vocab_size=1000)
+        tok = gm.train_tokenizer(["abc"], vocab_size=1000, special_tokens=())
     assert caught[0].filename == __file__
     assert tok.vocab_size == 258
     assert tok.decode(tok.encode("abcabc")) == "abcabc"
@@ -93,8 +93,8 @@ def test_a_vocabulary_of_the_bytes_alone_needs_no_merge_and_no_warning():
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 def test_extending_gives_what_a_longer_run_gives(tie_break):
     options = {"special_tokens": ["<s>"], "tie_break": tie_break}
-    short = gm.train_tokenizer(TEXTS, vocab_size=330, **options)
-    long = gm.train_tokenizer(TEXTS, vocab_size=500, **options)
+    short = gm.train_tokenizer(TEXTS, vocab_size=330, **options, special_tokens=())
+    long = gm.train_tokenizer(TEXTS, vocab_size=500, **options, special_tokens=())
     assert gm.extend_tokenizer(short, TEXTS, vocab_size=500) == long
     assert gm.extend_tokenizer(short, TEXTS, vocab_size=330) == short
     assert long.truncated(330) == short
@@ -110,7 +110,7 @@ def test_extending_on_another_corpus_keeps_every_id_but_those_of_specials():
 
 
 def test_extending_to_a_smaller_vocabulary_points_to_truncated():
-    tok = gm.train_tokenizer([STORY], vocab_size=300)
+    tok = gm.train_tokenizer([STORY], vocab_size=300, special_tokens=())
     with pytest.raises(gm.VocabSizeError, match=r"vocab_size=280 is smaller.*300.*truncated\(280\)"):
         gm.extend_tokenizer(tok, [STORY], vocab_size=280)
 
@@ -126,7 +126,7 @@ def test_a_vocab_size_below_bytes_and_specials_names_the_smallest_that_does():
         gm.train_tokenizer([STORY], vocab_size=200, special_tokens=["<s>"])
     assert str(caught.value) == message
     with pytest.raises(ValueError, match=r"256 byte tokens already need 256\."):
-        gm.train_tokenizer([STORY], vocab_size=0)
+        gm.train_tokenizer([STORY], vocab_size=0, special_tokens=())
     with pytest.raises(ValueError, match=r"and 2 special tokens already need 258"):
         gm.train_tokenizer([STORY], vocab_size=257, special_tokens=["a", "b"])
 
@@ -161,7 +161,7 @@ def test_an_option_outside_its_range_is_named_with_its_value_before_the_corpus_i
         yield
 
     with pytest.raises(gm.OptionError) as caught:
-        gm.train_tokenizer(untouched(), **({"vocab_size": 300} | {option: value}))
+        gm.train_tokenizer(untouched(), **({"vocab_size": 300} | {option: value}), special_tokens=())
     assert f"{option}={value!r}" in str(caught.value)
     assert isinstance(caught.value, ValueError)
 
@@ -185,36 +185,39 @@ def test_special_tokens_that_can_not_be(special_tokens, message):
 
 
 def test_numpy_integers_are_integers():
-    assert gm.train_tokenizer([STORY], vocab_size=np.int32(300), num_threads=np.int64(1)).vocab_size == 300
+    assert (
+        gm.train_tokenizer([STORY], vocab_size=np.int32(300), num_threads=np.int64(1), special_tokens=()).vocab_size
+        == 300
+    )
 
 
 def test_an_empty_corpus_is_an_error_and_an_empty_file_among_others_is_not(tmp_path):
     (tmp_path / "empty.txt").touch()
     for corpus in ([], [""], iter([]), tmp_path / "empty.txt", Words.from_counts({})):
         with pytest.raises(gm.EmptyCorpusError, match="the corpus is empty"):
-            gm.train_tokenizer(corpus, vocab_size=300)
+            gm.train_tokenizer(corpus, vocab_size=300, special_tokens=())
     with pytest.raises(gm.EmptyCorpusError, match="special tokens only"):
         gm.train_tokenizer(["<s><s>"], vocab_size=300, special_tokens=["<s>"])
     with pytest.raises(gm.EmptyCorpusError, match="min_frequency=99 leaves none"):
-        gm.train_tokenizer(["a b"], vocab_size=300, min_frequency=99)
+        gm.train_tokenizer(["a b"], vocab_size=300, min_frequency=99, special_tokens=())
     with pytest.raises(gm.EmptyCorpusError, match="the corpus is empty"):
-        gm.count_words([], pattern=r"\w+|\W+")
+        gm.count_words([], pattern=r"\w+|\W+", special_tokens=())
     (tmp_path / "full.txt").write_text("ab")
-    assert gm.train_tokenizer(str(tmp_path / "*.txt"), vocab_size=257).merges == [(b"a", b"b")]
+    assert gm.train_tokenizer(str(tmp_path / "*.txt"), vocab_size=257, special_tokens=()).merges == [(b"a", b"b")]
 
 
 def test_a_missing_file_and_an_empty_folder_are_the_errors_of_the_system(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"missing\.txt"):
-        gm.train_tokenizer(tmp_path / "missing.txt", vocab_size=300)
+        gm.train_tokenizer(tmp_path / "missing.txt", vocab_size=300, special_tokens=())
     with pytest.raises(FileNotFoundError, match="No file with a known suffix in this folder"):
-        gm.train_tokenizer(tmp_path, vocab_size=300)
+        gm.train_tokenizer(tmp_path, vocab_size=300, special_tokens=())
 
 
 def test_nul_crlf_bom_and_invalid_utf8_are_counted_byte_by_byte(tmp_path):
     data = b"\xef\xbb\xbfa\0b\r\nc\rd\xff\xfe\x80 \xe2\x82\r\n" * 5
     (tmp_path / "raw.txt").write_bytes(data)
     for pattern in NATIVE_PATTERNS:
-        tok = gm.train_tokenizer(tmp_path / "raw.txt", vocab_size=262, pattern=pattern)
+        tok = gm.train_tokenizer(tmp_path / "raw.txt", vocab_size=262, pattern=pattern, special_tokens=())
         assert tok.merges == reference.train([data], 262, pattern=pattern)
         assert tok.decode_bytes(tok.encode(data)) == data
 
@@ -223,12 +226,12 @@ def test_nul_crlf_bom_and_invalid_utf8_are_counted_byte_by_byte(tmp_path):
 
 
 def test_the_profile_has_a_row_a_stage_and_is_neither_compared_nor_saved(tmp_path):
-    tok = gm.train_tokenizer([STORY], vocab_size=300, num_threads=2)
+    tok = gm.train_tokenizer([STORY], vocab_size=300, num_threads=2, special_tokens=())
     rows = {stage.stage: stage for stage in tok.profile.stages}
     assert list(rows) == ["count", "join", "setup", "merge"]
     assert rows["count"].num_bytes == len(STORY.encode())
-    assert rows["count"].num_words == rows["join"].num_words == len(gm.count_words([STORY]))
-    assert rows["count"].num_pieces == gm.count_words([STORY]).total
+    assert rows["count"].num_words == rows["join"].num_words == len(gm.count_words([STORY], special_tokens=()))
+    assert rows["count"].num_pieces == gm.count_words([STORY], special_tokens=()).total
     assert rows["merge"].num_merges == 44
     assert tok.profile.seconds >= sum(stage.seconds for stage in tok.profile.stages) > 0
     assert tok.profile.num_threads == 2
@@ -242,7 +245,7 @@ def test_the_profile_has_a_row_a_stage_and_is_neither_compared_nor_saved(tmp_pat
 def test_progress_reports_every_stage_to_its_end(tmp_path):
     (tmp_path / "a.txt").write_text(STORY * 100)
     reports = []
-    gm.train_tokenizer(tmp_path / "a.txt", vocab_size=300, progress=reports.append)
+    gm.train_tokenizer(tmp_path / "a.txt", vocab_size=300, progress=reports.append, special_tokens=())
     last = {report.stage: report for report in reports}
     assert last["count"].done == last["count"].total == len((STORY * 100).encode())
     assert last["merge"].done == last["merge"].total == 44
@@ -256,7 +259,7 @@ def test_what_a_progress_callback_raises_stops_the_run():
         raise EnoughError
 
     with pytest.raises(EnoughError):
-        gm.train_tokenizer([STORY] * 100, vocab_size=300, progress=stop)
+        gm.train_tokenizer([STORY] * 100, vocab_size=300, progress=stop, special_tokens=())
 
 
 # Processes

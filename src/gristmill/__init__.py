@@ -1,7 +1,7 @@
 """Gristmill: raw text in, trained model out. Start with `train_tokenizer`.
 
 >>> import gristmill as gm
->>> tok = gm.train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
+>>> tok = gm.train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None)
 >>> tok.encode("low lowers")
 [257, 259, 114, 115]
 """

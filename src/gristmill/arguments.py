@@ -20,6 +20,8 @@ MAX_TOKEN_BYTES = 1 << 20
 MAX_SPECIAL_BYTES = 8 << 20  # of all special tokens together; as in the core
 MAX_THREADS = 4096
 MAX_NATIVE = 2**63 - 1  # what the core takes; more of anything there is not
+# Of Python and of the command line alike: what ends a document, so that a corpus can be cut into documents again.
+DEFAULT_SPECIAL_TOKENS = ("<|endoftext|>",)
 TIE_BREAKS = ("greatest-bytes", "smallest-ids", "huggingface", "first-seen")
 
 

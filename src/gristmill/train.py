@@ -43,8 +43,8 @@ def train_tokenizer(
     corpus: a path, several, globs, folders, URLs, an iterable of `str` or `bytes` documents, or counted `Words`. A bare
         `str` is a path; to train from one text, pass `[text]`. `gristmill.corpus` has the whole table.
     vocab_size: 256 bytes, the merges and the special tokens together.
-    special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Default: none, or those
-        that `Words` were counted with.
+    special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Pass () for none. Default:
+        ["<|endoftext|>"], or those that `Words` were counted with.
     pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2, whitespace, or any regular expression of
         the `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
     tie_break: which pair wins among equal counts: greatest-bytes (Stanford CS336), smallest-ids (rustbpe), huggingface
@@ -57,9 +57,11 @@ def train_tokenizer(
     reading: how files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
         `gristmill.corpus.ReadOptions` explains them.
 
-    >>> tok = train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
+    >>> tok = train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None)
     >>> tok.merges
     [(b'o', b'w'), (b'l', b'ow'), (b' ', b'low'), (b' low', b'e')]
+    >>> tok.special_tokens
+    {'<|endoftext|>': 260}
     >>> tok.decode(tok.encode("lowest"))
     'lowest'
     """

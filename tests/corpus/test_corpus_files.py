@@ -99,7 +99,9 @@ def test_memory_urls_give_the_same_documents_as_files(tmp_path, memory, kind):
     path = write_documents(tmp_path / kind, DOCUMENTS)
     memory.pipe(f"/data/{kind}", path.read_bytes())
     assert documents_of(f"memory://data/{kind}") == DOCUMENTS
-    assert gm.count_words(f"memory://data/{kind}", documents="separator") == gm.count_words(iter(DOCUMENTS))
+    assert gm.count_words(f"memory://data/{kind}", documents="separator", special_tokens=()) == gm.count_words(
+        iter(DOCUMENTS), special_tokens=()
+    )
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -126,7 +128,7 @@ def test_globs_and_folders_of_urls(memory):
 
 def test_a_url_named_twice_is_read_twice_even_at_once(memory):
     memory.pipe("/a.txt", b"word " * 1000)
-    words = gm.count_words(["memory://a.txt"] * 4, num_threads=4)
+    words = gm.count_words(["memory://a.txt"] * 4, num_threads=4, special_tokens=())
     assert words.count(" word") == 4 * 999
 
 
@@ -167,7 +169,7 @@ def test_plain_text_is_told_from_what_needs_a_reader(folder):
 def test_names_that_are_not_utf8_are_sorted_and_read(tmp_path):
     for name in (b"\xff.txt.gz", b"a.txt.gz"):
         Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(gzip.compress(b"strange"))
-    assert gm.count_words(tmp_path, num_threads=1).count(b"strange") == 2
+    assert gm.count_words(tmp_path, num_threads=1, special_tokens=()).count(b"strange") == 2
 
 
 @pytest.mark.parametrize(
@@ -185,9 +187,9 @@ def test_names_that_are_not_utf8_are_sorted_and_read(tmp_path):
 )
 def test_an_option_out_of_range_says_what_is_allowed(options, message):
     with pytest.raises(gm.OptionError, match=message):
-        gm.count_words(["a"], **options)
+        gm.count_words(["a"], **options, special_tokens=())
 
 
 def test_an_option_that_there_is_not_is_a_type_error_with_those_there_are():
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'text_column'\. Options for reading are"):
-        gm.train_tokenizer(["a"], vocab_size=300, text_column="body")
+        gm.train_tokenizer(["a"], vocab_size=300, text_column="body", special_tokens=())

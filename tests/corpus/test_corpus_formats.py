@@ -79,20 +79,24 @@ def test_a_batch_stays_as_it_is_while_others_are_read(path, small_batches):
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_every_format_gives_the_same_words(path, pattern, num_threads):
     options = {"pattern": pattern, "num_threads": num_threads, "progress": None}
-    assert gm.count_words(path, documents="separator", **options) == gm.count_words(iter(DOCUMENTS), **options)
+    assert gm.count_words(path, documents="separator", **options, special_tokens=()) == gm.count_words(
+        iter(DOCUMENTS), **options, special_tokens=()
+    )
 
 
 def test_every_format_gives_the_same_tokenizer(path):
     options = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "progress": None}
-    expected = gm.train_tokenizer(iter(DOCUMENTS), **options)
-    assert gm.train_tokenizer(path, **options) == expected  # as one text, in which the separators are specials
-    assert gm.train_tokenizer(path, documents="separator", **options) == expected
+    expected = gm.train_tokenizer(iter(DOCUMENTS), **options, special_tokens=())
+    assert (
+        gm.train_tokenizer(path, **options, special_tokens=()) == expected
+    )  # as one text, in which the separators are specials
+    assert gm.train_tokenizer(path, documents="separator", **options, special_tokens=()) == expected
 
 
 def test_extending_takes_every_format(path):
-    small = gm.train_tokenizer(iter(DOCUMENTS), vocab_size=270, progress=None)
+    small = gm.train_tokenizer(iter(DOCUMENTS), vocab_size=270, progress=None, special_tokens=())
     extended = gm.extend_tokenizer(small, path, vocab_size=290, documents="separator", progress=None)
-    assert extended == gm.train_tokenizer(iter(DOCUMENTS), vocab_size=290, progress=None)
+    assert extended == gm.train_tokenizer(iter(DOCUMENTS), vocab_size=290, progress=None, special_tokens=())
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
@@ -122,10 +126,10 @@ def test_an_empty_file_is_no_document_or_truncated_and_can_be_skipped(path):
     other.write_bytes(b"other")
     if path.suffix in (".txt", ".text", ".jsonl", ".ndjson"):
         assert documents_of(path) == []
-        assert gm.count_words([path, other], progress=None).count("other") == 1
+        assert gm.count_words([path, other], progress=None, special_tokens=()).count("other") == 1
         return
     with pytest.raises(gm.TruncatedInputError, match="truncated at byte 0"):
         documents_of(path)
     with pytest.warns(gm.SkippedInputWarning, match="truncated at byte 0"):
-        words = gm.count_words([path, other], on_error="skip", progress=None)
+        words = gm.count_words([path, other], on_error="skip", progress=None, special_tokens=())
     assert words.count("other") == 1

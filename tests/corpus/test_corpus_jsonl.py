@@ -125,7 +125,7 @@ def test_json_that_is_not_one_object_a_line_is_asked_about(write, tmp_path):
 def test_an_error_in_a_file_is_raised_by_counting_with_its_line(write, num_threads):
     path = write(GOOD * 100_000 + b"{\n")
     with pytest.raises(gm.CorruptInputError, match=r"a\.jsonl:100001: not valid JSON"):
-        gm.count_words(path, num_threads=num_threads, progress=None)
+        gm.count_words(path, num_threads=num_threads, progress=None, special_tokens=())
 
 
 DEEP = b"[" * 1022 + b"]" * 1022
@@ -159,7 +159,7 @@ def test_every_line_that_has_no_text_is_explained_in_a_few_words_and_can_be_skip
     assert len(str(caught.value)) < len(str(path)) + 2000
     other = write(GOOD, "b.jsonl")
     with pytest.warns(gm.SkippedInputWarning, match=r"a\.jsonl:4: "):
-        words = gm.count_words([path, other], on_error="skip", progress=None)
+        words = gm.count_words([path, other], on_error="skip", progress=None, special_tokens=())
     assert words.count("good") == 1
 
 

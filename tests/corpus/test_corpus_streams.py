@@ -187,7 +187,7 @@ def test_a_stretch_of_zeros_without_a_cut_meets_the_stated_limit(tmp_path):
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"\0" * 5_000_000))
     with pytest.raises(gm.CorpusError, match="max_document_bytes=2097152"):
-        gm.count_words(path, max_document_bytes=2 << 20, progress=None)
+        gm.count_words(path, max_document_bytes=2 << 20, progress=None, special_tokens=())
 
 
 def test_a_package_that_is_missing_is_named_with_what_to_install(tmp_path, monkeypatch):

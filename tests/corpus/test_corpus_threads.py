@@ -101,7 +101,7 @@ def test_threads_end_when_the_consumer_fails(files):
         raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
-        gm.count_words(files, num_threads=3, progress=lambda report: fail(report.stage, 0, 0))
+        gm.count_words(files, num_threads=3, progress=lambda report: fail(report.stage, 0, 0), special_tokens=())
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_bad_input_is_skipped_as_a_whole_and_reported(some_bad, small_batches)
 @pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W+"])
 def test_counting_skips_bad_inputs_and_says_so_at_the_end(some_bad, pattern):
     with pytest.warns(gm.SkippedInputWarning, match=r"3 of 5 inputs could not be read and were skipped: .*b\.txt\.gz"):
-        words = gm.count_words(some_bad, on_error="skip", pattern=pattern, progress=None)
+        words = gm.count_words(some_bad, on_error="skip", pattern=pattern, progress=None, special_tokens=())
     assert words.count("alpha") > 0
     assert words.count("delta") == 100
     assert words.count("beta") == words.count("gamma") == words.count(" beta") == 0
@@ -144,24 +144,24 @@ def test_a_corpus_of_bad_inputs_alone_is_empty(some_bad):
         pytest.warns(gm.SkippedInputWarning, match=r"1 of 1 inputs"),
         pytest.raises(gm.EmptyCorpusError),
     ):
-        gm.count_words(some_bad / "b.txt.gz", on_error="skip", progress=None)
+        gm.count_words(some_bad / "b.txt.gz", on_error="skip", progress=None, special_tokens=())
 
 
 def test_without_skip_the_first_bad_input_is_an_error(some_bad):
     with pytest.raises(gm.TruncatedInputError, match=r"b\.txt\.gz"):
-        gm.count_words(some_bad, progress=None)
+        gm.count_words(some_bad, progress=None, special_tokens=())
 
 
 def test_a_missing_input_is_an_error_all_the_same(tmp_path):
     with pytest.raises(FileNotFoundError):
-        gm.count_words(tmp_path / "missing.txt", on_error="skip")
+        gm.count_words(tmp_path / "missing.txt", on_error="skip", special_tokens=())
 
 
 def test_progress_over_files_grows_to_their_size(tmp_path):
     for name in ("a.txt.gz", "b.jsonl", "c.parquet"):
         write_documents(tmp_path / name, [b"some words " * 20] * 2000)
     reports = []
-    gm.count_words(tmp_path, num_threads=2, progress=reports.append)
+    gm.count_words(tmp_path, num_threads=2, progress=reports.append, special_tokens=())
     counts = [(report.done, report.total) for report in reports if report.stage == "count"]
     assert counts == sorted(counts)
     assert all(done <= total for done, total in counts)
@@ -170,12 +170,14 @@ def test_progress_over_files_grows_to_their_size(tmp_path):
 
 @pytest.mark.parametrize("num_threads", [1, 2, 7])
 def test_a_mixed_corpus_has_the_same_words_in_the_same_order_for_any_number_of_threads(files, num_threads):
-    words = gm.count_words(files, documents="separator", num_threads=num_threads, progress=None)
+    words = gm.count_words(files, documents="separator", num_threads=num_threads, progress=None, special_tokens=())
     texts = [text for documents in DOCUMENTS for text in documents]
-    assert words == gm.count_words(iter(texts), num_threads=1, progress=None)
+    assert words == gm.count_words(iter(texts), num_threads=1, progress=None, special_tokens=())
 
 
 def test_counting_under_a_memory_limit_takes_every_format(files):
     texts = [text for documents in DOCUMENTS for text in documents]
-    words = gm.count_words(files, documents="separator", memory_limit=32 << 20, num_threads=2, progress=None)
-    assert words == gm.count_words(iter(texts), progress=None)
+    words = gm.count_words(
+        files, documents="separator", memory_limit=32 << 20, num_threads=2, progress=None, special_tokens=()
+    )
+    assert words == gm.count_words(iter(texts), progress=None, special_tokens=())

@@ -69,7 +69,7 @@ def test_several_paths_keep_their_order_and_globs_are_expanded_in_place(folder):
 
 
 def test_a_file_named_twice_is_counted_twice(folder):
-    assert gm.count_words(["a.txt", "a.txt"]).count("a") == 2
+    assert gm.count_words(["a.txt", "a.txt"], special_tokens=()).count("a") == 2
 
 
 def test_a_list_of_texts_is_documents(folder):
@@ -129,9 +129,9 @@ def test_an_unreadable_file_is_a_permission_error_before_anything_is_counted(fol
 
 def test_a_file_name_that_is_not_utf8_is_read_like_any_other(folder):
     Path(os.fsdecode(b"\xff.txt")).write_bytes(b"strange strange")
-    assert gm.count_words(os.fsdecode(b"\xff.txt"), progress=None).count(b"strange") == 1
+    assert gm.count_words(os.fsdecode(b"\xff.txt"), progress=None, special_tokens=()).count(b"strange") == 1
     with pytest.raises(FileNotFoundError, match=r"\\udcfe"):
-        gm.count_words(os.fsdecode(b"\xfe.txt"), progress=None)
+        gm.count_words(os.fsdecode(b"\xfe.txt"), progress=None, special_tokens=())
 
 
 @pytest.mark.parametrize("path", ["", "\ud800.txt", "a\0b.txt", "\ud800*.txt"])
@@ -157,7 +157,7 @@ def test_a_file_that_cannot_be_unpacked_is_not_counted_as_text(folder, suffix):
 def test_files_that_were_found_before_are_a_corpus_too(folder):
     files = open_corpus("a.txt")
     assert open_corpus(files) is files
-    assert gm.count_words(files).count("a") == 1
+    assert gm.count_words(files, special_tokens=()).count("a") == 1
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_an_item_of_a_wrong_type_is_named_with_its_index():
     with pytest.raises(TypeError, match="document 2 of the corpus is a int"):
         documents(["a", b"b", 3])
     with pytest.raises(TypeError, match="document 1 of the corpus is a NoneType"):
-        gm.count_words(iter(["a", None]))
+        gm.count_words(iter(["a", None]), special_tokens=())
 
 
 def test_a_lone_surrogate_is_an_error_that_names_the_document():
     with pytest.raises(gm.TextError, match=r"document 1 .*'\\ud800' at character 2"):
-        gm.count_words(["fine", "ab\ud800"])
+        gm.count_words(["fine", "ab\ud800"], special_tokens=())
 
 
 def test_documents_are_taken_from_the_iterator_a_batch_at_a_time():

@@ -145,7 +145,7 @@ def test_a_listing_tells_all_about_its_files_and_none_is_asked_about_again(count
 def test_an_input_costs_as_many_requests_as_the_documentation_says(counted, corpus, heads):
     """One when it is named, one when it is opened, one at the end, and those that fetch it."""
     counted.put("b/data/a.txt", b"some text")
-    assert gm.count_words(corpus, progress=None).count("text") == 0
+    assert gm.count_words(corpus, progress=None, special_tokens=()).count("text") == 0
     assert counted.asked("b/data/a.txt") == {"get": 1, "head": heads, "open": 1}
 
 
@@ -251,12 +251,12 @@ def test_whatever_a_plug_in_raises_names_the_url_and_the_cause_and_can_be_skippe
     counted.failures[operation, f"b/{kind}"] = cause
     urls = [f"counted://b/{kind}", "counted://b/good.txt"]
     with pytest.raises(gm.RemoteInputError) as caught:
-        gm.count_words(urls, progress=None)
+        gm.count_words(urls, progress=None, special_tokens=())
     assert isinstance(caught.value, OSError)
     for word in (f"counted://b/{kind}", type(cause).__name__, " ".join(str(cause).split())):
         assert word in str(caught.value)
     with pytest.warns(gm.SkippedInputWarning, match=rf"1 of 2 inputs .*counted://b/{kind}.*{type(cause).__name__}"):
-        words = gm.count_words(urls, on_error="skip", progress=None)
+        words = gm.count_words(urls, on_error="skip", progress=None, special_tokens=())
     assert words.count("good") == 1
     assert words.count("bad") == 0
 
@@ -295,7 +295,7 @@ def test_ctrl_c_and_a_full_memory_pass_through(counted, operation, cause):
     counted.put("b/a.txt", b"text")
     counted.failures[operation, "b/a.txt"] = cause
     with pytest.raises(type(cause)):
-        gm.count_words("counted://b/a.txt", on_error="skip", progress=None)
+        gm.count_words("counted://b/a.txt", on_error="skip", progress=None, special_tokens=())
 
 
 def test_encoding_skips_a_url_that_cannot_be_asked_about_and_writes_down_why(counted, tmp_path):

@@ -28,7 +28,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path, monkeypatch,
 def test_progress_over_documents_counts_up_through_all_batches(monkeypatch):
     monkeypatch.setattr("gristmill.count.counting.BATCH_BYTES", 1000)
     reports = []
-    gm.count_words([STORY] * 20, progress=reports.append)
+    gm.count_words([STORY] * 20, progress=reports.append, special_tokens=())
     done = [report.done for report in reports if report.stage == "count"]
     assert done == sorted(done)
     assert done[-1] == 20 * len(STORY.encode())
@@ -37,7 +37,7 @@ def test_progress_over_documents_counts_up_through_all_batches(monkeypatch):
 def test_a_pattern_that_never_ends_is_a_timeout_that_names_pattern_and_document(monkeypatch):
     monkeypatch.setattr(pieces, "TIMEOUT_SECONDS", 0.3)
     with pytest.raises(gm.PieceTimeoutError, match=r"\(\?:a\|a\)\*b.* on document 1 of the corpus") as caught:
-        gm.count_words(["fine", "a" * 50], pattern=r"(?:a|a)*b|.", num_threads=2)
+        gm.count_words(["fine", "a" * 50], pattern=r"(?:a|a)*b|.", num_threads=2, special_tokens=())
     assert isinstance(caught.value, TimeoutError)
 
 
@@ -51,7 +51,7 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(monkeypatch):
 
     monkeypatch.setattr(worker_pool.WorkerPool, "_start_worker", start_and_kill)
     with pytest.raises(gm.WorkerError, match="status -9"):
-        gm.count_words([STORY] * 10, pattern=r"\w+|\W", num_threads=3)
+        gm.count_words([STORY] * 10, pattern=r"\w+|\W", num_threads=3, special_tokens=())
 
 
 def test_a_custom_pattern_counts_no_document_longer_than_max_document_bytes(tmp_path):

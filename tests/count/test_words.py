@@ -64,16 +64,18 @@ def test_most_common_keeps_the_earlier_of_equal_counts_first():
 
 def test_adding_tables_is_counting_both_corpora_one_after_the_other():
     a, b = [STORY, "x y"], [random_story(4, 200), STORY]
-    assert gm.count_words(a) + gm.count_words(b) == gm.count_words(a + b)
+    assert gm.count_words(a, special_tokens=()) + gm.count_words(b, special_tokens=()) == gm.count_words(
+        a + b, special_tokens=()
+    )
 
 
 def test_tables_of_different_patterns_or_specials_can_not_be_added():
     with pytest.raises(gm.CorpusError, match=r"pattern='gpt2'.*pattern='cl100k'"):
-        gm.count_words(["a"]) + gm.count_words(["a"], pattern="cl100k")
+        gm.count_words(["a"], special_tokens=()) + gm.count_words(["a"], pattern="cl100k", special_tokens=())
     with pytest.raises(gm.CorpusError, match=r"special_tokens=\[\].*special_tokens=\['<s>'\]"):
-        gm.count_words(["a"]) + gm.count_words(["a"], special_tokens=["<s>"])
+        gm.count_words(["a"], special_tokens=()) + gm.count_words(["a"], special_tokens=["<s>"])
     with pytest.raises(TypeError):
-        gm.count_words(["a"]) + 1
+        gm.count_words(["a"], special_tokens=()) + 1
 
 
 def test_a_sum_of_counts_that_passes_63_bits_is_an_error_and_not_a_small_number():
@@ -84,7 +86,9 @@ def test_a_sum_of_counts_that_passes_63_bits_is_an_error_and_not_a_small_number(
         lambda: large + Words.from_counts({"cd": 2**62}),  # no word passes the bound, all together do
         lambda: large + Words.from_counts({"c": 2**61}) + Words.from_counts({"d": 2**61}),
         lambda: Words.from_counts({"a": 2**62, "b": 2**62}),
-        lambda: gm.train_tokenizer(Words.from_counts({"abab": 2**62}), vocab_size=257, progress=None),
+        lambda: gm.train_tokenizer(
+            Words.from_counts({"abab": 2**62}), vocab_size=257, progress=None, special_tokens=()
+        ),
     ):
         with pytest.raises(gm.CountOverflowError, match=r"2\^63 - 1.*Divide") as caught:
             add()
@@ -112,17 +116,21 @@ def test_counts_beyond_32_bits_are_exact():
 
 
 def test_min_frequency_drops_words_and_at_least_does_the_same_later():
-    counted = gm.count_words([STORY], min_frequency=3)
-    assert counted == gm.count_words([STORY]).at_least(3)
-    assert dict(counted.items()) == {w: c for w, c in reference.count_words([STORY]).items() if c >= 3}
+    counted = gm.count_words([STORY], min_frequency=3, special_tokens=())
+    assert counted == gm.count_words([STORY], special_tokens=()).at_least(3)
+    assert dict(counted.items()) == {
+        w: c for w, c in reference.count_words([STORY], special_tokens=()).items() if c >= 3
+    }
 
 
 def test_a_word_is_rare_only_if_it_is_rare_in_the_whole_corpus(tmp_path):
     # each document and each file has it once
     (tmp_path / "a.txt").write_text("once")
     (tmp_path / "b.txt").write_text("once")
-    assert gm.count_words([tmp_path / "a.txt", tmp_path / "b.txt"], min_frequency=2).count("once") == 2
-    assert gm.count_words(["once", "once"], min_frequency=2).count("once") == 2
+    assert (
+        gm.count_words([tmp_path / "a.txt", tmp_path / "b.txt"], min_frequency=2, special_tokens=()).count("once") == 2
+    )
+    assert gm.count_words(["once", "once"], min_frequency=2, special_tokens=()).count("once") == 2
 
 
 def test_from_counts_takes_str_and_bytes_and_keeps_the_order():
@@ -161,7 +169,7 @@ def test_save_and_load_give_the_same_table_and_the_same_bytes(words, tmp_path):
     assert (loaded.source_bytes, loaded.total) == (words.source_bytes, words.total)
     loaded.save(tmp_path / "b.gmw")
     assert (tmp_path / "a.gmw").read_bytes() == (tmp_path / "b.gmw").read_bytes()
-    assert gm.train_tokenizer(loaded, vocab_size=300) == gm.train_tokenizer(words, vocab_size=300)
+    assert gm.train_tokenizer(loaded, vocab_size=300, special_tokens=()) == gm.train_tokenizer(words, vocab_size=300)
     assert loaded + words == words + loaded
 
 
@@ -227,11 +235,13 @@ def test_a_memory_limit_spills_to_disk_and_changes_nothing(tmp_path, monkeypatch
     monkeypatch.setattr("tempfile.tempdir", str(spill))
     text = " ".join(f"word{i:07d}" for i in range(400_000))
     (tmp_path / "many.txt").write_text(text)
-    unlimited = gm.count_words(tmp_path / "many.txt")
-    assert gm.count_words(tmp_path / "many.txt", memory_limit=32 << 20) == unlimited
-    assert gm.count_words([text], memory_limit=32 << 20) == unlimited
-    tok = gm.train_tokenizer(tmp_path / "many.txt", vocab_size=300, memory_limit=32 << 20, progress=None)
-    assert tok == gm.train_tokenizer(unlimited, vocab_size=300)
+    unlimited = gm.count_words(tmp_path / "many.txt", special_tokens=())
+    assert gm.count_words(tmp_path / "many.txt", memory_limit=32 << 20, special_tokens=()) == unlimited
+    assert gm.count_words([text], memory_limit=32 << 20, special_tokens=()) == unlimited
+    tok = gm.train_tokenizer(
+        tmp_path / "many.txt", vocab_size=300, memory_limit=32 << 20, progress=None, special_tokens=()
+    )
+    assert tok == gm.train_tokenizer(unlimited, vocab_size=300, special_tokens=())
     assert tok.profile.stages[0].num_spilled_runs > 0
     assert list(spill.iterdir()) == []
 
@@ -239,7 +249,7 @@ def test_a_memory_limit_spills_to_disk_and_changes_nothing(tmp_path, monkeypatch
 def test_a_limit_that_can_not_hold_even_the_result_is_an_error_that_says_so(tmp_path):
     (tmp_path / "many.txt").write_text(" ".join(f"{i:07d}" for i in range(1_500_000)))
     with pytest.raises(gm.MemoryLimitError, match=r"memory_limit=33554432.*min_frequency") as caught:
-        gm.count_words(tmp_path / "many.txt", memory_limit=32 << 20)
+        gm.count_words(tmp_path / "many.txt", memory_limit=32 << 20, special_tokens=())
     assert isinstance(caught.value, MemoryError)
 
 
@@ -251,7 +261,7 @@ def test_no_spilled_file_is_left_when_the_corpus_raises(tmp_path, monkeypatch):
         raise RuntimeError("the source broke")
 
     with pytest.raises(RuntimeError, match="the source broke"):
-        gm.count_words(broken(), memory_limit=64 << 20)
+        gm.count_words(broken(), memory_limit=64 << 20, special_tokens=())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -288,26 +298,31 @@ def test_any_regular_expression_counts_like_the_reference_from_documents_and_fil
     monkeypatch.setattr(regex_counting, "BLOCK_BYTES", 11)  # specials across block boundaries
     texts = [STORY + "<s>" + STORY, random_text(5, 400), "", "<s><s>>", b"\xc3<s>\xa9", "tail<s"]
     options = {"pattern": CUSTOM, "special_tokens": ["<s>", "<s>>"]}
-    expected = reference.count_words(texts, **options)
-    counted = gm.count_words(iter(texts), **options, num_threads=num_threads)
+    expected = reference.count_words(texts, **options, special_tokens=())
+    counted = gm.count_words(iter(texts), **options, num_threads=num_threads, special_tokens=())
     assert list(counted.items()) == list(expected.items())
     files = []
     for i, text in enumerate(texts):
         files.append(tmp_path / f"{i}.txt")
         files[-1].write_bytes(text.encode() if isinstance(text, str) else text)
-    assert gm.count_words(files, **options, num_threads=num_threads) == counted
+    assert gm.count_words(files, **options, num_threads=num_threads, special_tokens=()) == counted
 
 
 def test_a_regular_expression_that_matches_nothing_or_only_nothing_makes_each_document_one_piece():
     for pattern in (r"(?!)", r"(?=\w)", r"\b"):
-        assert dict(gm.count_words(["ab cd", "ef"], pattern=pattern, num_threads=1).items()) == {b"ab cd": 1, b"ef": 1}
+        assert dict(gm.count_words(["ab cd", "ef"], pattern=pattern, num_threads=1, special_tokens=()).items()) == {
+            b"ab cd": 1,
+            b"ef": 1,
+        }
 
 
 def test_a_custom_pattern_obeys_min_frequency_and_memory_limit():
-    assert dict(gm.count_words(["a b a"], pattern=r"\w", min_frequency=2, num_threads=1).items()) == {b"a": 2, b" ": 2}
+    assert dict(
+        gm.count_words(["a b a"], pattern=r"\w", min_frequency=2, num_threads=1, special_tokens=()).items()
+    ) == {b"a": 2, b" ": 2}
     distinct = " ".join(f"{i:06d}" for i in range(150_000))
     with pytest.raises(gm.MemoryLimitError, match="only native patterns"):
-        gm.count_words([distinct], pattern=r"\d+|\s", memory_limit=32 << 20, num_threads=1)
+        gm.count_words([distinct], pattern=r"\d+|\s", memory_limit=32 << 20, num_threads=1, special_tokens=())
 
 
 def test_counting_counted_words_again_takes_their_pattern_and_refuses_another():

@@ -560,7 +560,7 @@ def test_eight_threads_share_one_tokenizer_and_all_of_its_methods(tok):
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_tokenizer_works_in_a_child_after_threads_were_used(method):
-    tok = gm.train_tokenizer([STORY], vocab_size=300, num_threads=2, progress=None)
+    tok = gm.train_tokenizer([STORY], vocab_size=300, num_threads=2, progress=None, special_tokens=())
     expected = rows_of(tok)  # two threads have run when the child comes to be
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe(duplex=False)

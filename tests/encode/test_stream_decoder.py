@@ -78,6 +78,6 @@ def test_an_unknown_errors_is_an_option_error(errors):
 
 
 def test_a_long_story_in_small_steps():
-    tok = gm.train_tokenizer([STORY], vocab_size=300, progress=None)
+    tok = gm.train_tokenizer([STORY], vocab_size=300, progress=None, special_tokens=())
     decoder = tok.stream_decoder()
     assert "".join(decoder.push(id) for id in tok.encode(STORY)) + decoder.finish() == STORY

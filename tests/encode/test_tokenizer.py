@@ -136,7 +136,7 @@ def test_a_text_without_utf8_form_is_refused_with_its_position(small):
 
 
 def test_long_runs_of_one_character_take_no_quadratic_time():
-    tok = gm.train_tokenizer(gm.Words.from_counts({"a" * 4000: 2, " " * 100: 1}), vocab_size=270)
+    tok = gm.train_tokenizer(gm.Words.from_counts({"a" * 4000: 2, " " * 100: 1}), vocab_size=270, special_tokens=())
     for unit in ("a", " ", "\n", "'s", "中"):
         text = unit * 300_000
         assert tok.decode(tok.encode(text)) == text
@@ -471,7 +471,7 @@ def test_a_file_edited_on_purpose_loads_without_its_checksum(tmp_path):
 
 def test_a_long_run_of_one_letter_gives_a_tokenizer_that_can_be_loaded_again(tmp_path):
     with pytest.warns(gm.EarlyStopWarning):
-        tok = gm.train_tokenizer([b"a" * 5_000_000], vocab_size=400, progress=None)
+        tok = gm.train_tokenizer([b"a" * 5_000_000], vocab_size=400, progress=None, special_tokens=())
     assert max(map(len, tok.vocab.values())) <= 1 << 20
     tok.save(tmp_path / "t.json")
     assert Tokenizer.load(tmp_path / "t.json") == tok

@@ -376,7 +376,7 @@ def encode_published(queue, tok):
 
 
 def test_a_tokenizer_works_in_a_spawned_child():
-    tok = gm.train_tokenizer([STORY], vocab_size=400, progress=None)
+    tok = gm.train_tokenizer([STORY], vocab_size=400, progress=None, special_tokens=())
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     child = context.Process(target=encode_published, args=(queue, tok))
@@ -387,7 +387,7 @@ def test_a_tokenizer_works_in_a_spawned_child():
 
 
 def test_eight_threads_share_one_encoder_and_its_small_cache():
-    tok = gm.train_tokenizer([STORY, random_story(1, 1000)], vocab_size=600, progress=None)
+    tok = gm.train_tokenizer([STORY, random_story(1, 1000)], vocab_size=600, progress=None, special_tokens=())
     encoder = published.encoder_of(tok.parts.vocabulary, "gpt2", cache_bytes=1)
     rule = encoder.special_rule([], [])
     texts = [random_text(seed, 2000) for seed in range(8)]

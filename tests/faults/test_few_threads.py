@@ -37,9 +37,9 @@ def allow_threads(num_threads, monkeypatch):
 
 @pytest.mark.parametrize("num_threads", [0, 1, 3, 6])
 def test_counting_works_on_with_the_threads_that_could_be_started(corpus, monkeypatch, num_threads):
-    expected = gm.count_words(corpus, num_threads=4, progress=None)
+    expected = gm.count_words(corpus, num_threads=4, progress=None, special_tokens=())
     allow_threads(num_threads, monkeypatch)
-    assert gm.count_words(corpus, num_threads=4, progress=None) == expected
+    assert gm.count_words(corpus, num_threads=4, progress=None, special_tokens=()) == expected
 
 
 @pytest.mark.parametrize("num_threads", [0, 1, 3, 6])
@@ -62,9 +62,9 @@ def test_an_input_that_cannot_be_read_is_the_same_error_with_few_threads(corpus,
     corpus[2].write_bytes(b'{"text": "good"}\n{"text": bad}\n')
     allow_threads(num_threads, monkeypatch)
     with pytest.raises(gm.CorruptInputError, match=r"2\.jsonl"):
-        gm.count_words(corpus, num_threads=4, progress=None)
+        gm.count_words(corpus, num_threads=4, progress=None, special_tokens=())
     with pytest.warns(gm.SkippedInputWarning, match=r"1 of 6 inputs.*2\.jsonl"):
-        words = gm.count_words(corpus, num_threads=4, on_error="skip", progress=None)
+        words = gm.count_words(corpus, num_threads=4, on_error="skip", progress=None, special_tokens=())
     assert words.count("good") == 0
 
 

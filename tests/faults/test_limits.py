@@ -153,7 +153,9 @@ def test_a_full_disk_while_spilling_is_an_os_error_and_leaves_no_file(many_words
 
 def train_in_child(queue):
     queue.put(
-        gm.train_tokenizer(["one two one two three " * 1000], vocab_size=266, num_threads=3, progress=None).merges
+        gm.train_tokenizer(
+            ["one two one two three " * 1000], vocab_size=266, num_threads=3, progress=None, special_tokens=()
+        ).merges
     )
 
 
@@ -161,7 +163,7 @@ def train_in_child(queue):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_training_works_in_a_child_forked_after_threads_were_used():
     expected = gm.train_tokenizer(
-        ["one two one two three " * 1000], vocab_size=266, num_threads=3, progress=None
+        ["one two one two three " * 1000], vocab_size=266, num_threads=3, progress=None, special_tokens=()
     ).merges
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
@@ -177,5 +179,5 @@ def test_a_million_of_one_letter_space_or_newline_trains_in_flat_memory(tmp_path
     for unit in (b"a", b" ", b"\n", b"^", b"'s", "漢".encode()):
         path.write_bytes(unit * 1_000_000)
         with pytest.warns(gm.EarlyStopWarning):
-            tok = gm.train_tokenizer(path, vocab_size=400, progress=None)
+            tok = gm.train_tokenizer(path, vocab_size=400, progress=None, special_tokens=())
         assert tok.decode_bytes(tok.encode(unit * 1000)) == unit * 1000

@@ -165,7 +165,7 @@ def test_what_makes_no_sense_is_refused(run, call, message):
 
 
 def test_an_empty_text_without_an_end_of_documents_is_refused(tmp_path):
-    bare = gm.train_tokenizer([" ".join(TEXTS)], vocab_size=260, progress=None)
+    bare = gm.train_tokenizer([" ".join(TEXTS)], vocab_size=260, progress=None, special_tokens=())
     run = write_run(tmp_path / "run", bare)
     with pytest.raises(OptionError, match="a text is empty"):
         reconstruct_texts(run, [""], device="cpu")

@@ -142,7 +142,7 @@ def test_text_may_come_from_several_files_and_another_column_and_a_saved_tokeniz
 
 def test_a_tokenizer_without_end_of_text_is_told(tmp_path, opened):
     path = write(tmp_path / "a.parquet", text=texts(10))
-    tok = gm.train_tokenizer([" ".join(texts(10))], vocab_size=280, progress=None)
+    tok = gm.train_tokenizer([" ".join(texts(10))], vocab_size=280, progress=None, special_tokens=())
     found = opened(path, tokenizer=tok)
     assert sequences(found.train) == [tok.encode(text) for text in texts(10)]
     assert any("no end-of-text token" in message for message in found.messages)

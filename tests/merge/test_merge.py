@@ -21,7 +21,7 @@ def test_the_tie_breaks_of_python_and_of_the_core_are_the_same():
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
 def test_merges_are_those_of_the_naive_loop(pattern, tie_break):
     options = {"pattern": pattern, "tie_break": tie_break, "special_tokens": ["<s>"]}
-    tok = gm.train_tokenizer(TEXTS, vocab_size=600, **options)
+    tok = gm.train_tokenizer(TEXTS, vocab_size=600, **options, special_tokens=())
     learn = reference.learn_merges_incrementally
     assert tok.merges == reference.train(TEXTS, 600, **options, learn=learn)
     assert tok.special_tokens == {"<s>": 599}
@@ -31,7 +31,7 @@ def test_merges_are_those_of_the_naive_loop(pattern, tie_break):
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 @pytest.mark.parametrize("loop", ["sequential", "rounds"])
 def test_both_loops_of_the_core_give_the_merges_of_the_naive_one_to_the_last_pair(tie_break, loop):
-    counts = reference.count_words([STORY, random_text(3, 300)])
+    counts = reference.count_words([STORY, random_text(3, 300)], special_tokens=())
     words = Words.from_counts(counts)
     run = _core.learn_merges(words._table, num_merges=100_000, tie_break=tie_break, loop=loop, num_threads=2)
     expected = reference.learn_merges_incrementally(counts, 100_000, tie_break=tie_break)
@@ -49,7 +49,7 @@ def test_the_count_of_each_merge_is_that_of_its_pair_when_it_was_chosen(loop):
 def test_overlapping_pair_aaa_merges_left_to_right():
     for length in range(2, 40):
         words = {b"a" * length: 1, b"xy": 1}
-        tok = gm.train_tokenizer(Words.from_counts(words), vocab_size=300)
+        tok = gm.train_tokenizer(Words.from_counts(words), vocab_size=300, special_tokens=())
         assert tok.merges == reference.learn_merges(words, 44), length
 
 

@@ -57,20 +57,22 @@ def merges_of(tok) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("vocab_size", [300, 800])
 def test_merges_are_those_of_tokenizers(pattern, vocab_size):
-    ours = gm.train_tokenizer(DOCUMENTS, vocab_size=vocab_size, pattern=pattern, tie_break="huggingface")
+    ours = gm.train_tokenizer(
+        DOCUMENTS, vocab_size=vocab_size, pattern=pattern, tie_break="huggingface", special_tokens=()
+    )
     theirs = train_huggingface(DOCUMENTS, vocab_size, pattern)
     assert as_huggingface(ours.merges) == merges_of(theirs)
 
 
 def test_merges_are_those_of_tokenizers_to_the_last_pair():
     with pytest.warns(gm.EarlyStopWarning):
-        ours = gm.train_tokenizer(DOCUMENTS[:2], vocab_size=50_000, tie_break="huggingface")
+        ours = gm.train_tokenizer(DOCUMENTS[:2], vocab_size=50_000, tie_break="huggingface", special_tokens=())
     assert as_huggingface(ours.merges) == merges_of(train_huggingface(DOCUMENTS[:2], 50_000, "gpt2"))
 
 
 def test_runs_of_one_letter_overlap_as_they_do_in_tokenizers():
     documents = ["a" * n + " " + "b" * (n // 2) + "a" * (n % 5) for n in range(60)]
-    ours = gm.train_tokenizer(documents, vocab_size=290, tie_break="huggingface")
+    ours = gm.train_tokenizer(documents, vocab_size=290, tie_break="huggingface", special_tokens=())
     assert as_huggingface(ours.merges) == merges_of(train_huggingface(documents, 290, "gpt2"))
 
 
@@ -85,15 +87,20 @@ def test_special_tokens_shift_ids_but_no_merge():
 def test_a_bound_on_the_length_of_tokens_skips_the_same_pairs():
     # Theirs is exclusive and counts the UTF-8 bytes of the characters that stand for bytes, so: ASCII without spaces.
     documents = [word for word in " ".join(DOCUMENTS[1:6]).split() if word.isascii()]
-    ours = gm.train_tokenizer(iter(documents), vocab_size=310, max_token_bytes=4, tie_break="huggingface")
+    ours = gm.train_tokenizer(
+        iter(documents), vocab_size=310, max_token_bytes=4, tie_break="huggingface", special_tokens=()
+    )
     theirs = train_huggingface(documents, 310, "gpt2", max_token_length=5)
     assert as_huggingface(ours.merges) == merges_of(theirs)
-    assert ours.merges != gm.train_tokenizer(iter(documents), vocab_size=310, tie_break="huggingface").merges
+    assert (
+        ours.merges
+        != gm.train_tokenizer(iter(documents), vocab_size=310, tie_break="huggingface", special_tokens=()).merges
+    )
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_tokens_of_new_text_are_those_of_tokenizers(pattern):
-    ours = gm.train_tokenizer(DOCUMENTS, vocab_size=800, pattern=pattern, tie_break="huggingface")
+    ours = gm.train_tokenizer(DOCUMENTS, vocab_size=800, pattern=pattern, tie_break="huggingface", special_tokens=())
     theirs = train_huggingface(DOCUMENTS, 800, pattern)
     for text in [STORY, random_story(99, 500), random_text(7, 1500, invalid=False).decode()]:
         tokens = ["".join(CHARACTER_OF[byte] for byte in ours.token_bytes(id)) for id in ours.encode(text)]

@@ -22,7 +22,9 @@ def train_rustbpe(documents, vocab_size, pattern):
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
 @pytest.mark.parametrize("vocab_size", [300, 700])
 def test_the_vocabulary_is_that_of_rustbpe(pattern, vocab_size):
-    ours = gm.train_tokenizer(DOCUMENTS, vocab_size=vocab_size, pattern=pattern, tie_break="smallest-ids")
+    ours = gm.train_tokenizer(
+        DOCUMENTS, vocab_size=vocab_size, pattern=pattern, tie_break="smallest-ids", special_tokens=()
+    )
     theirs = train_rustbpe(DOCUMENTS, vocab_size, NATIVE_PATTERNS[pattern])
     assert {token: id for id, token in ours.vocab.items()} == theirs
 
@@ -32,5 +34,7 @@ def test_the_vocabulary_of_a_custom_pattern_is_that_of_rustbpe():
     pattern = (
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
     )
-    ours = gm.train_tokenizer(DOCUMENTS, vocab_size=500, pattern=pattern, tie_break="smallest-ids", num_threads=2)
+    ours = gm.train_tokenizer(
+        DOCUMENTS, vocab_size=500, pattern=pattern, tie_break="smallest-ids", num_threads=2, special_tokens=()
+    )
     assert {token: id for id, token in ours.vocab.items()} == train_rustbpe(DOCUMENTS, 500, pattern)

@@ -61,7 +61,7 @@ def test_what_can_not_be_a_pattern_is_a_pattern_error(pattern):
 
 def test_a_pattern_error_is_a_value_error_before_any_corpus_is_read():
     with pytest.raises(ValueError, match="not a valid regular expression"):
-        gm.train_tokenizer("/no/such/file", vocab_size=300, pattern="[")
+        gm.train_tokenizer("/no/such/file", vocab_size=300, pattern="[", special_tokens=())
 
 
 def test_the_user_is_told_once_that_a_pattern_has_no_native_matcher(monkeypatch):
@@ -69,7 +69,7 @@ def test_the_user_is_told_once_that_a_pattern_has_no_native_matcher(monkeypatch)
     for expected in (1, 0):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            gm.count_words(["ab cd"], pattern=r"\w+|\s", num_threads=1)
+            gm.count_words(["ab cd"], pattern=r"\w+|\s", num_threads=1, special_tokens=())
         slow = [warning for warning in caught if warning.category is gm.SlowPatternWarning]
         assert len(slow) == expected
         assert all(warning.filename == __file__ for warning in slow)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from gristmill.arguments import DEFAULT_SPECIAL_TOKENS
 from gristmill.cli.choices import ProgressKind, TieBreak
 from gristmill.cli.options import (
     CorpusNames,
@@ -58,7 +59,7 @@ class Command(ReadingOptions):
         ),
     ] = "gpt2"
 
-    special_tokens: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]")] = ("<|endoftext|>",)
+    special_tokens: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]")] = DEFAULT_SPECIAL_TOKENS
     """Special tokens, in the order of their ids. The bare option, without any, means none."""
 
     tie_break: TieBreak = "greatest-bytes"

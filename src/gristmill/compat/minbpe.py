@@ -127,11 +127,14 @@ class _MinbpeTokenizer:
 
     def _learn(self, text: str | bytes, vocab_size: int) -> Tokenizer:
         data = as_utf8(text, "the text")
-        options = {"vocab_size": vocab_size, "tie_break": "first-seen", "progress": None, **self._training_options()}
+        options = {"tie_break": "first-seen", "progress": None, **self._training_options()}
         if self._pattern:
-            return train_tokenizer(iter([data]), pattern=self._pattern, **options)
+            return train_tokenizer(
+                iter([data]), vocab_size=vocab_size, pattern=self._pattern, special_tokens=(), **options
+            )
         # The whole text is one word: nothing is cut, so no worker processes are needed, as for other own patterns.
-        return train_tokenizer(Words.from_counts({data: 1} if data else {}, pattern=WHOLE_TEXT), **options)
+        words = Words.from_counts({data: 1} if data else {}, pattern=WHOLE_TEXT, special_tokens=())
+        return train_tokenizer(words, vocab_size=vocab_size, **options)
 
     def _training_options(self) -> dict[str, Any]:
         return {}
@@ -159,7 +162,7 @@ class _MinbpeTokenizer:
 
     def _encode_without_specials(self, text: str | bytes) -> list[int]:
         try:
-            return self._tokenizer.encode(text)
+            return self._tokenizer.encode(text, disallowed_special="all")
         except SpecialTokenError:
             data = as_utf8(text, "the text")
             special = next(special for special in self.special_tokens if special.encode() in data)

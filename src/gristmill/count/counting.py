@@ -13,6 +13,7 @@ from typing import Any, Unpack
 
 from gristmill._core import Counter, WordTable
 from gristmill.arguments import (
+    DEFAULT_SPECIAL_TOKENS,
     check_kernel,
     check_memory_limit,
     check_min_frequency,
@@ -81,7 +82,7 @@ class CountOptions:
             given_pattern, given_specials = resolve_pattern(corpus.pattern), corpus.special_tokens
         return cls(
             pattern=given_pattern or resolve_pattern(DEFAULT_PATTERN),
-            special_tokens=given_specials or (),
+            special_tokens=DEFAULT_SPECIAL_TOKENS if given_specials is None else given_specials,
             min_frequency=check_min_frequency(min_frequency),
             memory_limit=check_memory_limit(memory_limit),
             num_threads=check_num_threads(num_threads),

@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill._core import WordTable
-from gristmill.arguments import as_utf8, check_min_frequency, check_special_tokens
+from gristmill.arguments import DEFAULT_SPECIAL_TOKENS, as_utf8, check_min_frequency, check_special_tokens
 from gristmill.errors import CorpusError, CountOverflowError, GristmillError, WordsFormatError
 from gristmill.pretokenize.patterns import Pattern, resolve_pattern
 from gristmill.publish import publish
@@ -67,7 +67,7 @@ class Words:
 
     @classmethod
     def from_counts(
-        cls, counts: Mapping[Any, int], *, pattern: str = "gpt2", special_tokens: Iterable[str] = ()
+        cls, counts: Mapping[Any, int], *, pattern: str = "gpt2", special_tokens: Iterable[str] = DEFAULT_SPECIAL_TOKENS
     ) -> Words:
         """Words that were counted elsewhere: a mapping from `str` or `bytes` to how often it occurs.
 

@@ -12,7 +12,7 @@ from gristmill.arguments import check_kernel
 from gristmill.encode.encoder import Encoder
 from gristmill.encode.native_encoder import native_encoder
 from gristmill.encode.regex_encoder import RegexEncoder
-from gristmill.encode.special_rules import NONE, SpecialRules
+from gristmill.encode.special_rules import SpecialRules
 from gristmill.tokenizer import TokenizerParts
 from gristmill.tokenizer.vocabulary_methods import VocabularyMethods
 
@@ -36,10 +36,6 @@ class HasEncoder(VocabularyMethods):
     @cached_property
     def _default_rule(self) -> Any:
         return self._rules.rule()
-
-    @cached_property
-    def _ordinary_rule(self) -> Any:
-        return self._rules.rule(disallowed_special=NONE)
 
 
 def build_encoder(parts: TokenizerParts) -> Encoder[Any]:

@@ -1,7 +1,7 @@
-"""Which special tokens of a text become ids, and which are an error: the rule of tiktoken.
+"""Which special tokens spelled out in a text become ids: the one rule of `encode`, `encode_file` and `encode_corpus`.
 
-A disallowed special anywhere in the text is an error. Otherwise the allowed ones become their ids: the leftmost first,
-of those that begin at the same place the longest. What is neither is plain text.
+A special token is plain text unless `allowed_special` names it: then it becomes its id. A text that holds one that
+`disallowed_special` names is an error. Of allowed specials that overlap, the leftmost wins, then the longest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SpecialRules(Generic[Rule]):
         self._build = build
         self._rules: dict[tuple[object, object], Rule] = {}
 
-    def rule(self, allowed_special: Specials = NONE, disallowed_special: Specials = ALL) -> Rule:
+    def rule(self, allowed_special: Specials = NONE, disallowed_special: Specials = NONE) -> Rule:
         """The rule for these arguments of `encode`; `SpecialTokenError` when they name what is no special."""
         key = self._key("allowed_special", allowed_special), self._key("disallowed_special", disallowed_special)
         rule = self._rules.get(key)

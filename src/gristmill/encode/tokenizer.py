@@ -17,12 +17,12 @@ class Tokenizer(EncodeMethods):
     the order given; a tokenizer from elsewhere keeps the ids it has there. Every text can be encoded and comes back
     the same: `decode(encode(x)) == x`.
 
-    Wherever text is encoded, a special token spelled out in it is an error unless it is allowed: user text must not
-    forge control tokens. Of specials that overlap, the leftmost wins, then the longest.
+    Wherever text is encoded, by `encode`, `encode_file` or `encode_corpus`, a special token spelled out in it is plain
+    text unless `allowed_special` names it, so that user text cannot forge control tokens. Of specials that overlap, the
+    leftmost wins, then the longest.
 
     allowed_special: special tokens that become their ids; "all" for all of them.
-    disallowed_special: special tokens that are an error; "all" for all that are not allowed. What is in neither is
-        encoded as plain text, so `disallowed_special=()` takes every text as it comes.
+    disallowed_special: special tokens that are an error; "all" for all that are not allowed.
     dtype: of the ids; default: uint16 where that holds them all, otherwise uint32.
     num_threads: default: every core this process may use, for texts that are worth it.
 
