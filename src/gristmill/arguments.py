@@ -157,7 +157,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def nearest(name: Any, names: Iterable[str]) -> str:
-    """ " Did you mean …?" with the one of `names` that is most like `name`, or "" where none is like it.
+    """The question "Did you mean …?" with the one of `names` that is most like `name`, or "" where none is like it.
 
     A misspelling comes first, then initials, then a few letters of a name in order.
 
