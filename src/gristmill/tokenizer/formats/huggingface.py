@@ -1,5 +1,7 @@
 """Hugging Face `tokenizer.json`: byte-level BPE as `tokenizers` and `transformers` load it.
 
+A folder also gets a `tokenizer_config.json`, without which `AutoTokenizer` guesses the class (`tokenizer_config.py`).
+
 The pattern is a `Split` before a `ByteLevel` that does not cut on its own, or for GPT-2's pattern a `ByteLevel` alone.
 Special tokens are `added_tokens`. There, `tokenizers` finds them in every text, as `allowed_special="all"` does here.
 
@@ -10,23 +12,27 @@ post-processor puts before and after a text, truncation, padding, and NFC, the n
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gristmill.arguments import check_special_tokens
-from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
+from gristmill.arguments import check_special_tokens, check_whole_number
+from gristmill.errors import FormatWarning, OptionError, TokenizerFormatError, warn_user
 from gristmill.pretokenize.patterns import CLASSIC, WHOLE_TEXT, Pattern, resolve_pattern
 from gristmill.tokenizer.formats.byte_alphabet import spell, unspell
 from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
 from gristmill.tokenizer.formats.given import Given
+from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
+from gristmill.tokenizer.formats.tokenizer_config import NO_LIMIT, chosen_roles, dump_config
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary
 
-OPTIONS = frozenset({"legacy_merges"})
+OPTIONS = frozenset({"legacy_merges", "bos_token", "eos_token", "pad_token", "model_max_length"})
 
+TOKENIZER_NAME = "tokenizer.json"
 SECTIONS = (
     *("version", "truncation", "padding", "added_tokens", "normalizer"),
     *("pre_tokenizer", "post_processor", "decoder", "model"),
@@ -47,11 +53,49 @@ def read(path: Path, given: Given) -> TokenizerParts:
     return parts
 
 
-def files(parts: TokenizerParts, path: Path, *, legacy_merges: bool = False) -> dict[Path, bytes]:
-    """The file to write, by its path; in a folder it is its `tokenizer.json`."""
+def files(
+    parts: TokenizerParts,
+    path: Path,
+    *,
+    legacy_merges: bool = False,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    model_max_length: int | None = None,
+) -> dict[Path, bytes]:
+    """The files to write: one where `path` ends in `.json` and is no folder; else two in the folder `path`.
+
+    bos_token, eos_token, pad_token: special tokens by their roles; without them those whose names say it.
+    """
+    roles = chosen_roles(
+        parts.vocabulary.special_tokens, {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
+    )
     data = dump(parts, legacy_merges=legacy_merges)
     check_content(data)
-    return {path / "tokenizer.json" if path.is_dir() else path: data}
+    if path.suffix == ".json" and not path.is_dir():
+        if not {bos_token, eos_token, pad_token, model_max_length} <= {None}:
+            raise OptionError(
+                f"bos_token, eos_token, pad_token and model_max_length are written to {CONFIG_NAME}, and {path.name} "
+                f"is a single file. Pass the name of a folder."
+            )
+        _warn_of_bare_file(path)
+        return {path: data}
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(
+            errno.EEXIST, "Is a file; pass the name of a folder, or one that ends in .json for a single file", str(path)
+        )
+    limit = NO_LIMIT if model_max_length is None else check_whole_number("model_max_length", model_max_length)
+    config = dump_config(parts.vocabulary.special_tokens, roles, model_max_length=limit)
+    return {path / CONFIG_NAME: config, path / TOKENIZER_NAME: data}
+
+
+def _warn_of_bare_file(path: Path) -> None:
+    if path.name == TOKENIZER_NAME and not path.with_name(CONFIG_NAME).exists():
+        warn_user(
+            f"a {TOKENIZER_NAME} without {CONFIG_NAME} beside it is another tokenizer in transformers 4, depending on "
+            f"the name of its folder. Pass the name of a folder to write both; `tokenizers` needs only the one file.",
+            FormatWarning,
+        )
 
 
 def from_object(tokenizer: Any) -> TokenizerParts:
@@ -89,8 +133,7 @@ def dump(parts: TokenizerParts, *, legacy_merges: bool = False) -> bytes:
                 f"the special token {special!r} ({id}) is spelled as the token with id {ids[special]} is, and Hugging "
                 f"Face would take it for that one. Give the special another name."
             )
-    if not _numbers_itself([id for _, id in specials], len(ids)):
-        ids |= dict(specials)
+    ids |= dict(specials)  # in the model too, so that its vocab_size counts them
     pairs = [[spelling[left], spelling[right]] for left, right, _ in vocabulary.merges.tolist()]
     merges = [" ".join(pair) for pair in pairs] if legacy_merges else pairs
     head = {
@@ -128,11 +171,6 @@ def _json(value: Any) -> str:
 
 def _joined(lines: list[str]) -> str:
     return ",\n      ".join(lines)
-
-
-def _numbers_itself(special_ids: list[int], num_tokens: int) -> bool:
-    """Whether `tokenizers` gives the specials these ids: it numbers them by itself, unless they are in the model."""
-    return special_ids == list(range(num_tokens, num_tokens + len(special_ids)))
 
 
 def _added_token(special: str, id: int) -> dict[str, Any]:
