@@ -20,6 +20,13 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "train-tokenizer": "train a byte-level BPE tokenizer on text files",
+    "tokenize": "show the ids and tokens of a text",
+    "decode": "turn ids back into text",
+    "count": "count the tokens of texts and files",
+    "compare": "compare tokenizers on a text, and their vocabularies",
+    "truncate": "make the vocabulary of a tokenizer smaller",
+    "extend": "make the vocabulary of a tokenizer larger, from a corpus",
+    "count-words": "count the words of a corpus once, to train from many times",
     "encode": "encode a corpus into token shards",
     "export": "write a tokenizer in the format of another tool",
     "inspect": "show what a tokenizer or a folder of shards holds",
