@@ -16,7 +16,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from gristmill.arguments import nearest
 
-__all__ = ["Choice", "UsageError", "byte_size", "one_of", "parse_count", "parse_size", "whole_number"]
+__all__ = ["Choice", "UsageError", "byte_size", "one_of", "parse_count", "parse_size", "several", "whole_number"]
 
 
 class UsageError(Exception):
@@ -58,6 +58,17 @@ def whole_number(option: str) -> PrimitiveConstructorSpec[Any]:
 def byte_size(option: str) -> PrimitiveConstructorSpec[Any]:
     """The value of an option that is a number of bytes: digits, or a form such as 512MB."""
     return _number(option, "SIZE", parse_size)
+
+
+def several(metavar: str) -> PrimitiveConstructorSpec[Any]:
+    """The values of an option that takes any number of them; None where it is not given."""
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=metavar,
+        instance_from_str=tuple,
+        is_instance=lambda value: value is None or isinstance(value, tuple),
+        str_from_instance=lambda value: list(value or ()),
+    )
 
 
 def _number(option: str, metavar: str, parse: Callable[[str, str], int]) -> PrimitiveConstructorSpec[Any]:
