@@ -52,8 +52,8 @@ def says(monkeypatch):
             calls.append({"prompt_ids": prompt_ids, **options})
             return iter(ids)
 
-        # By its name among modules: `gristmill.lm.generate` is the function.
-        monkeypatch.setattr(importlib.import_module("gristmill.lm.generate"), "generate", generate)
+        # By its name among modules: `gristmill.lm.generation` is the function.
+        monkeypatch.setattr(importlib.import_module("gristmill.lm.generation"), "generate", generate)
         return calls
 
     return set_ids

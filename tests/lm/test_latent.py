@@ -12,7 +12,7 @@ import gristmill as gm
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.checkpoint import build_model, write_checkpoint
 from gristmill.lm.config import TrainConfig
-from gristmill.lm.generate import generate_text, load_for_generation
+from gristmill.lm.generation import generate_text, load_for_generation
 from gristmill.lm.latent import (
     between,
     encode_texts,

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from gristmill import OptionError
+from gristmill import MissingPackageError, OptionError
 from gristmill.lm import meters
 from gristmill.lm.advice import Situation, advice, is_out_of_memory, out_of_memory
 from gristmill.lm.config import TrainConfig
@@ -216,5 +216,5 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 
 def test_a_writer_that_is_not_installed_is_an_error_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(OptionError, match=r"trackio is not installed. Run: pip install trackio"):
+    with pytest.raises(MissingPackageError, match="trackio, which is not installed. Install it with: pip install"):
         open_writer("trackio", tmp_path, {})

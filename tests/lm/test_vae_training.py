@@ -12,7 +12,7 @@ import torch
 import gristmill as gm
 from gristmill import CheckpointError, CorpusError, OptionError
 from gristmill.lm.checkpoint import load_model
-from gristmill.lm.evaluate import evaluate
+from gristmill.lm.evaluation import evaluate
 from gristmill.lm.models.vae import SequenceVAE, VAEConfig
 from gristmill.lm.schedule import step_seed
 from gristmill.lm.sequences import SequenceDataset, open_sequences

@@ -13,7 +13,8 @@ from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.options import Flag, format_size
 from gristmill.cli.table import pairs
 from gristmill.lm.config import FIELDS, TrainConfig, read_config
-from gristmill.lm.presets import PRESETS, preset_options, without_length
+from gristmill.lm.presets import PRESET_NOTES, PRESETS, preset_options, without_length
+from gristmill.packages import require_packages
 
 if TYPE_CHECKING:
     from gristmill.lm.result import TrainResult
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     PresetName: TypeAlias = str
 else:
     PresetName = Literal[tuple(PRESETS)]
+
+
+def _with_note(preset: str) -> str:
+    return f"{preset} ({PRESET_NOTES[preset]})" if preset in PRESET_NOTES else preset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +44,11 @@ class Command(TrainConfig):
 
     preset: Annotated[
         PresetName | None,
-        tyro.conf.arg(metavar="NAME", help=f"Options that belong together: {listed(PRESETS)}.", help_behavior_hint=""),
+        tyro.conf.arg(
+            metavar="NAME",
+            help=f"Options that belong together: {listed(map(_with_note, PRESETS))}.",
+            help_behavior_hint="",
+        ),
     ] = None
 
     config: Path | None = None
@@ -61,6 +70,7 @@ class Command(TrainConfig):
         """Train, and print what came of it."""
         options = {name: getattr(self, name) for name in FIELDS}
         config = TrainConfig.of(options)
+        require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
         from gristmill.lm.trainer import is_first_process, train
 
         result = train(

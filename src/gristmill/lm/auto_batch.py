@@ -15,7 +15,7 @@ from torch import nn
 from gristmill.errors import TrainingError
 from gristmill.lm.advice import is_out_of_memory
 from gristmill.lm.batch import Batch
-from gristmill.lm.evaluate import LossModule
+from gristmill.lm.evaluation import LossModule
 
 __all__ = ["divisors", "find_batch_size", "largest_that_fits"]
 

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from gristmill._core import Xxh64
 from gristmill.errors import CheckpointError
 from gristmill.lm.config import TrainConfig, load_config
+from gristmill.packages import packages_for
 from gristmill.publish import flush_folder
 from gristmill.small_files import parse_json, read_small_file
 
@@ -258,8 +259,9 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 def read_tensors(folder: Path, name: str, state: Mapping[str, Any], *, device: str = "cpu") -> dict[str, Tensor]:
     """The tensors of a file of a checkpoint, its size and checksum compared with those in `state` first."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    with packages_for("reading a checkpoint"):
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
 
     path = folder / name
     entry = state["files"].get(name)

@@ -14,17 +14,21 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gristmill.errors import CheckpointError, OptionError, VocabSizeError
 from gristmill.lm.config_checks import check_config
 from gristmill.lm.presets import MODEL_DEFAULTS, preset_options, without_length
+from gristmill.packages import load_package
 from gristmill.small_files import parse_json, read_small_file
 
 if TYPE_CHECKING:
     from gristmill.lm.training_data import TrainingData
 
-__all__ = ["TrainConfig", "differences", "read_config", "resolved"]
+__all__ = ["DeviceName", "PrecisionName", "TrainConfig", "differences", "read_config", "resolved"]
+
+DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
+PrecisionName: TypeAlias = Literal["auto", "bf16-mixed", "16-mixed", "32"]
 
 CONFIG_FILE = "config.json"
 MAX_CONFIG_BYTES = 1 << 20  # a config has a few kilobytes
@@ -218,13 +222,13 @@ class TrainConfig:
     clip_norm: float = 1.0
     """Norm to which gradients are clipped; 0: no clipping."""
 
-    precision: Literal["auto", "bf16-mixed", "16-mixed", "32"] = "auto"
+    precision: PrecisionName = "auto"
     """auto: bf16-mixed where the device has it, otherwise 32."""
     compile_model: bool = False
     """Compile the model: a minute at the start, then faster."""
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     """Mode of torch.compile."""
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: DeviceName = "auto"
     """What to compute on."""
     devices: int = 1
     """How many of them, on each node."""
@@ -282,10 +286,7 @@ FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options in a YAML (or JSON) file, with the names of `TrainConfig`."""
-    try:
-        import yaml
-    except ImportError:
-        raise OptionError(f"{path}: reading YAML needs PyYAML. Run: pip install pyyaml.") from None
+    yaml = load_package("yaml", needed_by="reading a YAML file")
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=OptionError)
     try:
         content = yaml.safe_load(data.decode())

@@ -25,7 +25,7 @@ from torch import Tensor
 from gristmill.arguments import check_whole_number
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.batch import IGNORED, Batch
-from gristmill.lm.generate import end_of_text_id, load_of_run, load_tokenizer
+from gristmill.lm.generation import end_of_text_id, load_of_run, load_tokenizer
 from gristmill.lm.models.vae import SequenceVAE
 from gristmill.lm.sampling import new_dice
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from gristmill.errors import CheckpointError, OptionError
+from gristmill.errors import CheckpointError, MissingPackageError, OptionError
 from gristmill.progress import bar_class
 from gristmill.publish import publish
 from gristmill.report.records import MAX_METRICS_BYTES, METRICS_FILE
@@ -90,10 +90,12 @@ def open_writer(name: str, run: Path, config: Record) -> Writer | None:
         return None
     try:
         return _TensorBoard(run) if name == "tensorboard" else _Trackio(run, config)
-    except ImportError:
-        raise OptionError(
-            f"log={name!r}: {name} is not installed. Run: pip install {name}, or pass log='none'."
-        ) from None
+    except ImportError as error:
+        raise MissingPackageError(
+            f"log={name!r} needs {name}, which is not installed. Install it with: pip install {name}, or pass "
+            f"log='none'.",
+            name=name,
+        ) from error
 
 
 def _scalars(record: Record) -> Record:

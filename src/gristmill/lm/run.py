@@ -22,7 +22,7 @@ from gristmill.lm import checkpoint as checkpoints
 from gristmill.lm.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.batch import Batch
 from gristmill.lm.config import TrainConfig
-from gristmill.lm.evaluate import LossModule, mean_loss, num_val_batches
+from gristmill.lm.evaluation import LossModule, mean_loss, num_val_batches
 from gristmill.lm.meters import Reading, measured_matmul_flops, memory_bytes
 from gristmill.lm.records import Display, MetricsFile, Record, Writer, open_writer, read_records
 from gristmill.lm.restoring import find_latest, restore, take_weights

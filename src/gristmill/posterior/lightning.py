@@ -16,17 +16,13 @@ from typing import Any
 
 import torch
 
-from gristmill.errors import GristmillError, OptionError
+from gristmill.errors import OptionError
+from gristmill.packages import packages_for
 from gristmill.posterior.metrics import PosteriorMetrics
 from gristmill.posterior.monitor import PosteriorMetricsMonitor
 
-try:
+with packages_for("gm.posterior.PosteriorMetricsCallback"):
     from pytorch_lightning import Callback
-except ImportError as error:
-    raise GristmillError(
-        f"PosteriorMetricsCallback needs the package pytorch-lightning, which cannot be imported ({error}). "
-        f"Run: pip install 'gristmill[train]', or call PosteriorMetricsMonitor.update in your own loop."
-    ) from error
 
 __all__ = ["PosteriorMetricsCallback"]
 
