@@ -168,6 +168,36 @@ def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionE
         raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None
 
 
+def nearest_name(name: str, known: Iterable[str], other_names: Mapping[str, str] | None = None) -> str | None:
+    """The known name that was probably meant, if there is one; `other_names` are those that no spelling check finds.
+
+    >>> nearest_name("max_step", ["max_steps", "seed"]), nearest_name("colour", ["max_steps", "seed"])
+    ('max_steps', None)
+    """
+    import difflib
+
+    if other_names is not None and name in other_names:
+        return other_names[name]
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
+
+
+def check_option_names(
+    function: str, given: Iterable[str], known: Iterable[str], other_names: Mapping[str, str] | None = None
+) -> None:
+    """Raise TypeError, as Python does for a keyword that a function does not have, with the nearest name.
+
+    >>> check_option_names("train", ["max_step"], ["max_steps", "seed"])
+    Traceback (most recent call last):
+    TypeError: train() got an unexpected keyword argument 'max_step'. Did you mean 'max_steps'?
+    """
+    names = list(known)
+    for name in given:
+        if name not in names:
+            near = nearest_name(name, names, other_names)
+            hint = f" Did you mean {near!r}?" if near else f" It takes {', '.join(names)}."
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{hint}")
+
+
 def show_options(options: type, defaults: Mapping[str, Any]) -> Callable[[Function], Function]:
     """Decorate a function that ends in `**options`: help() and editors show each option, its type, default and meaning.
 

@@ -122,7 +122,7 @@ def test_a_run_that_left_no_checkpoint_leaves_no_records_to_the_next(tiny_shards
 
 
 def test_options_go_on_top_of_a_config(tiny_shards, tmp_path):
-    config = gm.lm.TrainConfig.of({**TINY, "max_steps": 50})
+    config = gm.lm.TrainConfig.from_options({**TINY, "max_steps": 50})
     result = gm.lm.train(tiny_shards, out=tmp_path / "run", config=config, max_tokens=2 * 64, progress=None)
     assert result.num_steps == 2
 

@@ -69,7 +69,7 @@ class Command(TrainConfig):
     def run(self) -> int:
         """Train, and print what came of it."""
         options = {name: getattr(self, name) for name in FIELDS}
-        config = TrainConfig.of(options)
+        config = TrainConfig.from_options(options)
         require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
         from gristmill.lm.trainer import is_first_process, train
 

@@ -11,7 +11,7 @@ In reading order:
     models/gpt.py, models/vae.py          the models as they are trained, each in one file
     batch.py, dataset.py, sequences/, schedule.py     what goes into a step: pure functions of (config, step, rank)
     optim.py, muon.py                     AdamW and Muon
-    config.py, presets.py                 every option of a run
+    config.py, options.py, presets.py     every option of a run
     trainer.py, run.py                    the loop, and what it works on
     checkpoint.py, records.py, meters.py  what it saves, what it records, what it measures
     posterior_watch.py, advice.py         what is wrong with it, and what helps

@@ -8,7 +8,6 @@ numbers; what it returns stands in config.json of the run and is compared when a
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import os
 from collections.abc import Mapping
@@ -16,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gristmill.errors import CheckpointError, OptionError, VocabSizeError
+from gristmill.arguments import nearest_name
+from gristmill.errors import CheckpointError, OptionError, VocabSizeError, warn_user
 from gristmill.lm.config_checks import check_config
 from gristmill.lm.presets import MODEL_DEFAULTS, preset_options, without_length
 from gristmill.packages import load_package
@@ -126,7 +126,7 @@ class TrainConfig:
     kl_weight: float = 1.0
     """VAE: the highest weight of the KL term; 1 is the bound itself, less is a beta-VAE."""
     kl_schedule: Literal["constant", "linear", "cyclical"] = "linear"
-    """VAE: how the weight gets there: at once, rising once, or rising anew in each cycle."""
+    """VAE: how the weight gets there: at once, rising once, or rising again in each cycle."""
     kl_warmup_steps: int | float = 0.1
     """VAE: steps in which it rises (linear), or their share of the run."""
     kl_cycles: int = 4
@@ -262,14 +262,22 @@ class TrainConfig:
         check_config(self)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options") -> TrainConfig:
-        """The preset with the options on top; an unknown name is an error that says which one is meant.
+    def from_options(
+        cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options"
+    ) -> TrainConfig:
+        """The preset with the options on top; an unknown name is an error that suggests the nearest one.
 
-        >>> TrainConfig.of({"max-steps": 10}, preset="quickstart").max_steps
+        >>> TrainConfig.from_options({"max-steps": 10}, preset="quickstart").max_steps
         10
         """
         given = normalized(options, source)
         return cls(**{**without_length(preset_options(preset, given), given), **given})
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options") -> TrainConfig:
+        """Deprecated: the old name of `from_options`."""
+        warn_user("TrainConfig.of is deprecated. Call TrainConfig.from_options.", DeprecationWarning)
+        return cls.from_options(options, preset=preset, source=source)
 
     @property
     def sequence_length(self) -> int:
@@ -277,10 +285,25 @@ class TrainConfig:
         return self.context_length if self.model == "gpt" else self.max_sequence_length
 
     def to_json(self) -> dict[str, Any]:
-        """Every field; what `TrainConfig.of` reads."""
+        """Every field; what `TrainConfig.from_options` reads."""
         return dataclasses.asdict(self)
 
 
+# What other trainers call these options, too far from our names for a spelling check.
+OTHER_NAMES = {
+    "block_size": "context_length",
+    "bs": "batch_size",
+    "grad_accum": "gradient_accumulation_steps",
+    "iters": "max_steps",
+    "lr": "learning_rate",
+    "max_iters": "max_steps",
+    "n_embd": "d_model",
+    "n_head": "num_heads",
+    "n_layer": "num_layers",
+    "seq_len": "context_length",
+    "steps": "max_steps",
+    "wd": "weight_decay",
+}
 FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
 
 
@@ -308,8 +331,8 @@ def normalized(options: Mapping[str, Any], source: str) -> dict[str, Any]:
     for key, value in options.items():
         name = str(key).replace("-", "_")
         if name not in FIELDS:
-            close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.5)
-            hint = f" Did you mean {close[0]!r}?" if close else f" The options are {', '.join(FIELDS)}."
+            near = nearest_name(name, FIELDS, OTHER_NAMES)
+            hint = f" Did you mean {near!r}?" if near else f" The options are {', '.join(FIELDS)}."
             raise OptionError(f"{source}: there is no option {str(key)!r}.{hint}")
         if name == "embedding_columns" and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
@@ -443,6 +466,6 @@ def load_config(run: Path) -> TrainConfig:
         raise CheckpointError(f"{run}: it is not the folder of a run: it has no {CONFIG_FILE}.") from None
     content = parse_json(data, source=path, error=CheckpointError)
     try:
-        return TrainConfig.of(content, source=str(path))
+        return TrainConfig.from_options(content, source=str(path))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{path}: it is damaged: {error}") from None

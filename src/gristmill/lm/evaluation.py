@@ -172,7 +172,7 @@ def _for_evaluation(config: TrainConfig, run: Path, data: Any, batch_size: int |
         reading = {**dict.fromkeys(columns), "val_fraction": TrainConfig.val_fraction}
     elif config.model == "vae" and (run / "tokenizer.json").exists():
         reading = {"tokenizer": str(run / "tokenizer.json")}
-    return TrainConfig.of({**config.to_json(), "batch_size": size, **reading})
+    return TrainConfig.from_options({**config.to_json(), "batch_size": size, **reading})
 
 
 def _find_device(device: str) -> torch.device:
