@@ -139,9 +139,60 @@ def check_kernel() -> None:
 
 def check_tie_break(tie_break: Any) -> str:
     """The name of a rule for pairs of equal count."""
-    if tie_break not in TIE_BREAKS:
-        raise OptionError(f"tie_break={tie_break!r} is not known. Pass one of {', '.join(map(repr, TIE_BREAKS))}.")
-    return str(tie_break)
+    return check_choice("tie_break", tie_break, TIE_BREAKS)
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
+    """`value`, if it is one of `choices`; `name` is that of the argument.
+
+    >>> check_choice("format", "nanogtp", ["nanogpt", "llmc"])
+    Traceback (most recent call last):
+    gristmill.errors.OptionError: format='nanogtp' is not known. Did you mean 'nanogpt'? Pass one of 'nanogpt', 'llmc'.
+    """
+    names = list(choices)
+    if not isinstance(value, str) or value not in names:
+        hint = nearest(value, names)
+        raise OptionError(f"{name}={value!r} is not known.{hint} Pass one of {', '.join(map(repr, names))}.")
+    return value
+
+
+def nearest(name: Any, names: Iterable[str]) -> str:
+    """The question "Did you mean …?" with the one of `names` that is most like `name`, or "" where none is like it.
+
+    A misspelling comes first, then initials, then a few letters of a name in order.
+
+    >>> [nearest(name, ["huggingface", "tiktoken", "learning-rate"]) for name in ("tiktokn", "lr", "hf", "xyz")]
+    [" Did you mean 'tiktoken'?", " Did you mean 'learning-rate'?", " Did you mean 'huggingface'?", '']
+    """
+    close = _nearest(name, list(names)) if isinstance(name, str) else None
+    return "" if close is None else f" Did you mean {close!r}?"
+
+
+def _nearest(name: str, names: list[str]) -> str | None:
+    import difflib
+
+    plain = {_plain(other): other for other in reversed(names)}  # the earlier one among equals
+    asked = _plain(name)
+    close = difflib.get_close_matches(asked, plain, n=1)
+    if close:
+        return plain[close[0]]
+    letters = asked.strip("-")
+    if len(letters) < 2:
+        return None
+    initials = [other for other in plain if "".join(word[0] for word in other.split("-") if word) == letters]
+    abbreviated = [other for other in plain if _abbreviates(letters, other.strip("-"))]
+    found = initials or sorted(abbreviated, key=len)
+    return plain[found[0]] if found else None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _abbreviates(letters: str, name: str) -> bool:
+    """Whether `name` begins with the first of `letters` and has the others later, in their order."""
+    rest = iter(name)
+    return name.startswith(letters[0]) and all(letter in rest for letter in letters)
 
 
 def _at_least(least: int, name: str, value: Any, otherwise: str) -> int:
@@ -168,23 +219,12 @@ def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionE
         raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None
 
 
-def nearest_name(name: str, known: Iterable[str], other_names: Mapping[str, str] | None = None) -> str | None:
-    """The known name that was probably meant, if there is one; `other_names` are those that no spelling check finds.
-
-    >>> nearest_name("max_step", ["max_steps", "seed"]), nearest_name("colour", ["max_steps", "seed"])
-    ('max_steps', None)
-    """
-    import difflib
-
-    if other_names is not None and name in other_names:
-        return other_names[name]
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
-
-
 def check_option_names(
     function: str, given: Iterable[str], known: Iterable[str], other_names: Mapping[str, str] | None = None
 ) -> None:
     """Raise TypeError, as Python does for a keyword that a function does not have, with the nearest name.
+
+    other_names: what other programs call an option, and its name here.
 
     >>> check_option_names("train", ["max_step"], ["max_steps", "seed"])
     Traceback (most recent call last):
@@ -193,8 +233,7 @@ def check_option_names(
     names = list(known)
     for name in given:
         if name not in names:
-            near = nearest_name(name, names, other_names)
-            hint = f" Did you mean {near!r}?" if near else f" It takes {', '.join(names)}."
+            hint = nearest((other_names or {}).get(name, name), names) or f" It takes {', '.join(names)}."
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{hint}")
 
 

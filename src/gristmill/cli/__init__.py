@@ -119,6 +119,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
     """The command with its options set, or the exit code when help or an error was printed."""
     import tyro
 
+    from gristmill.cli.values import UsageError
     from gristmill.errors import MissingPackageError, OptionError
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
@@ -133,7 +134,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
         return tyro.cli(module.Command, args=arguments, **settings)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else WRONG_USAGE
-    except (MissingPackageError, OptionError, OSError) as error:
+    except (MissingPackageError, OptionError, UsageError, OSError) as error:
         print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
         return WRONG_USAGE
 

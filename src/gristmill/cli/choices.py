@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from gristmill.arguments import TIE_BREAKS
+from gristmill.cli.values import one_of
 from gristmill.corpus.options import DOCUMENTS, INPUT_FORMATS, ON_ERROR
 from gristmill.shards.end_of_text import POSITIONS
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.tokenizer.formats import FORMATS
 
-ProgressKind: TypeAlias = Literal["auto", "bar", "jsonl", "none"]
-
-if TYPE_CHECKING:  # A type checker cannot know the names; tyro reads them.
-    DocumentsMode: TypeAlias = str
-    InputFormat: TypeAlias = str
-    LayoutName: TypeAlias = str
-    OnError: TypeAlias = str
-    Position: TypeAlias = Literal["after", "before"]
-    TieBreak: TypeAlias = str
-    TokenizerFormat: TypeAlias = str
-else:
-    DocumentsMode = Literal[tuple(DOCUMENTS)]
-    InputFormat = Literal[tuple(INPUT_FORMATS)]
-    LayoutName = Literal[tuple(LAYOUTS)]
-    OnError = Literal[tuple(ON_ERROR)]
-    Position = Literal[tuple(POSITIONS)]
-    TieBreak = Literal[tuple(TIE_BREAKS)]
-    TokenizerFormat = Literal[tuple(FORMATS)]
+DocumentsMode: TypeAlias = Annotated[str | None, one_of("--documents", DOCUMENTS)]
+InputFormat: TypeAlias = Annotated[str, one_of("--input-format", INPUT_FORMATS)]
+LayoutName: TypeAlias = Annotated[str, one_of("--format", LAYOUTS)]
+OnError: TypeAlias = Annotated[str, one_of("--on-error", ON_ERROR)]
+Position: TypeAlias = Annotated[Literal["after", "before"] | None, one_of("--end-of-text-position", POSITIONS)]
+ProgressKind: TypeAlias = Annotated[
+    Literal["auto", "bar", "jsonl", "none"], one_of("--progress", ["auto", "bar", "jsonl", "none"])
+]
+TieBreak: TypeAlias = Annotated[str, one_of("--tie-break", TIE_BREAKS)]
+TokenIdType: TypeAlias = Annotated[Literal["uint16", "uint32"] | None, one_of("--dtype", ["uint16", "uint32"])]
+TokenizerFormat: TypeAlias = Annotated[str, one_of("--format", FORMATS)]
 
 
 def listed(names: Iterable[str]) -> str:
@@ -39,12 +33,3 @@ def listed(names: Iterable[str]) -> str:
     """
     *first, last = names
     return f"{', '.join(first)} or {last}" if first else last
-
-
-def braced(names: Iterable[str]) -> str:
-    """The names as tyro shows a choice, for an option that may also be left out: without its {None,…}.
-
-    >>> braced(["after", "before"])
-    '{after,before}'
-    """
-    return f"{{{','.join(names)}}}"

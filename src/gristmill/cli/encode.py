@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from gristmill.cli.choices import LayoutName, Position, ProgressKind, braced, listed
+from gristmill.cli.choices import LayoutName, Position, ProgressKind, TokenIdType, listed
 from gristmill.cli.export import SpecialTokens, parse_special_tokens
-from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, parse_count, plural
+from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, Threads, UsageError, format_size, plural
 from gristmill.cli.table import columns, pairs
-from gristmill.shards.end_of_text import POSITIONS
+from gristmill.cli.values import whole_number
 from gristmill.shards.layouts import LAYOUTS
 
 if TYPE_CHECKING:
@@ -47,20 +47,18 @@ class Command(ReadingOptions):
     end_of_text: Annotated[str, tyro.conf.arg(metavar="TOKEN|ID|none")] = "auto"
     """The special token that marks documents; auto: <|endoftext|> or the like."""
 
-    end_of_text_position: Annotated[
-        Position | None, tyro.conf.arg(metavar=braced(POSITIONS), help_behavior_hint="")
-    ] = None
+    end_of_text_position: Annotated[Position, tyro.conf.arg(help_behavior_hint="")] = None
     """Where it stands; without it, where the tools of the format expect it."""
 
     allowed_special: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]", help_behavior_hint="")] = ()
     """Special tokens that become ids where a document spells them out; all: every one."""
 
-    dtype: Annotated[
-        Literal["uint16", "uint32"] | None, tyro.conf.arg(metavar="{uint16,uint32}", help_behavior_hint="")
-    ] = None
+    dtype: Annotated[TokenIdType, tyro.conf.arg(help_behavior_hint="")] = None
     """The type of the ids; without it, uint16 where that holds them all."""
 
-    shard_tokens: Annotated[str | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 100M)")] = None
+    shard_tokens: Annotated[
+        int | None, whole_number("--shard-tokens"), tyro.conf.arg(help_behavior_hint="(default: 100M)")
+    ] = None
     """Tokens in a file, such as 100M."""
 
     val_fraction: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.0
@@ -75,7 +73,7 @@ class Command(ReadingOptions):
     special_tokens: SpecialTokens = ()
     """Special tokens of TOKENIZER, for a format that does not hold them, as TOKEN or TOKEN=ID."""
 
-    threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
+    threads: Threads = None
     """How many threads encode."""
 
     checkpoint_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
@@ -104,7 +102,7 @@ class Command(ReadingOptions):
             end_of_text_position=self.end_of_text_position,
             allowed_special="all" if self.allowed_special == ("all",) else self.allowed_special,
             dtype=self.dtype,
-            shard_tokens=None if self.shard_tokens is None else parse_count(self.shard_tokens, "--shard-tokens"),
+            shard_tokens=self.shard_tokens,
             val_fraction=self.val_fraction,
             seed=self.seed,
             num_threads=self.threads,

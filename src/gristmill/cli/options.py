@@ -1,11 +1,10 @@
-"""What commands share: how a corpus is read, sizes such as 512MB, and outputs that are checked before the work."""
+"""What commands share: how a corpus and a tokenizer are read, and outputs that are checked before the work."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,19 +13,12 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import tyro
 
-from gristmill.cli.choices import DocumentsMode, InputFormat, OnError, braced
-from gristmill.corpus.options import DOCUMENTS
+from gristmill.cli.choices import DocumentsMode, InputFormat, OnError
+from gristmill.cli.values import UsageError as UsageError
+from gristmill.cli.values import byte_size, whole_number
 
 if TYPE_CHECKING:
     from gristmill.corpus import ReadOptions
-
-
-class UsageError(ValueError):
-    """Options that do not go together; exit code 2."""
-
-
-_SIZE = re.compile(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", re.IGNORECASE | re.ASCII)
-_EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def plural(number: int, word: str) -> str:
@@ -36,34 +28,6 @@ def plural(number: int, word: str) -> str:
     ('1 thread', '2,000 threads')
     """
     return f"{number:,} {word}{'s' * (number != 1)}"
-
-
-def parse_count(text: str, option: str) -> int:
-    """Return a number of things.
-
-    >>> [parse_count(text, "--shard-tokens") for text in ("512", "100M", "1.5k")]
-    [512, 100000000, 1500]
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or match[3] or text.strip()[-1:] in "bB":
-        raise UsageError(f"{option} {text!r} is not a number. Write digits, or a form such as 100M or 1.5G.")
-    return parse_size(text, option)
-
-
-def parse_size(text: str, option: str) -> int:
-    """Return a number of bytes.
-
-    >>> [parse_size(text, "--size") for text in ("512", "50MB", "2GiB", "1.5k")]
-    [512, 50000000, 2147483648, 1500]
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or (match[3] and not match[2]):
-        raise UsageError(
-            f"{option} {text!r} is not a size. Write bytes, or a form such as 512MB (10^6) or 2GiB (2^30)."
-        )
-    scale: int = (1024 if match[3] else 1000) ** _EXPONENTS[match[2].lower()]
-    number = match[1].replace("_", "")
-    return round(float(number) * scale) if "." in number else int(number) * scale
 
 
 def format_size(num_bytes: float) -> str:
@@ -83,6 +47,9 @@ Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE"
 Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
 
+Threads: TypeAlias = Annotated[
+    int | None, whole_number("--threads"), tyro.conf.arg(help_behavior_hint="(default: all cores)")
+]
 CorpusNames: TypeAlias = Annotated[
     tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS…", help_behavior_hint="")
 ]
@@ -98,7 +65,7 @@ class ReadingOptions:
     text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
     """The JSON key or the column that holds the text."""
 
-    documents: Annotated[DocumentsMode | None, tyro.conf.arg(metavar=braced(DOCUMENTS), help_behavior_hint="")] = None
+    documents: Annotated[DocumentsMode, tyro.conf.arg(help_behavior_hint="")] = None
     """What a document of a text file is: between separators, the whole file, or a line."""
 
     separator: Annotated[
@@ -110,16 +77,14 @@ class ReadingOptions:
     on_error: OnError = "raise"
     """Stop at an input that is damaged, or leave it out and say so at the end."""
 
-    max_document_bytes: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="(default: 64MiB)")] = (
-        None
-    )
+    max_document_bytes: Annotated[
+        int | None, byte_size("--max-document-bytes"), tyro.conf.arg(help_behavior_hint="(default: 64MiB)")
+    ] = None
     """How long a JSON line, or a stretch of text without a place to cut it, may be: it bounds memory."""
 
     def read_options(self) -> ReadOptions:
         """The options, as functions take them; what was not given is left to their defaults."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(ReadingOptions)}
-        if self.max_document_bytes is not None:
-            given["max_document_bytes"] = parse_size(self.max_document_bytes, "--max-document-bytes")
         return cast("ReadOptions", {name: value for name, value in given.items() if value is not None})
 
 

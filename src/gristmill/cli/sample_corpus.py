@@ -7,8 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from gristmill.cli.options import Flag, Output, check_output, parse_size
+from gristmill.cli.options import Flag, Output, check_output
 from gristmill.cli.table import pairs
+from gristmill.cli.values import byte_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,9 @@ class Command:
     output: Output
     """The file to write."""
 
-    size: Annotated[str, tyro.conf.arg(metavar="N")] = "50MB"
+    size: Annotated[int, byte_size("--size"), tyro.conf.arg(metavar="N", help_behavior_hint="(default: 50MB)")] = (
+        50_000_000
+    )
     """At most this many bytes, such as 50MB; only whole stories are written."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -35,6 +38,6 @@ class Command:
         from gristmill.sample_corpus import write_sample_corpus
 
         check_output(self.output, overwrite=self.overwrite)
-        written = write_sample_corpus(self.output, parse_size(self.size, "--size"), self.seed, overwrite=self.overwrite)
+        written = write_sample_corpus(self.output, self.size, self.seed, overwrite=self.overwrite)
         print(pairs([("stories", f"{written:,} bytes, seed {self.seed}"), ("saved to", str(self.output))]))
         return 0

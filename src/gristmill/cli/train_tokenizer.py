@@ -15,13 +15,14 @@ from gristmill.cli.options import (
     Flag,
     Output,
     ReadingOptions,
+    Threads,
     UsageError,
     check_output,
     format_size,
-    parse_size,
     plural,
 )
 from gristmill.cli.table import columns, pairs
+from gristmill.cli.values import byte_size, whole_number
 from gristmill.pretokenize import NATIVE_PATTERNS
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class Command(ReadingOptions):
     corpus: CorpusNames
     """Files, folders, URLs, or globs such as 'data/**/*.txt'. Name them before --special-tokens."""
 
-    vocab_size: Annotated[int, tyro.conf.arg(metavar="N")]
-    """Tokens in all: 256 bytes, the merges and the special tokens."""
+    vocab_size: Annotated[int, whole_number("--vocab-size")]
+    """Tokens in all, such as 32k: 256 bytes, the merges and the special tokens."""
 
     output: Output
     """The tokenizer file to write."""
@@ -65,16 +66,16 @@ class Command(ReadingOptions):
     tie_break: TieBreak = "greatest-bytes"
     """Which pair wins among equal counts."""
 
-    min_frequency: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
     """Leave out words that occur fewer times."""
 
-    max_token_bytes: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
+    max_token_bytes: Annotated[int | None, byte_size("--max-token-bytes"), tyro.conf.arg(help_behavior_hint="")] = None
     """The longest token allowed."""
 
-    threads: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None
+    threads: Threads = None
     """How many threads to use."""
 
-    memory_limit: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None
+    memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
 
     progress: ProgressKind = "auto"
@@ -100,7 +101,7 @@ class Command(ReadingOptions):
             tie_break=self.tie_break,
             min_frequency=self.min_frequency,
             max_token_bytes=self.max_token_bytes,
-            memory_limit=None if self.memory_limit is None else parse_size(self.memory_limit, "--memory-limit"),
+            memory_limit=self.memory_limit,
             num_threads=self.threads,
             progress=None if self.progress == "none" else self.progress,
             **self.read_options(),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
-from gristmill.arguments import MAX_NATIVE, check_whole_number
+from gristmill.arguments import MAX_NATIVE, check_choice, check_whole_number, nearest
 from gristmill.corpus import batches
 from gristmill.corpus.formats import READERS
 from gristmill.errors import OptionError
@@ -58,11 +58,14 @@ class Reading:
         names = [field.name for field in fields(cls)]
         for name in options:
             if name not in names:
-                raise TypeError(f"unexpected keyword argument {name!r}. Options for reading are {', '.join(names)}.")
+                raise TypeError(
+                    f"unexpected keyword argument {name!r}.{nearest(name, names)} "
+                    f"Options for reading are {', '.join(names)}."
+                )
         reading = cls(**{"documents": documents, **options})
-        _check_choice("input_format", reading.input_format, INPUT_FORMATS)
-        _check_choice("documents", reading.documents, DOCUMENTS)
-        _check_choice("on_error", reading.on_error, ON_ERROR)
+        check_choice("input_format", reading.input_format, INPUT_FORMATS)
+        check_choice("documents", reading.documents, DOCUMENTS)
+        check_choice("on_error", reading.on_error, ON_ERROR)
         _check_text("text_field", reading.text_field)
         _check_text("separator", reading.separator)
         _check_limit(reading.max_document_bytes)
@@ -72,11 +75,6 @@ class Reading:
     def end_of_document(self) -> bytes | None:
         """What ends a document of a text file; None where the file does."""
         return {"separator": self.separator.encode(), "line": b"\n", "file": None}[self.documents]
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise OptionError(f"{name}={value!r} is not known. Pass one of {', '.join(map(repr, choices))}.")
 
 
 def _check_text(name: str, value: Any) -> None:

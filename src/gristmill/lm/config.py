@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gristmill.arguments import nearest_name
+from gristmill.arguments import nearest
 from gristmill.errors import CheckpointError, OptionError, VocabSizeError, warn_user
 from gristmill.lm.config_checks import check_config
 from gristmill.lm.presets import MODEL_DEFAULTS, preset_options, without_length
@@ -292,17 +292,14 @@ class TrainConfig:
 # What other trainers call these options, too far from our names for a spelling check.
 OTHER_NAMES = {
     "block_size": "context_length",
-    "bs": "batch_size",
     "grad_accum": "gradient_accumulation_steps",
     "iters": "max_steps",
-    "lr": "learning_rate",
     "max_iters": "max_steps",
     "n_embd": "d_model",
     "n_head": "num_heads",
     "n_layer": "num_layers",
     "seq_len": "context_length",
     "steps": "max_steps",
-    "wd": "weight_decay",
 }
 FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
 
@@ -331,8 +328,7 @@ def normalized(options: Mapping[str, Any], source: str) -> dict[str, Any]:
     for key, value in options.items():
         name = str(key).replace("-", "_")
         if name not in FIELDS:
-            near = nearest_name(name, FIELDS, OTHER_NAMES)
-            hint = f" Did you mean {near!r}?" if near else f" The options are {', '.join(FIELDS)}."
+            hint = nearest(OTHER_NAMES.get(name, name), FIELDS) or f" The options are {', '.join(FIELDS)}."
             raise OptionError(f"{source}: there is no option {str(key)!r}.{hint}")
         if name == "embedding_columns" and isinstance(value, list | tuple):
             value = ",".join(map(str, value))

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from gristmill.arguments import nearest
 from gristmill.errors import PatternError, SlowPatternWarning, warn_user
 
 __all__ = ["NATIVE_PATTERNS", "Pattern", "pattern_names", "resolve_pattern"]
@@ -149,7 +150,7 @@ def resolve_pattern(pattern: str) -> Pattern:
         return Pattern(NATIVE_PATTERNS[name], name)
     if _NAME.fullmatch(pattern):
         raise PatternError(
-            f"pattern={pattern!r} is not known. Pass {_choices()}. "
+            f"pattern={pattern!r} is not known.{nearest(pattern, pattern_names())} Pass {_choices()}. "
             f"(To match just these letters, write {'(?:' + pattern + ')'!r}.)"
         )
     compile_regex(pattern)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gristmill.arguments import check_num_threads, check_whole_number
+from gristmill.arguments import check_num_threads, check_whole_number, nearest
 from gristmill.corpus import Corpus, Documents, Files, Reading, open_corpus
 from gristmill.count import Words
 from gristmill.encode.document_encoder import DocumentEncoder
@@ -124,10 +124,7 @@ def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Rea
     known = [*DEFAULTS, *(field.name for field in dataclasses.fields(Reading))]
     for name in reading:
         if name not in known:
-            import difflib
-
-            close = difflib.get_close_matches(name, [*known, "num_threads", "overwrite", "progress"], n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint = nearest(name, [*known, "num_threads", "overwrite", "progress"])
             raise TypeError(
                 f"encode_corpus() got an unexpected keyword argument {name!r}.{hint} It takes {', '.join(known)}."
             )

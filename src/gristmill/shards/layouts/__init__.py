@@ -24,7 +24,7 @@ it); a file in which the tokens do not lie as they are `converts` and has `write
 
 from __future__ import annotations
 
-from gristmill.errors import OptionError
+from gristmill.arguments import check_choice
 from gristmill.shards.layouts.datatrove import DatatroveLayout
 from gristmill.shards.layouts.gristmill import GristmillLayout
 from gristmill.shards.layouts.layout import Layout, Part
@@ -53,6 +53,4 @@ def check_layout(layout: str) -> Layout:
     >>> check_layout("llmc").token_file("tales", "train", 0)
     'tales_train_000001.bin'
     """
-    if layout not in LAYOUTS:
-        raise OptionError(f"format={layout!r} is not known. Pass one of {', '.join(map(repr, LAYOUTS))}.")
-    return LAYOUTS[layout]
+    return LAYOUTS[check_choice("format", layout, LAYOUTS)]

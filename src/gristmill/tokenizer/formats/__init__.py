@@ -30,6 +30,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gristmill.arguments import check_choice
 from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
 from gristmill.publish import publish
 from gristmill.tokenizer.formats import gguf, gpt2, gristmill_json, huggingface, minbpe, tiktoken
@@ -136,9 +137,7 @@ def _check_path(path: str | os.PathLike[str], *, is_folder: bool) -> None:
 
 
 def _checked(format: str, offered: Iterable[str]) -> str:
-    if format not in FORMATS:
-        raise OptionError(f"format={format!r} is not known. Pass one of {', '.join(map(repr, offered))}.")
-    return format
+    return format if format in FORMATS else check_choice("format", format, offered)
 
 
 def _find_in_folder(folder: Path) -> Path:

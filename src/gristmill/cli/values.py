@@ -1,0 +1,111 @@
+"""Values of options: names to choose from, numbers such as 32k, sizes such as 512MB; what is none is a `UsageError`.
+
+Each function gives what stands in `Annotated[…]` of an option. tyro has values of its own, but prints a box that names
+neither the nearest choice nor what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from tyro.constructors import PrimitiveConstructorSpec
+
+from gristmill.arguments import nearest
+
+__all__ = ["Choice", "UsageError", "byte_size", "one_of", "parse_count", "parse_size", "whole_number"]
+
+
+class UsageError(Exception):
+    """Options that are wrong or do not go together; exit code 2. No ValueError: tyro would print those in a box."""
+
+
+@dataclass(frozen=True)
+class Choice(PrimitiveConstructorSpec[Any]):
+    """The value of an option that is one of `names`; shell completion reads them here."""
+
+    names: tuple[str, ...] = ()
+
+
+def one_of(option: str, names: Iterable[str]) -> Choice:
+    """The value of an option that is one of `names`."""
+    known = tuple(names)
+
+    def parse(values: list[str]) -> str:
+        if values[0] not in known:
+            hint = nearest(values[0], known)
+            raise UsageError(f"{option} {values[0]!r} is not known.{hint} Pass one of {', '.join(known)}.")
+        return values[0]
+
+    return Choice(
+        nargs=1,
+        metavar=f"{{{','.join(known)}}}",
+        instance_from_str=parse,
+        is_instance=lambda value: value is None or isinstance(value, str),
+        str_from_instance=lambda value: [str(value)],
+        names=known,
+    )
+
+
+def whole_number(option: str) -> PrimitiveConstructorSpec[Any]:
+    """The value of an option that is a number of things: digits, or a form such as 32k."""
+    return _number(option, "N", parse_count)
+
+
+def byte_size(option: str) -> PrimitiveConstructorSpec[Any]:
+    """The value of an option that is a number of bytes: digits, or a form such as 512MB."""
+    return _number(option, "SIZE", parse_size)
+
+
+def _number(option: str, metavar: str, parse: Callable[[str, str], int]) -> PrimitiveConstructorSpec[Any]:
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda values: parse(values[0], option),
+        is_instance=lambda value: value is None or isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+_NUMBER = r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:\.[0-9]+)?e[0-9]{1,2}"
+_COUNT = re.compile(rf"(-?(?:{_NUMBER})) ?(?:([kmgt])(i?))?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(rf"({_NUMBER}) ?(?:([kmgt])(i?))?b?", re.IGNORECASE | re.ASCII)
+_EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_count(text: str, option: str) -> int:
+    """Return a number of things: k, M, G and T are powers of 1,000; Ki, Mi, Gi and Ti are powers of 1,024.
+
+    >>> [parse_count(text, "--vocab-size") for text in ("512", "50_000", "32k", "1.5M", "64Ki", "1e6")]
+    [512, 50000, 32000, 1500000, 65536, 1000000]
+    """
+    number = _parsed(_COUNT, text)
+    if number is None or number.denominator != 1:
+        raise UsageError(f"{option} {text!r} is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki.")
+    return int(number)
+
+
+def parse_size(text: str, option: str) -> int:
+    """Return a number of bytes.
+
+    >>> [parse_size(text, "--size") for text in ("512", "50MB", "2GiB", "1.5k")]
+    [512, 50000000, 2147483648, 1500]
+    """
+    number = _parsed(_SIZE, text)
+    if number is None:
+        raise UsageError(
+            f"{option} {text!r} is not a size. Write bytes, or a form such as 512MB (10^6) or 2GiB (2^30)."
+        )
+    return round(number)
+
+
+def _parsed(form: re.Pattern[str], text: str) -> Fraction | None:
+    """The number that `text` is in this form; None where it has another."""
+    match = form.fullmatch(text.strip())
+    if match is None:
+        return None
+    unit: int = (1024 if match[3] else 1000) ** _EXPONENTS[(match[2] or "").lower()]
+    return Fraction(match[1].replace("_", "").replace(",", "")) * unit
