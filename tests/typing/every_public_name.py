@@ -17,12 +17,10 @@ import gristmill as gm
 
 def tokenizers(text: str) -> gm.Tokenizer:
     tok = gm.train_tokenizer("corpus.txt", vocab_size=32_000, special_tokens=["<|endoftext|>"], pattern="gpt2")
-    tok = gm.train_tokenizer(gm.Files("corpus.txt", "more/*.txt"), vocab_size=32_000, progress=None)
-    tok = gm.train_tokenizer(gm.Documents(["once", "upon"]), vocab_size=300, progress=show)
     tok = gm.train_tokenizer([Path("a.jsonl.zst")], vocab_size=32_000, text_field="body", on_error="skip")
-    tok = gm.extend_tokenizer(tok, iter(["a", b"b"]), vocab_size=33_000)
+    tok = gm.extend_tokenizer(tok, iter(["a", "b"]), vocab_size=33_000, progress=show)
     names: list[str] = gm.pattern_names()
-    print(names, gm.__version__)
+    print(names, gm.__version__, gm.Files, gm.Documents)
 
     ids: list[int] = tok.encode(text, allowed_special="all", disallowed_special=(), dropout=0.1, seed=0)
     array: NDArray[Any] = tok.encode_array(text, dtype=np.uint16, num_threads=2)
@@ -117,9 +115,9 @@ def language_models(shards: gm.Shards) -> None:
     print(story, evaluation.bits_per_byte, next(pieces))
 
     sizes = gm.lm.GPTConfig(vocab_size=1000, context_length=128, num_layers=2, num_heads=2, d_model=64)
-    dataset = gm.lm.TokenDataset(shards, context_length=128, batch_size=8)
+    dataset = gm.lm.TokenDataset(shards, context_length=128, batch_size=8, seed=0)
     batch: gm.lm.Batch = dataset.batch(0)
-    print(gm.lm.GPT(sizes).num_parameters(), batch.num_tokens, gm.lm.MODELS["gpt"], gm.lm.functional.softmax)
+    print(gm.lm.GPT(sizes).num_parameters, batch.num_tokens, gm.lm.MODELS["gpt"], gm.lm.functional.softmax)
 
 
 def sequence_vaes() -> None:
@@ -134,7 +132,7 @@ def sequence_vaes() -> None:
     print(samples, same, between, mu, logvar, tok, config.latent_dim)
 
     data: gm.lm.SequenceData = gm.lm.open_sequences("stories.parquet", tokenizer=tok, val_fraction=0.1)
-    dataset = gm.lm.SequenceDataset(data.train, max_sequence_length=100, batch_size=4)
+    dataset = gm.lm.SequenceDataset(data.train, max_sequence_length=100, batch_size=4, seed=0)
     monitor = gm.posterior.PosteriorMetricsMonitor(update_frequency=50, plot_folder="vae")
     monitor.update(mu, logvar, step=1)
     metrics: list[gm.posterior.PosteriorMetrics] = monitor.poll()

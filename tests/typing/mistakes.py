@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gristmill as gm
 
-gm.train_tokeniser  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnusedExpression]
-gm.lm.trian  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnusedExpression]
-gm.posterior.Alarms  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnusedExpression]
+print(gm.train_tokeniser)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+print(gm.lm.trian)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+print(gm.posterior.Alarms)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 
 gm.lm.train("shards", out="run", max_step=200)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 gm.lm.train("shards", out="run", max_steps="200")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
