@@ -389,7 +389,7 @@ def test_a_forced_collapse_is_told_within_two_windows_and_names_the_remedy(colla
     told = events(collapsed, "posterior collapse")
     assert told
     assert told[0]["step"] <= dead[0] + 2 * COLLAPSING["window_size"]
-    assert "--free_bits" in told[0]["message"]
+    assert "free_bits=" in told[0]["message"]
     assert events(collapsed, "recovered") == []
 
 

@@ -60,16 +60,10 @@ class Command:
             device=self.device,
             precision=self.precision,
         )
-        rate = f"  ({result.num_tokens / result.seconds:,.0f} tokens/s)" if result.seconds else ""
         rows = [
             ("checkpoint", str(find_checkpoint(self.run_folder, self.checkpoint))),
-            ("split", f"{self.split}{'' if result.full else ' (a subset)'}"),
-            ("tokens", f"{result.num_tokens:,}"),
-            ("loss", f"{result.loss:.4f}"),
-            *([("reconstruction", f"{result.reconstruction:.4f}")] if result.reconstruction is not None else []),
-            *([("KL", f"{result.kl:.4f} nats a sequence")] if result.kl is not None else []),
-            ("bits per byte", "-" if result.bits_per_byte is None else f"{result.bits_per_byte:.4f}"),
-            ("time", f"{result.seconds:.2f} s{rate}"),
+            ("split", self.split),
+            *result.rows(),
         ]
         print(pairs(rows))
         return 0

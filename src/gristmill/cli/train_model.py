@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import tyro
 
 from gristmill.cli.choices import ProgressKind, listed
-from gristmill.cli.options import Flag, format_size
+from gristmill.cli.options import Flag
 from gristmill.cli.table import pairs
 from gristmill.lm.config import FIELDS, TrainConfig, read_config
 from gristmill.lm.presets import PRESET_NOTES, PRESETS, preset_options, without_length
 from gristmill.packages import require_packages
 
 if TYPE_CHECKING:
-    from gristmill.lm.result import TrainResult
-
     PresetName: TypeAlias = str
 else:
     PresetName = Literal[tuple(PRESETS)]
@@ -82,7 +80,7 @@ class Command(TrainConfig):
             progress=None if self.progress == "none" else self.progress,
         )
         if is_first_process():
-            print(summary(result))
+            print(pairs(result.rows()))
         return 0
 
 
@@ -143,37 +141,3 @@ def _with_resume(arguments: list[str]) -> list[str]:
         if argument == "--resume" and arguments[index + 1 : index + 2] not in (["auto"], ["never"]):
             spelled.append("auto")
     return spelled
-
-
-def summary(result: TrainResult) -> str:
-    """The run as a table."""
-    rows = [
-        ("steps", f"{result.num_steps:,}"),
-        ("tokens", f"{result.num_tokens:,}"),
-        ("parameters", f"{result.num_parameters:,}"),
-        ("training loss", _number(result.loss)),
-        ("validation loss", _number(result.val_loss)),
-        *([("validation KL", f"{result.val_kl:.4f} nats a sequence")] if result.val_kl is not None else []),
-        ("bits per byte", _number(result.bits_per_byte)),
-        ("tokens/s", "-" if result.tokens_per_second is None else f"{result.tokens_per_second:,.0f}"),
-        *([("padding", f"{result.padding:.1%}")] if result.padding else []),
-        ("waiting for data", "-" if result.data_wait is None else f"{result.data_wait:.1%}"),
-        ("MFU", _shares(result)),
-        ("memory", "-" if result.memory_bytes is None else format_size(result.memory_bytes)),
-        ("time", f"{result.seconds:,.1f} s"),
-        ("saved to", str(result.checkpoint)),
-    ]
-    return pairs(rows)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _shares(result: TrainResult) -> str:
-    shares = [
-        f"{share:.0%} of {what}"
-        for share, what in ((result.mfu, "the device's peak"), (result.mfu_matmul, "a matrix product measured here"))
-        if share is not None
-    ]
-    return ", ".join(shares) or "-"

@@ -14,7 +14,7 @@ In reading order:
     config.py, options.py, presets.py     every option of a run
     trainer.py, run.py                    the loop, and what it works on
     checkpoint.py, records.py, meters.py  what it saves, what it records, what it measures
-    posterior_watch.py, advice.py         what is wrong with it, and what helps
+    posterior_watch.py, advice.py, explain.py   what is wrong with it, or with what was passed, and what helps
     evaluation.py, generation.py, latent.py   what the trained model is good for
 
 Importing this package imports no torch; the first use of a name that needs torch does. `train` also imports Lightning

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from gristmill.arguments import nearest
 from gristmill.errors import CheckpointError, OptionError, VocabSizeError, warn_user
 from gristmill.lm.config_checks import check_config
+from gristmill.lm.explain import CONFIG_FILE, why_no_run
 from gristmill.lm.presets import MODEL_DEFAULTS, preset_options, without_length
 from gristmill.packages import load_package
 from gristmill.small_files import parse_json, read_small_file
@@ -30,7 +31,6 @@ __all__ = ["DeviceName", "PrecisionName", "TrainConfig", "differences", "read_co
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 PrecisionName: TypeAlias = Literal["auto", "bf16-mixed", "16-mixed", "32"]
 
-CONFIG_FILE = "config.json"
 MAX_CONFIG_BYTES = 1 << 20  # a config has a few kilobytes
 
 # What may change between a run and the run that goes on with it: the weights do not depend on it.
@@ -458,8 +458,8 @@ def load_config(run: Path) -> TrainConfig:
     path = run / CONFIG_FILE
     try:
         data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=CheckpointError)
-    except FileNotFoundError:
-        raise CheckpointError(f"{run}: it is not the folder of a run: it has no {CONFIG_FILE}.") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError(why_no_run(run)) from None
     content = parse_json(data, source=path, error=CheckpointError)
     try:
         return TrainConfig.from_options(content, source=str(path))

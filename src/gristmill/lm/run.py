@@ -254,7 +254,7 @@ class Run:
         self.writer.wait()
         there = checkpoints.list_checkpoints(self.folder)
         kept = f"{there[-1].name} is the last good checkpoint." if there else "there was no checkpoint yet."
-        half = "--precision bf16-mixed, " if self.config.precision == "16-mixed" else ""
+        half = "precision='bf16-mixed', " if self.config.precision == "16-mixed" else ""
         message = NOT_FINITE.format(step=bad_step, kept=kept, precision=half)
         self._record({"kind": "event", "step": self.step, "message": message})
         raise NotFiniteError(message)

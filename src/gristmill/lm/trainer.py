@@ -113,7 +113,7 @@ def train_to_the_end(run: Run) -> TrainResult:
         run.writer.wait()
         run.fabric.barrier()  # only the first process writes, and all read what came of it
     if run.stopped:
-        run.tell(f"stopped at step {run.step:,}; everything is saved. Pass --resume to go on.")
+        run.tell(f"stopped at step {run.step:,}; everything is saved. Pass resume='auto' to resume.")
         run.signals.act()
     return run.result()
 
