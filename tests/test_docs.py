@@ -19,7 +19,12 @@ from gristmill.corpus.packages import load_zstd
 from gristmill.sample_corpus import write_sample_corpus
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+# Read from top to bottom in an empty folder, as a newcomer does.
+READ_IN_ORDER = [ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/command-line.md"]
+# Looked up: the snippets start from files that the page speaks of.
+PAGES = sorted(page for page in ROOT.glob("docs/*.md") if page not in READ_IN_ORDER)
+# Setting up, which has been done when tests run.
+SET_UP = ("pip ", "make ", "git ", "source ", "cd ")
 MODULES = sorted(
     info.name
     for info in pkgutil.walk_packages(gristmill.__path__, "gristmill.")
@@ -29,6 +34,26 @@ MODULES = sorted(
 
 def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def snippets(page):
+    """The Python and shell snippets of a page, in the order in which they are read."""
+    return re.findall(r"^```(python|bash)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", READ_IN_ORDER, ids=lambda page: page.name)
+def test_the_page_works_from_top_to_bottom_in_an_empty_folder(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    names = {"__name__": page.stem}
+    for language, snippet in snippets(page):
+        if language == "bash":
+            commands = "\n".join(line for line in snippet.splitlines() if not line.startswith(SET_UP))
+            subprocess.run(["bash", "-euo", "pipefail", "-c", commands], env=environment, check=True, timeout=300)
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", gristmill.EarlyStopWarning)
+            exec(compile(snippet, str(page), "exec"), names)
 
 
 @pytest.fixture
@@ -68,7 +93,7 @@ def test_gristmill_commands_of_the_page_run(page, tmp_path):
         subprocess.run(shlex.split(command, comments=True), cwd=tmp_path, env=environment, check=True, timeout=120)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")], ids=lambda page: page.name)
 def test_links_of_the_page_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"

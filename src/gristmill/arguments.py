@@ -89,9 +89,11 @@ def check_num_threads(num_threads: Any) -> int:
     """How many threads to use; None means every core this process may run on."""
     if num_threads is None:
         return usable_cores()
-    number = _at_least(1, "num_threads", num_threads, "None for all usable cores")
+    number = _at_least(1, "num_threads", num_threads, "leave it out to use every core")
     if number > MAX_THREADS:
-        raise OptionError(f"num_threads={number} is too large. Pass num_threads <= {MAX_THREADS}, or None.")
+        raise OptionError(
+            f"num_threads={number} is too large. Pass num_threads <= {MAX_THREADS}, or leave it out to use every core."
+        )
     return number
 
 
@@ -103,14 +105,14 @@ def usable_cores() -> int:
 
 
 def check_memory_limit(memory_limit: Any) -> int | None:
-    """The limit in bytes, or None for no limit."""
+    """The limit in bytes, or leave it out for no limit."""
     if memory_limit is None:
         return None
     limit = check_whole_number("memory_limit", memory_limit)
     if limit < MIN_MEMORY_LIMIT:
         raise OptionError(
             f"memory_limit={limit} is too small: buffers and tables alone need {MIN_MEMORY_LIMIT} bytes (32 MiB). "
-            f"Pass memory_limit >= {MIN_MEMORY_LIMIT}, or None for no limit."
+            f"Pass memory_limit >= {MIN_MEMORY_LIMIT}, or leave it out for no limit."
         )
     return min(limit, MAX_NATIVE)
 
@@ -124,7 +126,7 @@ def check_max_token_bytes(max_token_bytes: Any) -> int:
     """How long a token may be."""
     if max_token_bytes is None:
         return MAX_TOKEN_BYTES
-    return min(_at_least(1, "max_token_bytes", max_token_bytes, "None for 1 MiB"), MAX_TOKEN_BYTES)
+    return min(_at_least(1, "max_token_bytes", max_token_bytes, "leave it out for 1 MiB"), MAX_TOKEN_BYTES)
 
 
 def check_kernel() -> None:
@@ -176,17 +178,16 @@ def _nearest(name: str, names: list[str]) -> str | None:
     close = difflib.get_close_matches(asked, plain, n=1)
     if close:
         return plain[close[0]]
-    letters = asked.strip("-")
-    if len(letters) < 2:
+    if len(asked) < 2:
         return None
-    initials = [other for other in plain if "".join(word[0] for word in other.split("-") if word) == letters]
-    abbreviated = [other for other in plain if _abbreviates(letters, other.strip("-"))]
+    initials = [other for other in plain if "".join(word[0] for word in other.split("-") if word) == asked]
+    abbreviated = [other for other in plain if _abbreviates(asked, other)]
     found = initials or sorted(abbreviated, key=len)
     return plain[found[0]] if found else None
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("_", "-")
+    return name.lower().replace("_", "-").strip("-")
 
 
 def _abbreviates(letters: str, name: str) -> bool:

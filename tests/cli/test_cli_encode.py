@@ -122,12 +122,12 @@ def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, t
 @pytest.mark.parametrize(
     ("options", "difference"),
     [
-        (["--seed", 3, "--val-fraction", 0.5], "val_fraction was 0.0 and is now 0.5; seed was 0 and is now 3"),
+        (["--seed", 3, "--val-fraction", 0.5], "--val-fraction was 0.0 and is now 0.5; seed was 0 and is now 3"),
         (["--format", "npy"], "layout was gristmill and is now npy"),
         (["--dtype", "uint32"], "dtype was uint16 and is now uint32"),
         (["--end-of-text", "none"], f"the end-of-text token was '{END}' after each document and is now none"),
         (["--end-of-text-position", "before"], f"and is now '{END}' before each document"),
-        (["--on-error", "skip"], "on_error was 'raise' and is now 'skip'"),
+        (["--on-error", "skip"], "--on-error was 'raise' and is now 'skip'"),
         (["INPUT"], "is new (there were 2, there are 3)"),
     ],
 )
@@ -163,26 +163,26 @@ def test_another_tokenizer_and_a_changed_input_are_refused(encode, folder, token
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (["missing.txt"], "missing.txt: No such file or directory"),
-        (["CORPUS", "--format", "nanogpt", "--shard-tokens", "5"], "nanogpt has one file for each split"),
-        (["CORPUS", "--val-fraction", "1.5"], "val_fraction=1.5 is out of range"),
-        (["CORPUS", "--end-of-text", "<|no|>"], "'<|no|>' is not a special token of this tokenizer"),
-        (["CORPUS", "--end-of-text", "5"], "end_of_text=5 is not the id of a special token"),
-        (["CORPUS", "--allowed-special", "<|no|>"], "<|no|>"),
-        (["CORPUS", "--threads", "0"], "num_threads=0 is too small"),
-        (["CORPUS", "--text-field", "body"], "a.jsonl:1: no field 'body' (fields: 'text')"),
-        (["EMPTY"], "the corpus holds no documents"),
-        (["FOLDER"], "No file with a known suffix in this folder"),
+        (["missing.txt"], 1, "missing.txt: No such file or directory"),
+        (["CORPUS", "--format", "nanogpt", "--shard-tokens", "5"], 2, "nanogpt has one file for each split"),
+        (["CORPUS", "--val-fraction", "1.5"], 2, "--val-fraction 1.5 is out of range"),
+        (["CORPUS", "--end-of-text", "<|no|>"], 2, "'<|no|>' is not a special token of this tokenizer"),
+        (["CORPUS", "--end-of-text", "5"], 2, "--end-of-text 5 is not the id of a special token"),
+        (["CORPUS", "--allowed-special", "<|no|>"], 2, "<|no|>"),
+        (["CORPUS", "--threads", "0"], 2, "--threads 0 is too small"),
+        (["CORPUS", "--text-field", "body"], 1, "a.jsonl:1: no field 'body' (fields: 'text')"),
+        (["EMPTY"], 1, "the corpus holds no documents"),
+        (["FOLDER"], 1, "No file with a known suffix in this folder"),
     ],
 )
-def test_bad_input_is_one_line_exit_1_and_no_folder(encode, folder, tmp_path, arguments, message):
+def test_bad_input_is_one_line_and_no_folder(encode, folder, tmp_path, arguments, code, message):
     (tmp_path / "empty.txt").touch()
     (tmp_path / "folder").mkdir()
     names = {"CORPUS": folder, "EMPTY": tmp_path / "empty.txt", "FOLDER": tmp_path / "folder"}
-    code, out, err = encode(*(names.get(argument, argument) for argument in arguments))
-    assert (code, out) == (1, "")
+    found, out, err = encode(*(names.get(argument, argument) for argument in arguments))
+    assert (found, out) == (code, "")
     assert err.startswith("gristmill: error: ")
     assert message in err
     assert err.count("\n") == 1

@@ -88,8 +88,8 @@ def test_options_of_a_format_reach_it_and_no_other(gristmill, tokenizer_path, tm
     arguments = ("export", tokenizer_path, "-f", "gguf", "-o", tmp_path / "u.gguf", "--eos-token")
     assert gristmill(*arguments, "<|endoftext|>")[0] == 0
     code, _, err = gristmill(*arguments, "</s>", "--overwrite")
-    assert code == 1
-    assert "eos_token='</s>' is not a special token" in err
+    assert code == 2
+    assert "--eos-token '</s>' is not a special token" in err
     code, _, err = gristmill("export", tokenizer_path, "-f", "gguf", "-o", path, "--legacy-merges", "--overwrite")
     assert (code, err) == (2, "gristmill: error: --legacy-merges does not go with -f gguf. Leave it out.\n")
 

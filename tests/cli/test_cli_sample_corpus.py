@@ -33,8 +33,8 @@ def test_an_existing_file_is_refused_and_replaced_only_when_asked(gristmill, tmp
 
 def test_a_size_too_small_for_one_story_leaves_no_empty_file(gristmill, tmp_path):
     code, _, err = gristmill("sample-corpus", "-o", tmp_path / "a.txt", "--size", 10)
-    assert code == 1
-    assert "size=10 is too small" in err
+    assert code == 2
+    assert "--size 10 is too small" in err
     assert names_in(tmp_path) == []
 
 

@@ -132,9 +132,9 @@ def test_two_lengths_are_an_error_even_where_one_is_the_length_of_the_preset(gri
     """Comparing values with the defaults cannot tell --max-steps 1000 from no --max-steps."""
     arguments = ["train-model", shards, "-o", tmp_path / "run", "--preset", "quickstart", "--device", "cpu"]
     code, _, err = gristmill(*arguments, "--max-steps", 1000, "--epochs", 1)
-    assert code == 1
+    assert code == 2
     # The preset's length is void, and both options hold.
-    assert "max_steps and epochs are both given" in err
+    assert "--max-steps and epochs are both given" in err
 
 
 def test_accumulation_voids_the_global_batch_of_a_preset():
@@ -177,26 +177,26 @@ def test_an_option_without_its_value_is_a_usage_error(gristmill, shards, tmp_pat
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("num_layers: four", "num_layers='four' is a str. Pass an int."),
-        ("optimizer: sgd", "optimizer='sgd' is not known. Pass one of 'adamw', 'muon'."),
-        ("tie_embeddings: 'no'", "tie_embeddings='no' is a str. Pass true or false."),
+        ("num_layers: four", "--num-layers four is a str. Pass an int."),
+        ("optimizer: sgd", "--optimizer sgd is not known. Pass one of 'adamw', 'muon'."),
+        ("tie_embeddings: 'no'", "--tie-embeddings no is a str. Pass true or false."),
     ],
 )
 def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, message):
     (tmp_path / "c.yaml").write_text(line)
     code, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", "--config", tmp_path / "c.yaml")
-    assert (code, err) == (1, f"gristmill: error: {message}\n")
+    assert (code, err) == (2, f"gristmill: error: {message}\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--preset", "huge"], 2, "preset='huge' is not known"),
+        (["--preset", "huge"], 2, "--preset huge is not known"),
         (["--config", "missing.yaml"], 2, "missing.yaml: No such file"),
-        (["--num-layers", "0"], 1, "num_layers=0 is too small"),
-        (["--max-steps", "5", "--epochs", "1"], 1, "both given"),
-        (["--vocab-size", "5"], 1, "vocab_size=5 is too small: the tokenizer of the shards has 300 tokens"),
-        (["--precision", "16-mixed"], 1, "needs a GPU"),
+        (["--num-layers", "0"], 2, "--num-layers 0 is too small"),
+        (["--max-steps", "5", "--epochs", "1"], 2, "both given"),
+        (["--vocab-size", "5"], 2, "--vocab-size 5 is too small: the tokenizer of the shards has 300 tokens"),
+        (["--precision", "16-mixed"], 2, "needs a GPU"),
     ],
 )
 def test_a_wrong_option_is_one_line_without_a_traceback(gristmill, shards, tmp_path, arguments, code, message):
@@ -274,5 +274,5 @@ def test_a_vae_is_trained_on_parquet_and_says_what_came_of_it(gristmill, tmp_pat
     assert rows["validation loss"].strip() in out
     assert "nats per sequence" in out
     code, _, err = gristmill("train-model", tmp_path / "data.parquet", "-o", tmp_path / "other", "--device", "cpu")
-    assert code == 1
+    assert code == 2
     assert "model='vae'" in err

@@ -80,7 +80,7 @@ def test_a_folder_that_a_glob_matches_too_is_passed_over(gristmill, stories_path
 def test_a_kernel_that_is_none_is_one_line(gristmill, stories_path, output, monkeypatch):
     monkeypatch.setenv("GRISTMILL_KERNEL", "abacus")
     code, out, err = gristmill("train-tokenizer", stories_path, "--vocab-size", 300, "-o", output)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("gristmill: error: GRISTMILL_KERNEL=abacus is no kernel")
 
 
@@ -91,20 +91,20 @@ def test_no_corpus_is_a_usage_error_and_not_an_empty_tokenizer(gristmill, output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (["missing.txt", "--vocab-size", "300"], "missing.txt: No such file or directory"),
-        (["CORPUS", "--vocab-size", "200"], "vocab_size=200 is too small"),
-        (["CORPUS", "--vocab-size", "300", "--pattern", "(unclosed"], "pattern"),
-        (["CORPUS", "--vocab-size", "300", "--special-tokens", "a", "a"], "given twice"),
-        (["CORPUS", "--vocab-size", "300", "--memory-limit", "1kB"], "memory_limit=1000 is too small"),
-        (["CORPUS", "--vocab-size", "300", "--threads", "0"], "num_threads=0 is too small"),
-        (["FOLDER", "--vocab-size", "300"], "No file with a known suffix in this folder"),
-        (["EMPTY", "--vocab-size", "300"], ""),
+        (["missing.txt", "--vocab-size", "300"], 1, "missing.txt: No such file or directory"),
+        (["CORPUS", "--vocab-size", "200"], 2, "--vocab-size 200 is too small"),
+        (["CORPUS", "--vocab-size", "300", "--pattern", "(unclosed"], 2, "--pattern"),
+        (["CORPUS", "--vocab-size", "300", "--special-tokens", "a", "a"], 2, "given twice"),
+        (["CORPUS", "--vocab-size", "300", "--memory-limit", "1kB"], 2, "--memory-limit 1000 is too small"),
+        (["CORPUS", "--vocab-size", "300", "--threads", "0"], 2, "--threads 0 is too small"),
+        (["FOLDER", "--vocab-size", "300"], 1, "No file with a known suffix in this folder"),
+        (["EMPTY", "--vocab-size", "300"], 1, ""),
     ],
 )
-def test_bad_input_is_one_line_exit_1_and_leaves_the_old_output_alone(
-    gristmill, stories_path, output, arguments, message
+def test_bad_input_is_one_line_and_leaves_the_old_output_alone(
+    gristmill, stories_path, output, arguments, code, message
 ):
     output.write_text("precious")
     (output.parent / "empty.txt").touch()
@@ -112,8 +112,8 @@ def test_bad_input_is_one_line_exit_1_and_leaves_the_old_output_alone(
     names = {"CORPUS": stories_path, "FOLDER": output.parent / "folder", "EMPTY": output.parent / "empty.txt"}
     arguments = [names.get(argument, argument) for argument in arguments]
     # In front of --special-tokens, which takes all that follows.
-    code, out, err = gristmill("train-tokenizer", "-o", output, "--overwrite", *arguments)
-    assert (code, out) == (1, "")
+    found, out, err = gristmill("train-tokenizer", "-o", output, "--overwrite", *arguments)
+    assert (found, out) == (code, "")
     assert err.startswith("gristmill: error: ")
     assert message in err
     assert err.count("\n") == 1

@@ -119,11 +119,15 @@ def _parse(name: str, arguments: list[str]) -> Any:
     """The command with its options set, or the exit code when help or an error was printed."""
     import tyro
 
+    from gristmill.cli.usage import check_usage
     from gristmill.cli.values import UsageError
     from gristmill.errors import MissingPackageError, OptionError
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
     try:
+        if hasattr(module, "spelled_out"):  # short forms that tyro does not know
+            arguments = module.spelled_out(arguments)
+        check_usage(module.Command, name, arguments)
         settings: dict[str, Any] = {
             "prog": f"gristmill {name}",
             "description": _description(module.Command),
@@ -134,7 +138,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
         return tyro.cli(module.Command, args=arguments, **settings)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else WRONG_USAGE
-    except (MissingPackageError, OptionError, UsageError, OSError) as error:
+    except (MissingPackageError, OptionError, OSError, UsageError) as error:
         print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
         return WRONG_USAGE
 
@@ -149,13 +153,17 @@ def _description(command: type) -> str:
 
 
 def _run(command: Any, debug: bool) -> int:
-    from gristmill.cli.options import UsageError
-    from gristmill.errors import GristmillError
+    from gristmill.cli.dialect import in_flags
+    from gristmill.cli.values import UsageError
+    from gristmill.errors import GristmillError, OptionError
+
+    def show_warning(message: Warning | str, *_: Any) -> None:
+        print(f"gristmill: warning: {in_flags(str(message), command)}", file=sys.stderr)
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = _show_warning  # type: ignore[assignment]
+            warnings.showwarning = show_warning  # type: ignore[assignment]
             code = command.run()
             if sys.stdout is not None:  # closed before we were started
                 sys.stdout.flush()
@@ -164,16 +172,13 @@ def _run(command: Any, debug: bool) -> int:
         # Whoever read our output, `head` for one, has gone. Python would complain once more when it flushes stdout.
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
         return FAILED
-    except UsageError as error:
-        print(f"gristmill: error: {error}", file=sys.stderr)
-        return WRONG_USAGE
-    except (GristmillError, OSError, MemoryError) as error:
+    except (GristmillError, OSError, MemoryError, UsageError) as error:
         if debug:
             raise
         is_memory = isinstance(error, MemoryError) and not isinstance(error, GristmillError)
-        message = _out_of_memory(error, command) if is_memory else _one_line(error)
+        message = _out_of_memory(error, command) if is_memory else in_flags(_one_line(error), command)
         print(f"gristmill: error: {message}", file=sys.stderr)
-        return FAILED
+        return WRONG_USAGE if isinstance(error, OptionError | UsageError) else FAILED
 
 
 def _out_of_memory(error: BaseException, command: Any) -> str:
@@ -184,10 +189,6 @@ def _out_of_memory(error: BaseException, command: Any) -> str:
     options = [advice for field, advice in helps.items() if hasattr(command, field)]
     advice = f"Pass {' or '.join(options)}" if options else "Close other programs or raise the memory limit"
     return f"out of memory{detail}. {advice}."
-
-
-def _show_warning(message: Warning | str, *_: Any) -> None:
-    print(f"gristmill: warning: {message}", file=sys.stderr)
 
 
 def _one_line(error: BaseException) -> str:

@@ -103,7 +103,7 @@ def parse(arguments: list[str], **settings: Any) -> Command:
 
     What the preset, the model and the file of --config set are the defaults, which --help shows.
     """
-    arguments = _with_resume(arguments)
+    arguments = spelled_out(arguments)
     default = _defaults(_deciding(arguments))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # tyro's, of a file's value that `run` refuses in plain words
@@ -129,10 +129,10 @@ def _defaults(deciding: _Deciding) -> Command:
     return Command(data=tyro.MISSING, output=tyro.MISSING, **options)
 
 
-def _with_resume(arguments: list[str]) -> list[str]:
+def spelled_out(arguments: list[str]) -> list[str]:
     """The arguments with a bare --resume as --resume auto: tyro has no option whose value may be left out.
 
-    >>> _with_resume(["--resume", "-o", "run", "shards"])
+    >>> spelled_out(["--resume", "-o", "run", "shards"])
     ['--resume', 'auto', '-o', 'run', 'shards']
     """
     spelled: list[str] = []

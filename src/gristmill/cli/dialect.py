@@ -1,0 +1,74 @@
+"""Messages in the language of the command line: `num_threads=0` of Python is `--threads 0` here.
+
+Errors and warnings name options as keyword arguments. On their way to a terminal, the options of the command that runs
+are spelled as its flags, with values as a shell takes them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import shlex
+
+from gristmill.cli.usage import options_of
+
+# Keyword arguments of Python whose flag has another name.
+OTHER_NAMES = {"num_threads": "threads", "out": "output"}
+
+# Not inside a word, a path, a quotation or a call: those are not options of this command.
+_START = r"(?<![\w.\-'\"/=|<])(?<!\w\()"
+# A Python value in a message: a string, a bracketed list of strings, or a word.
+_VALUE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[({][^\[\](){}]*[\])}]|[-+\w.…]*[\w…]|"""
+_COMPARISON = r" (?:>=|<=|<|>|must )"
+
+
+def in_flags(message: str, command: object) -> str:
+    """The message with the options of `command` spelled as flags.
+
+    >>> @dataclasses.dataclass
+    ... class Command:
+    ...     threads: int = 1
+    ...     overwrite: bool = False
+    ...     on_error: str = "raise"
+    >>> in_flags("num_threads=0 is too small. Pass num_threads >= 1.", Command())
+    '--threads 0 is too small. Pass --threads >= 1.'
+    >>> in_flags("Pass overwrite=True, or on_error='skip'.", Command())
+    'Pass --overwrite, or --on-error skip.'
+    """
+    flags = _flags(command)
+    if not flags:
+        return message
+    name = "|".join(sorted(map(re.escape, flags), key=len, reverse=True))
+    message = re.sub(rf"{_START}({name})=({_VALUE})", lambda found: _spelled(flags[found[1]], found[2]), message)
+
+    def alone(found: re.Match[str]) -> str:
+        # A name of two words is an option wherever it stands; one word may be English, unless it is compared.
+        is_option = "_" in found[1] or found[2]
+        return flags[found[1]] + (found[2] or "") if is_option else found[0]
+
+    return re.sub(rf"{_START}({name})\b(?![=('\"/|]|\.\w)({_COMPARISON})?", alone, message)
+
+
+def _flags(command: object) -> dict[str, str]:
+    """How each keyword argument is written on the command line; an option without a flag has its metavar."""
+    if not dataclasses.is_dataclass(command):
+        return {}
+    written = {
+        option.name: option.metavar if option.is_positional else option.spellings[0]
+        for option in options_of(type(command))
+    }
+    others = {name: written[field] for name, field in OTHER_NAMES.items() if field in written and name not in written}
+    return written | others
+
+
+def _spelled(flag: str, value: str) -> str:
+    """A flag with the value that Python's repr shows, as it is typed in a shell."""
+    if value in ("True", "False", "None"):
+        return {"True": flag, "False": f"no {flag}", "None": f"{flag} none"}[value]
+    try:
+        plain = ast.literal_eval(value)
+    except (ValueError, SyntaxError):  # a word, or something cut short with "…"
+        return f"{flag} {value}".rstrip()
+    words = list(plain) if isinstance(plain, list | tuple | set) else [plain]
+    return " ".join([flag, *(shlex.quote(str(word)) for word in words)])

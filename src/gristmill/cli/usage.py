@@ -1,0 +1,160 @@
+"""Wrong usage, explained in one line before the arguments are parsed: unknown flags, missing ones, unfit values.
+
+`tyro` parses the arguments and refuses the same things, in boxes of ten lines. What is not found here is left to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from gristmill.arguments import nearest
+from gristmill.cli.values import UsageError
+
+HELP = ("-h", "--help")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One field of a command: how it is spelled, and what it takes."""
+
+    name: str
+    spellings: tuple[str, ...]  # () for a positional
+    metavar: str
+    types: tuple[Any, ...]  # the members of its union, Literals taken apart
+    is_required: bool
+    takes_many: bool
+    is_switch: bool
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether it has no flag."""
+        return not self.spellings
+
+    @property
+    def described(self) -> str:
+        """How the option is written, for a message."""
+        if self.is_positional:
+            return self.metavar
+        *long, short = self.spellings if len(self.spellings) > 1 else (*self.spellings, "")
+        return f"{long[0]} {self.metavar}" + f" ({short})" * bool(short)
+
+    def refusal(self, text: str, spelling: str) -> str:
+        """Why `text` is no value of this option, or "" if it is one."""
+        names = [kind for kind in self.types if isinstance(kind, str)]
+        kinds = [kind for kind in self.types if not isinstance(kind, str)]
+        if text in names or any(_fits(text, kind) for kind in kinds):
+            return ""
+        if names and not kinds:
+            return f"{spelling} {text} is not known.{nearest(text, names)} Choose from {', '.join(names)}."
+        allowed = [*(["a number" if float in kinds else "a whole number"] if kinds else []), *map(repr, names)]
+        return f"{spelling} {text} is not {' or '.join(allowed)}."
+
+
+def options_of(command: type) -> list[Option]:
+    """The options of a command's dataclass."""
+    hints = get_type_hints(command, include_extras=True)
+    return [_option(field, hints[field.name]) for field in dataclasses.fields(command)]
+
+
+def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
+    """Raise UsageError for what is wrong with the arguments of the command `name`, in one line that names the fix."""
+    if any(argument in HELP or argument.startswith("--tyro-") for argument in arguments):
+        return
+    options = options_of(command)
+    by_spelling = {spelling: option for option in options for spelling in option.spellings}
+    help = f"See 'gristmill {name} --help'."
+    seen: set[str] = set()
+    for spelling, values in _groups(arguments, by_spelling):
+        if spelling is None:
+            seen |= {option.name for option in options if option.is_positional and values}
+            continue
+        flag = _normal(spelling)
+        if flag not in by_spelling:
+            known = [spelling for spelling in by_spelling if spelling.startswith("--")]
+            raise UsageError(f"{name!r} has no option {spelling!r}.{nearest(flag, known)} {help}")
+        option = by_spelling[flag]
+        seen.add(option.name)
+        if not values and not option.is_switch and not option.takes_many:
+            raise UsageError(f"{spelling} needs a value: {option.described}. {help}")
+        for value in [] if option.is_switch else values:
+            if refusal := option.refusal(value, spelling):
+                raise UsageError(f"{refusal} {help}")
+    missing = [option.described for option in options if option.is_required and option.name not in seen]
+    if missing:
+        raise UsageError(f"missing {' and '.join(missing)}. {help}")
+
+
+def _groups(arguments: Sequence[str], by_spelling: dict[str, Option]) -> Iterator[tuple[str | None, list[str]]]:
+    """Each flag with its values, and (None, positionals) for what belongs to no flag."""
+    position = 0
+    while position < len(arguments):
+        argument = arguments[position]
+        position += 1
+        if argument == "--":
+            yield None, list(arguments[position:])
+            return
+        if not _is_flag(argument):
+            yield None, [argument]
+            continue
+        spelling, equals, value = argument.partition("=")
+        option = by_spelling.get(_normal(spelling))
+        values = [value] if equals else []
+        room = 0 if equals or option is None or option.is_switch else len(arguments) if option.takes_many else 1
+        while len(values) < room and position < len(arguments) and not _is_flag(arguments[position]):
+            values.append(arguments[position])
+            position += 1
+        yield spelling, values
+
+
+def _is_flag(argument: str) -> bool:
+    """Whether an argument is a flag; "-" is standard input, and "-1" a number."""
+    return len(argument) > 1 and argument[0] == "-" and not argument[1].isdecimal() and argument[1] != "."
+
+
+def _normal(spelling: str) -> str:
+    return spelling.replace("_", "-") if spelling.startswith("--") else spelling
+
+
+def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
+    kind, *notes = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
+    config = [note for note in notes if hasattr(note, "aliases")]
+    markers = [str(note) for note in notes]
+    is_switch = kind is bool
+    spellings: tuple[str, ...] = ()
+    if not any("Positional" in marker for marker in markers):
+        flag = "--" + field.name.replace("_", "-")
+        aliases = [alias for note in config for alias in note.aliases or ()]
+        negated = [f"--no-{flag[2:]}"] * (is_switch and not any("FlagCreatePairsOff" in marker for marker in markers))
+        spellings = (flag, *aliases, *negated)
+    metavar = next((note.metavar for note in config if note.metavar), field.name.upper().replace("_", "-"))
+    is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    takes_many = get_origin(kind) in (tuple, list)
+    # A list of values may be empty, and its own check says what is missing then.
+    has_parser = any(hasattr(note, "instance_from_str") for note in notes)  # which refuses what is wrong by itself
+    types = (str,) if has_parser else _members(kind)
+    return Option(field.name, spellings, metavar, types, is_required and not takes_many, takes_many, is_switch)
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The members of a union, taken apart: types, and the texts of Literals."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    if get_origin(kind) in (tuple, list):
+        return _members(get_args(kind)[0])
+    if get_args(kind):
+        return tuple(member for part in get_args(kind) for member in _members(part))
+    return () if kind is type(None) else (kind,)
+
+
+def _fits(text: str, kind: Any) -> bool:
+    if kind in (int, float):
+        try:
+            kind(text)
+        except ValueError:
+            return text.lower() == "none"  # tyro's word for an option that is not given
+        return True
+    return kind in (str, Path, bool) or not isinstance(kind, type)
