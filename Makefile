@@ -3,7 +3,7 @@
 #   make quickstart   sample corpus -> tokenizer -> token shards -> a small language model -> a story -> report,
 #                     in a virtual environment of its own
 #   make test         C++ tests, then Python tests
-#   make check        ruff, clang-format, import contracts, mypy; then C++ tests under AddressSanitizer and
+#   make check        ruff, clang-format, import contracts, mypy, pyright; then C++ tests under AddressSanitizer and
 #                     UndefinedBehaviorSanitizer
 #   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
 #   make format       put Python and C++ sources into house style
@@ -22,6 +22,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 cpp_sources := $(shell find cpp bindings benchmarks -name '*.[ch]pp' 2>/dev/null)
 python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -name '*.html' -o -name py.typed)
+# A user's script with every public name, and one of mistakes, as mypy --strict and pyright see them.
+typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
 .PHONY: quickstart test test-cpp test-python check check-static check-sanitized bench format aarch64 tsan fuzz clean
 
@@ -60,6 +62,8 @@ check-static: $(VENV)/.installed-check
 	$(BIN)/clang-format --dry-run --Werror $(cpp_sources)
 	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
+	MYPYPATH=src $(BIN)/mypy --config-file= --strict --follow-imports=silent $(typed_scripts)
+	$(BIN)/pyright --project tests/typing --pythonpath $(BIN)/python
 
 check-sanitized: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
@@ -130,5 +134,5 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-check: $(VENV)/.tools pyproject.toml
-	$(PIP) ruff mypy clang-format import-linter numpy msgspec
+	$(PIP) ruff mypy 'pyright[nodejs]' clang-format import-linter numpy msgspec
 	@touch $@

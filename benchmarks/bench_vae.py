@@ -148,7 +148,7 @@ def run_rung(data: DocumentData, options: dict[str, Any], folder: Path) -> Rung:
 def run_of(data: DocumentData, folder: Path, **options: Any) -> Iterator[Run]:
     """A run, ready for its first step; its files are removed afterwards."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        fabric, config = launch(TrainConfig.of({**COMMON, **options}))
+        fabric, config = launch(TrainConfig.from_options({**COMMON, **options}))
         with contextlib.closing(Run(fabric, config, data, Path(temporary))) as run:
             yield run
         torch.compiler.reset()

@@ -6,6 +6,11 @@
 [257, 259, 114, 115]
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gristmill.corpus import Documents, Files
 from gristmill.count import Words, count_words
 from gristmill.encode import Offsets, Ragged, StreamDecoder, Tokenizer
 from gristmill.errors import (
@@ -21,6 +26,7 @@ from gristmill.errors import (
     GristmillError,
     InputChangedError,
     MemoryLimitError,
+    MissingPackageError,
     NotFiniteError,
     OptionError,
     PatternError,
@@ -43,9 +49,12 @@ from gristmill.errors import (
 from gristmill.pretokenize import pattern_names
 from gristmill.profile import Profile
 from gristmill.progress import Progress
-from gristmill.shards import EncodeRun, Manifest, Shards, encode_corpus
+from gristmill.shards import EncodeRun, Manifest, Shards, encode_corpus, verify_shards
 from gristmill.train import extend_tokenizer, train_tokenizer
 from gristmill.version import __version__
+
+if TYPE_CHECKING:
+    from gristmill import lm, posterior, reference, report
 
 __all__ = [
     "CheckpointError",
@@ -53,15 +62,18 @@ __all__ = [
     "CorruptInputError",
     "CountOverflowError",
     "DamagedInputError",
+    "Documents",
     "EarlyStopWarning",
     "EmptyCorpusError",
     "EncodeRun",
+    "Files",
     "FormatError",
     "FormatWarning",
     "GristmillError",
     "InputChangedError",
     "Manifest",
     "MemoryLimitError",
+    "MissingPackageError",
     "NotFiniteError",
     "Offsets",
     "OptionError",
@@ -92,15 +104,25 @@ __all__ = [
     "count_words",
     "encode_corpus",
     "extend_tokenizer",
+    "lm",
     "pattern_names",
+    "posterior",
+    "reference",
+    "report",
     "train_tokenizer",
+    "verify_shards",
 ]
 
+_LAZY = {name: f"{name}:" for name in ("lm", "posterior", "reference", "report")}
 
-def __getattr__(name: str) -> object:
-    """`gristmill.lm` and `.posterior`, loaded when first used: they need torch, and nothing else here does."""
-    if name in ("lm", "posterior"):
-        import importlib
+if not TYPE_CHECKING:  # for a type checker, every attribute would be there
 
-        return importlib.import_module(f"gristmill.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """`gm.lm`, `gm.posterior`, `gm.reference` and `gm.report`, imported when first used."""
+        from gristmill.packages import lazy_attribute
+
+        return lazy_attribute(__name__, name, _LAZY)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

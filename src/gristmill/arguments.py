@@ -220,6 +220,24 @@ def check_whole_number(name: str, value: Any, error: type[OptionError] = OptionE
         raise error(f"{name}={value!r} is a {type(value).__name__}. Pass an int.") from None
 
 
+def check_option_names(
+    function: str, given: Iterable[str], known: Iterable[str], other_names: Mapping[str, str] | None = None
+) -> None:
+    """Raise TypeError, as Python does for a keyword that a function does not have, with the nearest name.
+
+    other_names: what other programs call an option, and its name here.
+
+    >>> check_option_names("train", ["max_step"], ["max_steps", "seed"])
+    Traceback (most recent call last):
+    TypeError: train() got an unexpected keyword argument 'max_step'. Did you mean 'max_steps'?
+    """
+    names = list(known)
+    for name in given:
+        if name not in names:
+            hint = nearest((other_names or {}).get(name, name), names) or f" It takes {', '.join(names)}."
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{hint}")
+
+
 def show_options(options: type, defaults: Mapping[str, Any]) -> Callable[[Function], Function]:
     """Decorate a function that ends in `**options`: help() and editors show each option, its type, default and meaning.
 

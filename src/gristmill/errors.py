@@ -22,6 +22,7 @@ Each is also the built-in exception a caller would expect, so `except ValueError
     ├── InputChangedError      (OSError)       a file that changed while it was read
     ├── RemoteInputError       (OSError)       a URL that its file system cannot list, open or read
     ├── ShardsMismatchError    (FileExistsError)  shards that are there were made from something else
+    ├── MissingPackageError    (ImportError)   an optional package that is not installed; the message names its extra
     ├── MemoryLimitError       (MemoryError)   memory_limit cannot hold even the result
     ├── CountOverflowError     (OverflowError) counts that together pass 2^63 - 1
     ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
@@ -54,6 +55,7 @@ __all__ = [
     "GristmillError",
     "InputChangedError",
     "MemoryLimitError",
+    "MissingPackageError",
     "NotFiniteError",
     "OptionError",
     "PatternError",
@@ -168,6 +170,10 @@ class RemoteInputError(GristmillError, OSError):
 
 class ShardsMismatchError(GristmillError, FileExistsError):
     """The shards that are already there were made by another tokenizer, from other inputs or with other options."""
+
+
+class MissingPackageError(GristmillError, ImportError):
+    """An optional package that is not installed, or cannot be imported; the message says how to install it."""
 
 
 class MemoryLimitError(GristmillError, MemoryError):

@@ -24,7 +24,7 @@ def write_model(folder, tokenizer, **options):
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
     sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 16}
-    config = TrainConfig.of({**sizes, **(options or {"context_length": 32})})
+    config = TrainConfig.from_options({**sizes, **(options or {"context_length": 32})})
     (folder / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
     model = build_model(config)
     state = {"step": 1, "shards": {"tokenizer_fingerprint": tokenizer.fingerprint}, "val_loss": None}
@@ -52,8 +52,8 @@ def says(monkeypatch):
             calls.append({"prompt_ids": prompt_ids, **options})
             return iter(ids)
 
-        # By its name among modules: `gristmill.lm.generate` is the function.
-        monkeypatch.setattr(importlib.import_module("gristmill.lm.generate"), "generate", generate)
+        # By its name among modules: `gristmill.lm.generation` is the function.
+        monkeypatch.setattr(importlib.import_module("gristmill.lm.generation"), "generate", generate)
         return calls
 
     return set_ids

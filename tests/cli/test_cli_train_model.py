@@ -272,7 +272,7 @@ def test_a_vae_is_trained_on_parquet_and_says_what_came_of_it(gristmill, tmp_pat
     code, out, err = gristmill("evaluate", run, tmp_path / "data.parquet", "--checkpoint", "latest", "--device", "cpu")
     assert code == 0, err
     assert rows["validation loss"].strip() in out
-    assert "nats a sequence" in out
+    assert "nats per sequence" in out
     code, _, err = gristmill("train-model", tmp_path / "data.parquet", "-o", tmp_path / "other", "--device", "cpu")
     assert code == 2
     assert "model='vae'" in err

@@ -227,7 +227,9 @@ def test_any_value_in_any_place_of_the_description_of_a_run(name, tmp_path):
     from gristmill.lm.config import TrainConfig, load_config
 
     write_run(tmp_path, num_records=3)
-    content = TrainConfig.of({}, preset="quickstart").to_json() if name == "config.json" else {"a": {"b": [1, "c"]}}
+    content = (
+        TrainConfig.from_options({}, preset="quickstart").to_json() if name == "config.json" else {"a": {"b": [1, "c"]}}
+    )
     for what, forged in forgeries(content):
         (tmp_path / name).write_bytes(dump(forged))
         read = load_config if name == "config.json" else report

@@ -128,7 +128,7 @@ def test_the_best_is_kept_beside_the_latest(tmp_path):
 
 
 def test_no_checkpoint_says_how_to_get_one(tmp_path):
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint in it. Train first"):
+    with pytest.raises(CheckpointError, match=r"it is not the folder of a run.* Train a model first"):
         find_checkpoint(tmp_path)
 
 

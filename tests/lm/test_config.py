@@ -9,37 +9,37 @@ from gristmill.lm.training_data import WindowData
 
 
 def settle(shards, *, batch_size=4, world_size=1, **options):
-    config = TrainConfig.of({"batch_size": batch_size, **options})
+    config = TrainConfig.from_options({"batch_size": batch_size, **options})
     return resolved(config, WindowData(Shards(shards)), batch_size=batch_size, world_size=world_size)
 
 
 def test_every_preset_is_sound():
     for name in PRESETS:
-        assert TrainConfig.of({}, preset=name).model == ("vae" if name.startswith("vae-") else "gpt")
+        assert TrainConfig.from_options({}, preset=name).model == ("vae" if name.startswith("vae-") else "gpt")
 
 
 def test_an_option_goes_on_top_of_the_preset():
-    config = TrainConfig.of({"num-layers": 2}, preset="quickstart")
+    config = TrainConfig.from_options({"num-layers": 2}, preset="quickstart")
     assert (config.num_layers, config.d_model) == (2, PRESETS["quickstart"]["d_model"])
 
 
 def test_a_length_replaces_the_length_of_the_preset_and_does_not_contradict_it():
-    config = TrainConfig.of({"epochs": 2.0}, preset="quickstart")
+    config = TrainConfig.from_options({"epochs": 2.0}, preset="quickstart")
     assert (config.max_steps, config.epochs) == (None, 2.0)
 
 
 def test_accumulation_replaces_the_global_batch_of_the_preset():
-    assert TrainConfig.of({"gradient_accumulation_steps": 4}, preset="gpt2-124m").global_batch_size is None
+    assert TrainConfig.from_options({"gradient_accumulation_steps": 4}, preset="gpt2-124m").global_batch_size is None
 
 
 def test_an_unknown_preset_names_those_there_are():
     with pytest.raises(OptionError, match=r"preset='huge' is not known. Pass one of 'quickstart'"):
-        TrainConfig.of({}, preset="huge")
+        TrainConfig.from_options({}, preset="huge")
 
 
 def test_an_unknown_option_names_the_one_that_is_meant():
     with pytest.raises(OptionError, match=r"there is no option 'learning_rat'. Did you mean 'learning_rate'\?"):
-        TrainConfig.of({"learning_rat": 1})
+        TrainConfig.from_options({"learning_rat": 1})
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_an_unknown_option_names_the_one_that_is_meant():
 )
 def test_a_value_out_of_range_is_refused_with_what_is_allowed(options, message):
     with pytest.raises(OptionError, match=message):
-        TrainConfig.of(options)
+        TrainConfig.from_options(options)
 
 
 def test_yaml_with_dashes_and_exponents(tmp_path):
     (tmp_path / "c.yaml").write_text("max-steps: 7\nlearning_rate: 1e-3\nprecision: 32\n")
     with pytest.raises(OptionError, match="precision=32 is not known"):
-        TrainConfig.of(read_config(tmp_path / "c.yaml"))
+        TrainConfig.from_options(read_config(tmp_path / "c.yaml"))
     (tmp_path / "c.yaml").write_text("max-steps: 7\nlearning_rate: 1e-3\nprecision: '32'\n")
-    config = TrainConfig.of(read_config(tmp_path / "c.yaml"))
+    config = TrainConfig.from_options(read_config(tmp_path / "c.yaml"))
     assert (config.max_steps, config.learning_rate) == (7, 1e-3)
 
 
@@ -94,14 +94,14 @@ def test_a_wrong_yaml_file_says_what_is_wrong(tmp_path, text, message):
 
 def test_text_that_looks_like_a_number_in_yaml_is_still_text(tmp_path):
     (tmp_path / "c.yaml").write_text("model: vae\ntext_column: 2020\nlearning_rate: 1e-3\n")
-    config = TrainConfig.of(read_config(tmp_path / "c.yaml"))
+    config = TrainConfig.from_options(read_config(tmp_path / "c.yaml"))
     assert (config.text_column, config.learning_rate) == ("2020", 1e-3)
 
 
 @pytest.mark.parametrize("value", ["no", "false", 0, None])
 def test_a_switch_is_true_or_false_and_no_text_that_counts_as_true(value):
     with pytest.raises(OptionError, match=r"compile_model=.* Pass true or false"):
-        TrainConfig.of({"compile_model": value})
+        TrainConfig.from_options({"compile_model": value})
 
 
 def test_an_empty_yaml_file_sets_nothing(tmp_path):
@@ -138,7 +138,7 @@ def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tiny_shards):
 
 def test_a_settled_config_survives_json(tiny_shards):
     config = settle(tiny_shards, max_steps=10)
-    assert TrainConfig.of(config.to_json()) == config
+    assert TrainConfig.from_options(config.to_json()) == config
 
 
 def test_differences_name_what_decides_the_weights_only(tiny_shards):
@@ -160,12 +160,12 @@ def test_a_folder_that_is_no_run_is_named(tmp_path):
 
 
 def test_a_vae_has_defaults_of_its_own_beneath_presets_and_options():
-    assert TrainConfig.of({}).batch_size == 32
-    plain = TrainConfig.of({"model": "vae"})
+    assert TrainConfig.from_options({}).batch_size == 32
+    plain = TrainConfig.from_options({"model": "vae"})
     assert (plain.batch_size, plain.gradient_accumulation_steps, plain.limit_val_batches) == (4, 2, 0.1)
     assert (plain.num_workers, plain.max_sequence_length, plain.val_check_interval, plain.keep) == (8, 1000, 0.1, 2)
-    assert TrainConfig.of({}, preset="vae-debug").batch_size == 1
-    assert TrainConfig.of({"batch_size": 7}, preset="vae-debug").batch_size == 7
+    assert TrainConfig.from_options({}, preset="vae-debug").batch_size == 1
+    assert TrainConfig.from_options({"batch_size": 7}, preset="vae-debug").batch_size == 7
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_vae_has_defaults_of_its_own_beneath_presets_and_options():
     ],
 )
 def test_the_presets_of_the_vae_are_what_their_names_promise(preset, expected):
-    c = TrainConfig.of({}, preset=preset)
+    c = TrainConfig.from_options({}, preset=preset)
     assert c.pin_memory
     monitoring = (c.fast_detection, c.disable_metrics_monitoring, c.compile_model)
     sizes = (c.batch_size, c.num_workers, c.gradient_accumulation_steps, c.max_sequence_length)
@@ -187,12 +187,12 @@ def test_the_presets_of_the_vae_are_what_their_names_promise(preset, expected):
 
 def test_an_option_of_the_other_model_is_an_error_and_not_ignored():
     with pytest.raises(OptionError, match="latent_dim=8 is an option of model='vae'"):
-        TrainConfig.of({"latent_dim": 8})
+        TrainConfig.from_options({"latent_dim": 8})
     with pytest.raises(OptionError, match=r"context_length=512 is an option of model='gpt'.*max_sequence_length"):
-        TrainConfig.of({"model": "vae", "context_length": 512})
+        TrainConfig.from_options({"model": "vae", "context_length": 512})
 
 
 def test_columns_may_be_a_list_in_a_file_and_in_python(tmp_path):
     (tmp_path / "c.yaml").write_text("model: vae\nembedding_columns: [a, b]\n")
     assert read_config(tmp_path / "c.yaml")["embedding_columns"] == "a,b"
-    assert TrainConfig.of({"model": "vae", "embedding_columns": ["a", "b"]}).embedding_columns == "a,b"
+    assert TrainConfig.from_options({"model": "vae", "embedding_columns": ["a", "b"]}).embedding_columns == "a,b"

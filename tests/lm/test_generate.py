@@ -10,7 +10,7 @@ import gristmill as gm
 from gristmill.errors import CheckpointError, OptionError, SpecialTokenError
 from gristmill.lm.checkpoint import build_model, write_checkpoint
 from gristmill.lm.config import TrainConfig
-from gristmill.lm.generate import (
+from gristmill.lm.generation import (
     end_of_text_id,
     generate,
     generate_text,

@@ -12,7 +12,7 @@ import gristmill as gm
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.checkpoint import build_model, write_checkpoint
 from gristmill.lm.config import TrainConfig
-from gristmill.lm.generate import generate_text, load_for_generation
+from gristmill.lm.generation import generate_text, load_for_generation
 from gristmill.lm.latent import (
     between,
     encode_texts,
@@ -47,7 +47,7 @@ def write_run(folder, tokenizer, model=VAE, *, fingerprint="its own", train=None
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
     sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 32}
-    config = TrainConfig.of({**model, **sizes, **options})
+    config = TrainConfig.from_options({**model, **sizes, **options})
     (folder / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
     built = build_model(config)
     if train is not None:
@@ -208,7 +208,7 @@ def test_a_foreign_tokenizer_no_run_and_no_checkpoint_are_said_so(tmp_path, toke
 
 def test_a_model_from_a_config_has_all_its_switches():
     options = {"word_dropout": 0.2, "batch_norm_mu": 0.5, "free_bits": 1.5, "free_bits_mode": "dimension"}
-    config = TrainConfig.of({"model": "vae", "vocab_size": 50, "latent_injection": "embedding", **options})
+    config = TrainConfig.from_options({"model": "vae", "vocab_size": 50, "latent_injection": "embedding", **options})
     model = build_model(config)
     assert isinstance(model, SequenceVAE)
     assert {name: getattr(model.config, name) for name in options} == options

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from gristmill import OptionError
+from gristmill import MissingPackageError, OptionError
 from gristmill.lm import meters
 from gristmill.lm.advice import Situation, advice, is_out_of_memory, out_of_memory
 from gristmill.lm.config import TrainConfig
@@ -119,7 +119,7 @@ def test_advice_names_the_flag_that_helps():
     assert (
         "20% of the time is spent waiting for data" in advice(Situation(reading(data_wait=0.2), CPU, GPT))["slow data"]
     )
-    assert "--compile_model" in advice(Situation(reading(mfu_matmul=0.05), CUDA, GPT))["idle device"]
+    assert "compile_model=True" in advice(Situation(reading(mfu_matmul=0.05), CUDA, GPT))["idle device"]
     assert advice(Situation(reading(mfu_matmul=0.05), CPU, GPT)) == {}
 
 
@@ -131,29 +131,35 @@ def test_advice_leaves_out_what_is_already_done(monkeypatch):
     monkeypatch.setattr("gristmill.lm.advice.usable_cores", lambda: 16)
     few = dataclasses.replace(VAE, num_workers=2, pin_memory=False)
     message = advice(Situation(reading(data_wait=0.2), CUDA, few, 2))["slow data"]
-    assert message.index("--num_workers 16") < message.index("--pin_memory") < message.index("--prefetch_factor 4")
+    assert message.index("num_workers=16") < message.index("pin_memory=True") < message.index("prefetch_factor=4")
     message = advice(Situation(reading(data_wait=0.2), CUDA, VAE, 16))["slow data"]
-    assert "--num_workers" not in message
-    assert "--pin_memory" not in message
+    assert "num_workers" not in message
+    assert "pin_memory=True" not in message
     compiled = dataclasses.replace(VAE, compile_model=True, precision="bf16-mixed")
     message = advice(Situation(reading(mfu_matmul=0.05), CUDA, compiled))["idle device"]
-    assert "--batch_size" in message
-    assert "--compile_model" not in message
-    assert "--precision" not in message
+    assert "batch_size" in message
+    assert "compile_model=True" not in message
+    assert "precision" not in message
 
 
 def test_much_padding_is_told_with_the_flag_that_makes_it_less():
-    assert "--use_dynamic_padding" in advice(Situation(reading(padding=0.6), CPU, VAE))["much padding"]
+    assert "use_dynamic_padding=True" in advice(Situation(reading(padding=0.6), CPU, VAE))["much padding"]
     bucketed = dataclasses.replace(VAE, use_dynamic_padding=True)
-    assert "--num_buckets 32" in advice(Situation(reading(padding=0.3), CPU, bucketed))["much padding"]
+    assert "num_buckets=32" in advice(Situation(reading(padding=0.3), CPU, bucketed))["much padding"]
     assert advice(Situation(reading(padding=0.05), CPU, VAE)) == {}
 
 
 def test_what_helps_against_too_little_memory_depends_on_the_model():
-    assert "--context_length" in out_of_memory(GPT)
+    assert "a shorter context_length" in out_of_memory(GPT)
     assert "vae" not in out_of_memory(GPT)
     message = out_of_memory(dataclasses.replace(VAE, precision="32"))
-    order = ["--batch_size auto", "--gradient_accumulation_steps", "--precision", "--max_sequence_length", "vae-low"]
+    order = [
+        "batch_size='auto'",
+        "gradient_accumulation_steps",
+        "precision=",
+        "a shorter max_sequence_length",
+        "vae-low",
+    ]
     assert sorted(order, key=message.index) == order
 
 
@@ -216,5 +222,5 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 
 def test_a_writer_that_is_not_installed_is_an_error_with_its_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(OptionError, match=r"trackio is not installed. Run: pip install trackio"):
+    with pytest.raises(MissingPackageError, match="trackio, which is not installed"):
         open_writer("trackio", tmp_path, {})

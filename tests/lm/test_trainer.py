@@ -122,7 +122,7 @@ def test_a_run_that_left_no_checkpoint_leaves_no_records_to_the_next(tiny_shards
 
 
 def test_options_go_on_top_of_a_config(tiny_shards, tmp_path):
-    config = gm.lm.TrainConfig.of({**TINY, "max_steps": 50})
+    config = gm.lm.TrainConfig.from_options({**TINY, "max_steps": 50})
     result = gm.lm.train(tiny_shards, out=tmp_path / "run", config=config, max_tokens=2 * 64, progress=None)
     assert result.num_steps == 2
 
@@ -136,7 +136,7 @@ def test_auto_precision_is_settled_and_told(tiny_shards, tmp_path):
 
 def test_a_folder_with_a_run_is_not_touched_without_being_asked(tiny_shards, tmp_path):
     train(tiny_shards, tmp_path / "run", max_steps=2)
-    with pytest.raises(FileExistsError, match=r"its last checkpoint is step-000002.*--resume.*--overwrite"):
+    with pytest.raises(FileExistsError, match=r"its last checkpoint is step-000002.*resume='auto'.*overwrite=True"):
         train(tiny_shards, tmp_path / "run", max_steps=3)
     assert train(tiny_shards, tmp_path / "run", max_steps=3, overwrite=True).num_steps == 3
     with pytest.raises(OptionError, match="exclude each other"):
@@ -160,7 +160,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
         return (value * math.nan, {"loss": stats["loss"] * math.nan}) if bad else (value, stats)
 
     monkeypatch.setattr(GPT, "loss", loss)
-    with pytest.raises(NotFiniteError, match=r"step 8 is not a number.*step-000005 is the last good.*--learning_rate"):
+    with pytest.raises(
+        NotFiniteError, match=r"step 8 is not a number.*step-000005 is the last good.*a lower learning_rate"
+    ):
         train(tiny_shards, tmp_path / "run", checkpoint_interval=5, val_check_interval=0, log_interval=20)
     assert [folder.name for folder in list_checkpoints(tmp_path / "run")] == ["step-000005"]
     assert "step 8" in records(tmp_path / "run", "event")[-1]["message"]
@@ -175,7 +177,7 @@ def test_out_of_memory_names_what_helps_in_order(tiny_shards, tmp_path, monkeypa
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
 
     monkeypatch.setattr(GPT, "loss", loss)
-    with pytest.raises(TrainingError, match=r"batch_size=4.*--batch_size auto.*accumulation.*--precision bf16-mixed"):
+    with pytest.raises(TrainingError, match=r"batch_size=4.*batch_size='auto'.*accumulation.*precision='bf16-mixed'"):
         train(tiny_shards, tmp_path / "run")
 
 

@@ -12,7 +12,7 @@ import torch
 import gristmill as gm
 from gristmill import CheckpointError, CorpusError, OptionError
 from gristmill.lm.checkpoint import load_model
-from gristmill.lm.evaluate import evaluate
+from gristmill.lm.evaluation import evaluate
 from gristmill.lm.models.vae import SequenceVAE, VAEConfig
 from gristmill.lm.schedule import step_seed
 from gristmill.lm.sequences import SequenceDataset, open_sequences
@@ -389,7 +389,7 @@ def test_a_forced_collapse_is_told_within_two_windows_and_names_the_remedy(colla
     told = events(collapsed, "posterior collapse")
     assert told
     assert told[0]["step"] <= dead[0] + 2 * COLLAPSING["window_size"]
-    assert "--free_bits" in told[0]["message"]
+    assert "free_bits=" in told[0]["message"]
     assert events(collapsed, "recovered") == []
 
 

@@ -309,7 +309,7 @@ def test_a_posterior_that_is_not_finite_has_an_alarm_of_its_own(bad):
         monitor.update(mu, logvar, z)
     monitor.flush()
     assert [alarm.kind for alarm in monitor.alarms] == ["not_finite"]
-    assert "--learning_rate" in monitor.alarms[0].message
+    assert "learning_rate" in monitor.alarms[0].message
 
 
 @pytest.mark.parametrize(

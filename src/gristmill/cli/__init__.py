@@ -144,7 +144,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
 
     from gristmill.cli.usage import check_usage
     from gristmill.cli.values import UsageError
-    from gristmill.errors import OptionError
+    from gristmill.errors import MissingPackageError, OptionError
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
     try:
@@ -161,7 +161,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
         return tyro.cli(module.Command, args=arguments, **settings)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else WRONG_USAGE
-    except (OptionError, OSError, UsageError) as error:
+    except (MissingPackageError, OptionError, OSError, UsageError) as error:
         print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
         return WRONG_USAGE
 

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 import tyro
 
 from gristmill.cli.table import pairs
+from gristmill.lm.config import DeviceName, PrecisionName
+from gristmill.packages import require_packages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +38,17 @@ class Command:
     limit_batches: Annotated[int | float | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all)")] = None
     """Take a fixed subset of so many batches, or of this share."""
 
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], tyro.conf.arg(metavar="DEVICE")] = "auto"
-    """What to compute on."""
+    device: Annotated[DeviceName, tyro.conf.arg(metavar="DEVICE")] = "auto"
+    """Device to run on: auto (CUDA when available), cpu, cuda or mps."""
 
-    precision: Annotated[Literal["auto", "bf16-mixed", "16-mixed", "32"], tyro.conf.arg(metavar="PRECISION")] = "auto"
-    """auto: as in training."""
+    precision: Annotated[PrecisionName, tyro.conf.arg(metavar="PRECISION")] = "auto"
+    """auto (as in training), bf16-mixed, 16-mixed or 32."""
 
     def run(self) -> int:
         """Evaluate, and print the table."""
+        require_packages("gristmill evaluate", "torch", "safetensors")
         from gristmill.lm.checkpoint import find_checkpoint
-        from gristmill.lm.evaluate import evaluate
+        from gristmill.lm.evaluation import evaluate
 
         result = evaluate(
             self.run_folder,
@@ -57,16 +60,10 @@ class Command:
             device=self.device,
             precision=self.precision,
         )
-        rate = f"  ({result.num_tokens / result.seconds:,.0f} tokens/s)" if result.seconds else ""
         rows = [
             ("checkpoint", str(find_checkpoint(self.run_folder, self.checkpoint))),
-            ("split", f"{self.split}{'' if result.full else ' (a subset)'}"),
-            ("tokens", f"{result.num_tokens:,}"),
-            ("loss", f"{result.loss:.4f}"),
-            *([("reconstruction", f"{result.reconstruction:.4f}")] if result.reconstruction is not None else []),
-            *([("KL", f"{result.kl:.4f} nats a sequence")] if result.kl is not None else []),
-            ("bits per byte", "-" if result.bits_per_byte is None else f"{result.bits_per_byte:.4f}"),
-            ("time", f"{result.seconds:.2f} s{rate}"),
+            ("split", self.split),
+            *result.rows(),
         ]
         print(pairs(rows))
         return 0

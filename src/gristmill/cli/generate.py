@@ -6,12 +6,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from gristmill.cli.options import Flag, UsageError, plural
 from gristmill.errors import GristmillError
+from gristmill.lm.config import DeviceName
+from gristmill.packages import require_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,14 +66,14 @@ class Command:
     checkpoint: Annotated[str, tyro.conf.arg(metavar="NAME")] = "best"
     """best (the lowest validation loss), latest, or a name such as step-000100."""
 
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Where to reckon; auto: on a GPU of NVIDIA if there is one."""
+    device: Annotated[DeviceName, tyro.conf.arg(metavar="DEVICE")] = "auto"
+    """Device to run on: auto (CUDA when available), cpu, cuda or mps."""
 
     no_cache: Flag = False
-    """Reckon all keys and values anew for each token: slower, the same text."""
+    """Compute all keys and values again for each token: slower, the same text."""
 
     def run(self) -> int:
-        _check_packages()
+        require_packages("gristmill generate", "torch", "safetensors")
         _check_device(self.device)
         if _holds_a_vae(self.run_folder):
             self._write_texts_of_latents()
@@ -83,7 +85,7 @@ class Command:
         for name in ("num", "reconstruct", "between"):
             if getattr(self, name) is not None:
                 raise UsageError(f"--{name} is for a VAE, and {self.run_folder} has none. Pass --prompt TEXT.")
-        from gristmill.lm.generate import end_of_text_id, generate, load_for_generation
+        from gristmill.lm.generation import end_of_text_id, generate, load_for_generation
 
         prompt = _read(self.prompt)
         model, tokenizer = load_for_generation(self.run_folder, which=self.checkpoint, device=self.device)
@@ -146,17 +148,6 @@ def _holds_a_vae(folder: Path) -> bool:
 
 def _read(text: str) -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
-
-
-def _check_packages() -> None:
-    try:
-        import safetensors  # noqa: F401
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise GristmillError(
-            f"a model needs the package {error.name}, which cannot be imported ({error}). "
-            f"Run: pip install 'gristmill[train]'"
-        ) from error
 
 
 def _check_device(device: str) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from gristmill.cli.table import pairs
+from gristmill.packages import require_packages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class Command:
     """A folder that `gristmill train-model` wrote to."""
 
     def run(self) -> int:
+        require_packages("gristmill report", "matplotlib", "jinja2")
         from gristmill.report import write_report
 
         page = write_report(self.run_folder)

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import tyro
 
 from gristmill.cli.choices import ProgressKind, listed
-from gristmill.cli.options import Flag, format_size
+from gristmill.cli.options import Flag
 from gristmill.cli.table import pairs
 from gristmill.lm.config import FIELDS, TrainConfig, read_config
-from gristmill.lm.presets import PRESETS, preset_options, without_length
+from gristmill.lm.presets import PRESET_NOTES, PRESETS, preset_options, without_length
+from gristmill.packages import require_packages
 
 if TYPE_CHECKING:
-    from gristmill.lm.result import TrainResult
-
     PresetName: TypeAlias = str
 else:
     PresetName = Literal[tuple(PRESETS)]
+
+
+def _with_note(preset: str) -> str:
+    return f"{preset} ({PRESET_NOTES[preset]})" if preset in PRESET_NOTES else preset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,11 @@ class Command(TrainConfig):
 
     preset: Annotated[
         PresetName | None,
-        tyro.conf.arg(metavar="NAME", help=f"Options that belong together: {listed(PRESETS)}.", help_behavior_hint=""),
+        tyro.conf.arg(
+            metavar="NAME",
+            help=f"Options that belong together: {listed(map(_with_note, PRESETS))}.",
+            help_behavior_hint="",
+        ),
     ] = None
 
     config: Path | None = None
@@ -60,7 +67,8 @@ class Command(TrainConfig):
     def run(self) -> int:
         """Train, and print what came of it."""
         options = {name: getattr(self, name) for name in FIELDS}
-        config = TrainConfig.of(options)
+        config = TrainConfig.from_options(options)
+        require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
         from gristmill.lm.trainer import is_first_process, train
 
         result = train(
@@ -72,7 +80,7 @@ class Command(TrainConfig):
             progress=None if self.progress == "none" else self.progress,
         )
         if is_first_process():
-            print(summary(result))
+            print(pairs(result.rows()))
         return 0
 
 
@@ -133,37 +141,3 @@ def spelled_out(arguments: list[str]) -> list[str]:
         if argument == "--resume" and arguments[index + 1 : index + 2] not in (["auto"], ["never"]):
             spelled.append("auto")
     return spelled
-
-
-def summary(result: TrainResult) -> str:
-    """The run as a table."""
-    rows = [
-        ("steps", f"{result.num_steps:,}"),
-        ("tokens", f"{result.num_tokens:,}"),
-        ("parameters", f"{result.num_parameters:,}"),
-        ("training loss", _number(result.loss)),
-        ("validation loss", _number(result.val_loss)),
-        *([("validation KL", f"{result.val_kl:.4f} nats a sequence")] if result.val_kl is not None else []),
-        ("bits per byte", _number(result.bits_per_byte)),
-        ("tokens/s", "-" if result.tokens_per_second is None else f"{result.tokens_per_second:,.0f}"),
-        *([("padding", f"{result.padding:.1%}")] if result.padding else []),
-        ("waiting for data", "-" if result.data_wait is None else f"{result.data_wait:.1%}"),
-        ("MFU", _shares(result)),
-        ("memory", "-" if result.memory_bytes is None else format_size(result.memory_bytes)),
-        ("time", f"{result.seconds:,.1f} s"),
-        ("saved to", str(result.checkpoint)),
-    ]
-    return pairs(rows)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _shares(result: TrainResult) -> str:
-    shares = [
-        f"{share:.0%} of {what}"
-        for share, what in ((result.mfu, "the device's peak"), (result.mfu_matmul, "a matrix product measured here"))
-        if share is not None
-    ]
-    return ", ".join(shares) or "-"

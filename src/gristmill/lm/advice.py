@@ -1,4 +1,4 @@
-"""Advice: what is wrong with a run, and which flags help, in the order that helps most.
+"""Advice: what is wrong with a run, and which options help, in the order that helps most.
 
 Each function looks at one trouble; `advice` asks them all. A new one is a function here and its line in `TROUBLES`.
 """
@@ -32,7 +32,7 @@ class Situation:
 
 
 def advice(situation: Situation) -> dict[str, str]:
-    """What is wrong with the speed of the run and which flags help, by the name of the trouble; empty if nothing is."""
+    """What is wrong with the speed of the run and which options help, by the name of the trouble; {} if nothing is."""
     found = {name: look(situation) for name, look in TROUBLES.items()}
     return {name: message for name, message in found.items() if message is not None}
 
@@ -43,14 +43,14 @@ def slow_data(situation: Situation) -> str | None:
     if reading.data_wait <= DATA_WAIT_LIMIT:
         return None
     said = f"{reading.data_wait:.0%} of the time is spent waiting for data."
-    pinned = "--pin_memory" if situation.device.type == "cuda" and not config.pin_memory else None
+    pinned = "pin_memory=True" if situation.device.type == "cuda" and not config.pin_memory else None
     if num_workers is None:
-        fewer = "no --document_mask" if config.document_mask else None
+        fewer = "document_mask=False" if config.document_mask else None
         shards = "the shards on a local disk"
-        return f"{said} {_in_order([shards, pinned, 'a larger --batch_size', fewer])}"
+        return f"{said} {_in_order([shards, pinned, 'a larger batch_size', fewer])}"
     num_cores = usable_cores()
-    more_workers = f"--num_workers {num_cores}" if num_workers < num_cores else None
-    further_ahead = f"--prefetch_factor {2 * config.prefetch_factor}"
+    more_workers = f"num_workers={num_cores}" if num_workers < num_cores else None
+    further_ahead = f"prefetch_factor={2 * config.prefetch_factor}"
     encoded = "token shards (`gristmill encode`) instead of Parquet files"
     return f"{said} {_in_order([more_workers, pinned, further_ahead, encoded])}"
 
@@ -63,9 +63,9 @@ def idle_device(situation: Situation) -> str | None:
     if reading.mfu_matmul is None or reading.mfu_matmul >= IDLE_LIMIT:
         return None
     flags = [
-        "a larger --batch_size (or auto), with fewer --gradient_accumulation_steps",
-        None if config.compile_model else "--compile_model",
-        None if config.precision != "32" else "--precision bf16-mixed",
+        "a larger batch_size (or 'auto'), with fewer gradient_accumulation_steps",
+        None if config.compile_model else "compile_model=True",
+        None if config.precision != "32" else "precision='bf16-mixed'",
         _dynamic_padding(reading, config),
     ]
     return (
@@ -92,7 +92,7 @@ TROUBLES: Mapping[str, Callable[[Situation], str | None]] = {
 def _dynamic_padding(reading: Reading, config: TrainConfig) -> str | None:
     if config.model == "gpt" or reading.padding <= PADDING_LIMIT:
         return None
-    return f"--num_buckets {2 * config.num_buckets}" if config.use_dynamic_padding else "--use_dynamic_padding"
+    return f"num_buckets={2 * config.num_buckets}" if config.use_dynamic_padding else "use_dynamic_padding=True"
 
 
 def _in_order(flags: list[str | None]) -> str:
@@ -105,14 +105,14 @@ def out_of_memory(config: TrainConfig) -> str:
     """What to say when the device has no memory left."""
     length = "context_length" if config.model == "gpt" else "max_sequence_length"
     flags = [
-        f"--batch_size auto --global_batch_size {config.global_batch_size} (finds what fits, the step stays the same)"
+        f"batch_size='auto', global_batch_size={config.global_batch_size} (finds what fits, the step stays the same)"
         if config.global_batch_size
-        else "--batch_size auto (finds what fits)",
-        "a smaller --batch_size with a larger --gradient_accumulation_steps",
-        "--precision bf16-mixed" if config.precision == "32" else None,
-        f"a shorter --{length}",
-        "--preset vae-low-memory" if config.model == "vae" else None,
-        "--strategy fsdp on several devices",
+        else "batch_size='auto' (finds what fits)",
+        "a smaller batch_size with a larger gradient_accumulation_steps",
+        "precision='bf16-mixed'" if config.precision == "32" else None,
+        f"a shorter {length}",
+        "preset='vae-low-memory'" if config.model == "vae" else None,
+        "strategy='fsdp' on several devices",
     ]
     return (
         f"the device ran out of memory at batch_size={config.batch_size}, {length}={config.sequence_length}. "
@@ -130,5 +130,5 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 NOT_FINITE = (
     "the loss of step {step} is not a number. The run is stopped; {kept} What helps, in this order: a lower "
-    "--learning_rate, more --warmup_steps, --clip_norm 1, {precision}another --seed."
+    "learning_rate, more warmup_steps, clip_norm=1, {precision}another seed."
 )

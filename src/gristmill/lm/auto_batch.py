@@ -15,7 +15,7 @@ from torch import nn
 from gristmill.errors import TrainingError
 from gristmill.lm.advice import is_out_of_memory
 from gristmill.lm.batch import Batch
-from gristmill.lm.evaluate import LossModule
+from gristmill.lm.evaluation import LossModule
 
 __all__ = ["divisors", "find_batch_size", "largest_that_fits"]
 
@@ -78,9 +78,9 @@ def largest_that_fits(sizes: list[int], peak_bytes: Callable[[int], int | None],
     base, more = peak_bytes(small), peak_bytes(next_size)
     if base is None or base > usable_bytes:
         raise TrainingError(
-            "not even one sequence fits into the memory of the device. Pass a shorter --context_length or "
-            "--max_sequence_length, a smaller model, "
-            "--precision bf16-mixed, or --strategy fsdp on several devices."
+            "not even one sequence fits into the memory of the device. Pass a shorter context_length or "
+            "max_sequence_length, a smaller model, "
+            "precision='bf16-mixed', or strategy='fsdp' on several devices."
         )
     if more is None:
         return small

@@ -29,6 +29,8 @@ from torch import Tensor, nn
 from gristmill._core import Xxh64
 from gristmill.errors import CheckpointError
 from gristmill.lm.config import TrainConfig, load_config
+from gristmill.lm.explain import CHECKPOINTS, STATE_FILE, why_no_run
+from gristmill.packages import packages_for
 from gristmill.publish import flush_folder
 from gristmill.small_files import parse_json, read_small_file
 
@@ -39,8 +41,6 @@ __all__ = ["CheckpointWriter", "find_checkpoint", "list_checkpoints", "load_mode
 
 FORMAT = "gristmill-checkpoint"
 VERSION = 1
-FOLDER = "checkpoints"
-STATE_FILE = "state.json"
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 MONITOR_FILE = "monitor.safetensors"
@@ -68,7 +68,7 @@ def write_checkpoint(run: Path, state: Mapping[str, Any], files: Mapping[str, Ma
 
     One that is already there for this step is left as it is: a step has only one outcome.
     """
-    folder = run / FOLDER / f"step-{state['step']:06d}"
+    folder = run / CHECKPOINTS / f"step-{state['step']:06d}"
     if folder.exists():
         return folder
     folder.parent.mkdir(exist_ok=True)
@@ -179,7 +179,7 @@ def prune(run: Path, *, keep: int) -> None:
 
 def clean_up(run: Path, *, beyond: int | None = None) -> None:
     """Remove what killed processes left behind, and checkpoints of steps beyond the one a run goes on from."""
-    for leftover in (run / FOLDER).glob(".step-*"):
+    for leftover in (run / CHECKPOINTS).glob(".step-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     for folder in list_checkpoints(run):
         if beyond is not None and step_of(folder) > beyond:
@@ -197,7 +197,7 @@ def _remove(folder: Path) -> None:
 
 def list_checkpoints(run: Path) -> list[Path]:
     """The folders of the checkpoints of a run, the latest last."""
-    there = (run / FOLDER).iterdir() if (run / FOLDER).is_dir() else ()
+    there = (run / CHECKPOINTS).iterdir() if (run / CHECKPOINTS).is_dir() else ()
     return sorted((folder for folder in there if _NAME.fullmatch(folder.name) and folder.is_dir()), key=step_of)
 
 
@@ -210,9 +210,7 @@ def find_checkpoint(run: Path, which: str = "latest") -> Path:
     """The "latest" checkpoint of a run, the "best" by validation loss, or one by its name, such as "step-000100"."""
     folders = list_checkpoints(run)
     if not folders:
-        raise CheckpointError(
-            f"{run}: there is no checkpoint in it. Train first: gristmill train-model SHARDS -o {run}"
-        )
+        raise CheckpointError(why_no_run(Path(run)))
     if which == "latest":
         return folders[-1]
     if which == "best":
@@ -258,8 +256,9 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 def read_tensors(folder: Path, name: str, state: Mapping[str, Any], *, device: str = "cpu") -> dict[str, Tensor]:
     """The tensors of a file of a checkpoint, its size and checksum compared with those in `state` first."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    with packages_for("reading a checkpoint"):
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
 
     path = folder / name
     entry = state["files"].get(name)

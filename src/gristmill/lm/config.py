@@ -8,25 +8,29 @@ numbers; what it returns stands in config.json of the run and is compared when a
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gristmill.errors import CheckpointError, OptionError, VocabSizeError
+from gristmill.arguments import nearest
+from gristmill.errors import CheckpointError, OptionError, VocabSizeError, warn_user
 from gristmill.lm.config_checks import check_config
+from gristmill.lm.explain import CONFIG_FILE, why_no_run
 from gristmill.lm.presets import MODEL_DEFAULTS, preset_options, without_length
+from gristmill.packages import load_package
 from gristmill.small_files import parse_json, read_small_file
 
 if TYPE_CHECKING:
     from gristmill.lm.training_data import TrainingData
 
-__all__ = ["TrainConfig", "differences", "read_config", "resolved"]
+__all__ = ["DeviceName", "PrecisionName", "TrainConfig", "differences", "read_config", "resolved"]
 
-CONFIG_FILE = "config.json"
+DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
+PrecisionName: TypeAlias = Literal["auto", "bf16-mixed", "16-mixed", "32"]
+
 MAX_CONFIG_BYTES = 1 << 20  # a config has a few kilobytes
 
 # What may change between a run and the run that goes on with it: the weights do not depend on it.
@@ -122,7 +126,7 @@ class TrainConfig:
     kl_weight: float = 1.0
     """VAE: the highest weight of the KL term; 1 is the bound itself, less is a beta-VAE."""
     kl_schedule: Literal["constant", "linear", "cyclical"] = "linear"
-    """VAE: how the weight gets there: at once, rising once, or rising anew in each cycle."""
+    """VAE: how the weight gets there: at once, rising once, or rising again in each cycle."""
     kl_warmup_steps: int | float = 0.1
     """VAE: steps in which it rises (linear), or their share of the run."""
     kl_cycles: int = 4
@@ -218,13 +222,13 @@ class TrainConfig:
     clip_norm: float = 1.0
     """Norm to which gradients are clipped; 0: no clipping."""
 
-    precision: Literal["auto", "bf16-mixed", "16-mixed", "32"] = "auto"
+    precision: PrecisionName = "auto"
     """auto: bf16-mixed where the device has it, otherwise 32."""
     compile_model: bool = False
     """Compile the model: a minute at the start, then faster."""
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     """Mode of torch.compile."""
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    device: DeviceName = "auto"
     """What to compute on."""
     devices: int = 1
     """How many of them, on each node."""
@@ -258,14 +262,22 @@ class TrainConfig:
         check_config(self)
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options") -> TrainConfig:
-        """The preset with the options on top; an unknown name is an error that says which one is meant.
+    def from_options(
+        cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options"
+    ) -> TrainConfig:
+        """The preset with the options on top; an unknown name is an error that suggests the nearest one.
 
-        >>> TrainConfig.of({"max-steps": 10}, preset="quickstart").max_steps
+        >>> TrainConfig.from_options({"max-steps": 10}, preset="quickstart").max_steps
         10
         """
         given = normalized(options, source)
         return cls(**{**without_length(preset_options(preset, given), given), **given})
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options") -> TrainConfig:
+        """Deprecated: the old name of `from_options`."""
+        warn_user("TrainConfig.of is deprecated. Call TrainConfig.from_options.", DeprecationWarning)
+        return cls.from_options(options, preset=preset, source=source)
 
     @property
     def sequence_length(self) -> int:
@@ -273,19 +285,28 @@ class TrainConfig:
         return self.context_length if self.model == "gpt" else self.max_sequence_length
 
     def to_json(self) -> dict[str, Any]:
-        """Every field; what `TrainConfig.of` reads."""
+        """Every field; what `TrainConfig.from_options` reads."""
         return dataclasses.asdict(self)
 
 
+# What other trainers call these options, too far from our names for a spelling check.
+OTHER_NAMES = {
+    "block_size": "context_length",
+    "grad_accum": "gradient_accumulation_steps",
+    "iters": "max_steps",
+    "max_iters": "max_steps",
+    "n_embd": "d_model",
+    "n_head": "num_heads",
+    "n_layer": "num_layers",
+    "seq_len": "context_length",
+    "steps": "max_steps",
+}
 FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options in a YAML (or JSON) file, with the names of `TrainConfig`."""
-    try:
-        import yaml
-    except ImportError:
-        raise OptionError(f"{path}: reading YAML needs PyYAML. Run: pip install pyyaml.") from None
+    yaml = load_package("yaml", needed_by="reading a YAML file")
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=OptionError)
     try:
         content = yaml.safe_load(data.decode())
@@ -307,8 +328,7 @@ def normalized(options: Mapping[str, Any], source: str) -> dict[str, Any]:
     for key, value in options.items():
         name = str(key).replace("-", "_")
         if name not in FIELDS:
-            close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.5)
-            hint = f" Did you mean {close[0]!r}?" if close else f" The options are {', '.join(FIELDS)}."
+            hint = nearest(OTHER_NAMES.get(name, name), FIELDS) or f" The options are {', '.join(FIELDS)}."
             raise OptionError(f"{source}: there is no option {str(key)!r}.{hint}")
         if name == "embedding_columns" and isinstance(value, list | tuple):
             value = ",".join(map(str, value))
@@ -438,10 +458,10 @@ def load_config(run: Path) -> TrainConfig:
     path = run / CONFIG_FILE
     try:
         data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=CheckpointError)
-    except FileNotFoundError:
-        raise CheckpointError(f"{run}: it is not the folder of a run: it has no {CONFIG_FILE}.") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError(why_no_run(run)) from None
     content = parse_json(data, source=path, error=CheckpointError)
     try:
-        return TrainConfig.of(content, source=str(path))
+        return TrainConfig.from_options(content, source=str(path))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{path}: it is damaged: {error}") from None

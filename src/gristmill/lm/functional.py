@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError, OptionError
+from gristmill.packages import packages_for
 from gristmill.publish import publish
 
 __all__ = [
@@ -392,7 +393,8 @@ def save_checkpoint(
     >>> load_checkpoint(file, model, optimizer)
     7
     """
-    from safetensors.torch import save
+    with packages_for("gm.lm.functional.save_checkpoint"):
+        from safetensors.torch import save
 
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     state = optimizer.state_dict()
@@ -448,8 +450,9 @@ def _optimizer_state(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Ten
 
 def _read_safetensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors, and the metadata, which `safetensors.torch.load` leaves out: JSON behind 8 bytes of its size."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
+    with packages_for("gm.lm.functional.load_checkpoint"):
+        from safetensors import SafetensorError
+        from safetensors.torch import load
 
     try:
         tensors = load(data)

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from gristmill.arguments import check_whole_number
+from gristmill.arguments import check_option_names, check_whole_number, show_options
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.batch import IGNORED, Batch
-from gristmill.lm.generate import end_of_text_id, load_of_run, load_tokenizer
+from gristmill.lm.generation import end_of_text_id, load_of_run, load_tokenizer
 from gristmill.lm.models.vae import SequenceVAE
 from gristmill.lm.sampling import new_dice
 
@@ -50,18 +50,29 @@ TEXTS_AT_ONCE = 32
 
 
 class Choice(TypedDict, total=False):
-    """How tokens are chosen, and how many. As in `gm.lm.generate`, but for the defaults."""
+    """How tokens are chosen, and how many. As in `gm.lm.generate`, but for the defaults.
 
-    max_tokens: int | None  # the most in a text; None: as many as the model was trained on
-    temperature: float  # 0.8 for samples, 0 for reconstructions
+    max_tokens: the most in a text; None: as many as the model was trained on.
+    temperature: 0 takes the likeliest token each time.
+    top_k, top_p: choose among the k likeliest only; among the fewest that have probability p together.
+    seed: the same texts each time; None: others each time. For samples it decides the latents too.
+    """
+
+    max_tokens: int | None
+    temperature: float
     top_k: int | None
     top_p: float | None
-    seed: int | None  # of samples it decides the latents too
+    seed: int | None
+
+
+_SAMPLES: Choice = {"max_tokens": None, "temperature": 0.8, "top_k": None, "top_p": None, "seed": None}
+_RECONSTRUCTIONS: Choice = {**_SAMPLES, "temperature": 0.0}
 
 
 # From the folder of a run. `which` is the checkpoint: "best", "latest" or a name such as "step-000100".
 
 
+@show_options(Choice, _SAMPLES)
 def sample_texts(
     run: str | os.PathLike[str],
     num: int = 4,
@@ -71,9 +82,11 @@ def sample_texts(
     **choice: Unpack[Choice],
 ) -> list[str]:
     """`num` texts that the VAE in the folder `run` makes of latents from the prior."""
+    check_option_names("sample_texts", choice, Choice.__annotations__)
     return texts_from_prior(*load_vae(run, which=which, device=device), num=num, **choice)
 
 
+@show_options(Choice, _RECONSTRUCTIONS)
 def reconstruct_texts(
     run: str | os.PathLike[str],
     texts: Sequence[str],
@@ -83,9 +96,11 @@ def reconstruct_texts(
     **choice: Unpack[Choice],
 ) -> list[str]:
     """What the VAE in the folder `run` makes of the latent of each text: the mean of its posterior."""
+    check_option_names("reconstruct_texts", choice, Choice.__annotations__)
     return reconstructed(*load_vae(run, which=which, device=device), texts, **choice)
 
 
+@show_options(Choice, _RECONSTRUCTIONS)
 def interpolate_texts(
     run: str | os.PathLike[str],
     a: str,
@@ -97,6 +112,7 @@ def interpolate_texts(
     **choice: Unpack[Choice],
 ) -> list[str]:
     """`num` texts on the way from `a` to `b`, the reconstructions of the two at its ends."""
+    check_option_names("interpolate_texts", choice, Choice.__annotations__)
     return between(*load_vae(run, which=which, device=device), a, b, num=num, **choice)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gristmill.errors import OptionError
 
-__all__ = ["MODEL_DEFAULTS", "PRESETS", "preset_options", "without_length"]
+__all__ = ["MODEL_DEFAULTS", "PRESETS", "PRESET_NOTES", "preset_options", "without_length"]
 
 # What a model has instead of the defaults of `TrainConfig`; presets and options go on top.
 MODEL_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -94,6 +94,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "fast_detection": True,
     },
 }
+
+# What a list of the presets adds to a name.
+PRESET_NOTES = {"quickstart": "two minutes on a CPU"}
 
 LENGTHS = ("max_steps", "max_tokens", "epochs")
 

@@ -12,16 +12,17 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Protocol
 
-from gristmill.errors import CheckpointError, OptionError
+from gristmill.errors import CheckpointError, MissingPackageError, OptionError
 from gristmill.progress import bar_class
 from gristmill.publish import publish
 from gristmill.report.records import MAX_METRICS_BYTES, METRICS_FILE
 from gristmill.small_files import read_json_lines
 
-__all__ = ["METRICS_FILE", "MetricsFile", "open_display", "open_writer", "read_records"]
+__all__ = ["METRICS_FILE", "SPELLING", "MetricsFile", "open_display", "open_writer", "read_records"]
 
 Record = dict[str, Any]
 
@@ -90,10 +91,12 @@ def open_writer(name: str, run: Path, config: Record) -> Writer | None:
         return None
     try:
         return _TensorBoard(run) if name == "tensorboard" else _Trackio(run, config)
-    except ImportError:
-        raise OptionError(
-            f"log={name!r}: {name} is not installed. Run: pip install {name}, or pass log='none'."
-        ) from None
+    except ImportError as error:
+        raise MissingPackageError(
+            f"log={name!r} needs {name}, which is not installed. Install it with: pip install {name}, or pass "
+            f"log='none'.",
+            name=name,
+        ) from error
 
 
 def _scalars(record: Record) -> Record:
@@ -137,6 +140,9 @@ class _Trackio:
 
 # The terminal
 
+# How messages to a person are spelled. They name options as keyword arguments; the command line sets its own spelling.
+SPELLING: ContextVar[Callable[[str], str]] = ContextVar("SPELLING", default=str)
+
 
 class Display:
     """What is told while a run goes on; this one keeps silent."""
@@ -176,7 +182,7 @@ def _print_json(record: Record) -> None:
 class _Messages(Display):
     def say(self, message: str) -> None:
         with contextlib.suppress(OSError, ValueError):
-            print(f"gristmill: {message}", file=sys.stderr, flush=True)
+            print(f"gristmill: {SPELLING.get()(message)}", file=sys.stderr, flush=True)
 
 
 class _Calls(Display):
@@ -222,7 +228,7 @@ class _Bar(Display):
         return f"loss {loss:.3f}{self._val}, {speed} tokens/s{share}{memory}"
 
     def say(self, message: str) -> None:
-        self._bar.write(f"gristmill: {message}", file=sys.stderr)
+        self._bar.write(f"gristmill: {SPELLING.get()(message)}", file=sys.stderr)
 
     def close(self) -> None:
         self._bar.close()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gristmill.errors import CheckpointError
 from gristmill.lm import checkpoint as checkpoints
 from gristmill.lm.config import differences
+from gristmill.lm.explain import CHECKPOINTS
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -32,7 +33,7 @@ def find_latest(fabric: Fabric, run_folder: Path) -> tuple[Path | None, dict[str
     name = fabric.broadcast(names[-1] if names else "")
     if not name:
         return None, None
-    latest = run_folder / checkpoints.FOLDER / name
+    latest = run_folder / CHECKPOINTS / name
     return latest, checkpoints.read_state(latest)
 
 

@@ -11,11 +11,12 @@ from typing import Any
 from gristmill.lm.checkpoint import find_checkpoint
 from gristmill.lm.meters import Reading
 from gristmill.lm.records import Record
+from gristmill.notebook import html_table
 
 __all__ = ["TrainResult", "result_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainResult:
     """What a run came to."""
 
@@ -35,6 +36,42 @@ class TrainResult:
     mfu_matmul: float | None  # of a matrix product measured here
     memory_bytes: int | None
     seconds: float
+
+    def __repr__(self) -> str:
+        loss = self.val_loss if self.val_loss is not None else self.loss
+        kind = "loss" if self.val_loss is None else "val_loss"
+        shown = "" if loss is None else f", {kind}={loss:.4f}"
+        return f"TrainResult({str(self.folder)!r}, num_steps={self.num_steps:,}, num_tokens={self.num_tokens:,}{shown})"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"TrainResult: {self.folder}", self.rows())
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to show, as names and values."""
+        return [
+            ("steps", f"{self.num_steps:,}"),
+            ("tokens", f"{self.num_tokens:,}"),
+            ("parameters", f"{self.num_parameters:,}"),
+            ("training loss", _number(self.loss)),
+            ("validation loss", _number(self.val_loss)),
+            *([("validation KL", f"{self.val_kl:.4f} nats per sequence")] if self.val_kl is not None else []),
+            ("bits per byte", _number(self.bits_per_byte)),
+            ("tokens/s", "-" if self.tokens_per_second is None else f"{self.tokens_per_second:,.0f}"),
+            *([("padding", f"{self.padding:.1%}")] if self.padding else []),
+            ("waiting for data", "-" if self.data_wait is None else f"{self.data_wait:.1%}"),
+            ("MFU", self._shares()),
+            ("memory", "-" if self.memory_bytes is None else f"{self.memory_bytes / 1e9:,.3g} GB"),
+            ("time", f"{self.seconds:,.1f} s"),
+            ("saved to", str(self.checkpoint)),
+        ]
+
+    def _shares(self) -> str:
+        kinds = ((self.mfu, "the device's peak"), (self.mfu_matmul, "a matrix product measured here"))
+        return ", ".join(f"{share:.0%} of {what}" for share, what in kinds if share is not None) or "-"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def result_of(

@@ -22,7 +22,7 @@ from gristmill.lm import checkpoint as checkpoints
 from gristmill.lm.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.batch import Batch
 from gristmill.lm.config import TrainConfig
-from gristmill.lm.evaluate import LossModule, mean_loss, num_val_batches
+from gristmill.lm.evaluation import LossModule, mean_loss, num_val_batches
 from gristmill.lm.meters import Reading, measured_matmul_flops, memory_bytes
 from gristmill.lm.records import Display, MetricsFile, Record, Writer, open_writer, read_records
 from gristmill.lm.restoring import find_latest, restore, take_weights
@@ -254,7 +254,7 @@ class Run:
         self.writer.wait()
         there = checkpoints.list_checkpoints(self.folder)
         kept = f"{there[-1].name} is the last good checkpoint." if there else "there was no checkpoint yet."
-        half = "--precision bf16-mixed, " if self.config.precision == "16-mixed" else ""
+        half = "precision='bf16-mixed', " if self.config.precision == "16-mixed" else ""
         message = NOT_FINITE.format(step=bad_step, kept=kept, precision=half)
         self._record({"kind": "event", "step": self.step, "message": message})
         raise NotFiniteError(message)

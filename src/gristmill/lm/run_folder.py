@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gristmill.errors import OptionError
-from gristmill.lm.checkpoint import FOLDER, list_checkpoints
-from gristmill.lm.config import CONFIG_FILE, TrainConfig
+from gristmill.lm.checkpoint import list_checkpoints
+from gristmill.lm.config import TrainConfig
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
 from gristmill.lm.meters import device_name
 from gristmill.lm.records import METRICS_FILE
 from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
@@ -41,8 +42,8 @@ def check_folder(run: Path, *, resume: str, overwrite: bool) -> None:
     if resume == "never" and not overwrite and (found := list_checkpoints(run)):
         raise FileExistsError(
             errno.EEXIST,
-            f"Holds a run already (its last checkpoint is {found[-1].name}). Pass --resume to go on with it, "
-            f"--overwrite to begin again, or another folder",
+            f"Holds a run already (its last checkpoint is {found[-1].name}). Pass resume='auto' to resume it, "
+            f"overwrite=True to start again, or another folder",
             str(run),
         )
     if run.exists() and not run.is_dir():
@@ -59,7 +60,7 @@ def make_folder(run: Path, *, overwrite: bool) -> None:
 
 
 def _remove_run(run: Path) -> None:
-    shutil.rmtree(run / FOLDER, ignore_errors=True)
+    shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
     plots = (f"plots/{name}" for name in (FIGURES_FILE, PICTURE_FILE))
     for name in (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, *plots):
         (run / name).unlink(missing_ok=True)

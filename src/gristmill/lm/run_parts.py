@@ -15,7 +15,7 @@ from gristmill.lm.auto_batch import find_batch_size
 from gristmill.lm.batch import Batch
 from gristmill.lm.checkpoint import build_model
 from gristmill.lm.config import TrainConfig, asked_global_batch, resolved
-from gristmill.lm.evaluate import LossModule
+from gristmill.lm.evaluation import LossModule
 from gristmill.lm.meters import Meter, device_name, device_peak
 from gristmill.lm.optim import Optimizers, build_optimizer
 from gristmill.lm.sequences import SequenceDataset
@@ -197,7 +197,7 @@ def sample_text(model: Any, tokenizer: Tokenizer, config: TrainConfig) -> tuple[
         from gristmill.lm.latent import texts_from_prior
 
         return "", texts_from_prior(model, tokenizer, num=1, max_tokens=config.sample_tokens, seed=config.seed)[0]
-    from gristmill.lm.generate import stream_text
+    from gristmill.lm.generation import stream_text
 
     options = {"max_tokens": config.sample_tokens, "seed": config.seed}
     return config.sample_prompt, "".join(stream_text(model, tokenizer, config.sample_prompt, **options))

@@ -11,59 +11,71 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, Unpack
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies import ModelParallelStrategy
 from torch import nn
 
+from gristmill.arguments import check_option_names, show_options
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.advice import is_out_of_memory, out_of_memory
-from gristmill.lm.config import TrainConfig
+from gristmill.lm.config import OTHER_NAMES, TrainConfig
+from gristmill.lm.options import TrainOptions, train_defaults
 from gristmill.lm.presets import without_length
-from gristmill.lm.records import open_display
+from gristmill.lm.records import Record, open_display
 from gristmill.lm.result import TrainResult
 from gristmill.lm.run import Run
 from gristmill.lm.run_folder import check_folder, make_folder
 from gristmill.lm.run_parts import stat_names
 from gristmill.lm.training_data import TrainingData, open_training_data
+from gristmill.packages import require_packages
 from gristmill.shards import Shards
 
 __all__ = ["TrainResult", "train"]
 
 PER_TOKEN = ("loss", "reconstruction")  # of what models tell: means over tokens, where others are over sequences
 
+Resume: TypeAlias = Literal["never", "auto"]
+TrainProgress: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Record], object] | None"
 
+
+@show_options(TrainOptions, train_defaults())
 def train(
     data: str | os.PathLike[str] | Shards,
     *,
     out: str | os.PathLike[str],
     config: TrainConfig | None = None,
     preset: str | None = None,
-    resume: str = "never",
+    resume: Resume = "never",
     overwrite: bool = False,
-    progress: Any = "auto",
-    **options: Any,
+    progress: TrainProgress = "auto",
+    **options: Unpack[TrainOptions],
 ) -> TrainResult:
     """Train a model on the data and leave everything about it in the folder `out`.
 
         gm.lm.train("shards/", out="run/", preset="quickstart", max_steps=200)
 
     data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob.
-    options: the fields of `TrainConfig`; they go on top of `preset`, or of `config`.
-    resume: "auto" goes on with the run that is in `out`, from its latest checkpoint, if there is one.
+    preset: options under a name: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and others.
+    config: a `TrainConfig`. The options below replace what the preset, or the config, sets.
+    resume: "auto" resumes the run that is in `out`, from its latest checkpoint, if there is one.
+    overwrite: remove the run that is in `out` and start again.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
 
     With several devices the program is started once more for each of the others, as Lightning does it.
     """
+    require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
+    check_option_names("train", options, inspect.signature(train).parameters, OTHER_NAMES)
     base = without_length(config.to_json(), options) if config else {}
-    asked = TrainConfig.of({**base, **options}, preset=preset)
+    asked = TrainConfig.from_options({**base, **options}, preset=preset)
     if is_first_process():
         check_folder(Path(out), resume=resume, overwrite=overwrite)
     opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
@@ -101,7 +113,7 @@ def train_to_the_end(run: Run) -> TrainResult:
         run.writer.wait()
         run.fabric.barrier()  # only the first process writes, and all read what came of it
     if run.stopped:
-        run.tell(f"stopped at step {run.step:,}; everything is saved. Pass --resume to go on.")
+        run.tell(f"stopped at step {run.step:,}; everything is saved. Pass resume='auto' to resume.")
         run.signals.act()
     return run.result()
 
@@ -171,7 +183,7 @@ def _memory_advice(config: TrainConfig) -> Iterator[None]:
 def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
     """Fabric on the devices that were asked for, its processes started, and the config with its precision settled."""
     kind = _find_device(config)
-    config = TrainConfig.of({**config.to_json(), "precision": _find_precision(config, kind)})
+    config = TrainConfig.from_options({**config.to_json(), "precision": _find_precision(config, kind)})
     _set_torch(config, kind)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with warnings.catch_warnings():

@@ -17,6 +17,7 @@ import torch
 from gristmill.errors import OptionError
 from gristmill.lm.batch import Batch
 from gristmill.lm.dataset import TokenDataset
+from gristmill.lm.explain import is_run
 from gristmill.shards import Shards
 from gristmill.shards.manifest import MANIFEST_FILE
 
@@ -93,6 +94,11 @@ def open_training_data(
     data: str | os.PathLike[str] | Shards, config: TrainConfig, *, split: str = "train", progress: Any = None
 ) -> TrainingData:
     """The data that the model of `config` is trained on."""
+    if not isinstance(data, Shards) and is_run(Path(data)):
+        raise OptionError(
+            f"{data}: it is the folder of a run, and the data to train on is needed: token shards. To resume that run, "
+            f"pass it as out with resume='auto'; to start from its weights, pass init_from={str(data)!r}."
+        )
     if config.model == "vae":
         data = data.paths[0].parent if isinstance(data, Shards) else data  # which has all splits
         return DocumentData(open_documents(data, config, progress=progress))
@@ -134,7 +140,7 @@ def open_documents(data: Any, config: TrainConfig, *, tokenizer: Any = None, pro
     if not opened.from_parquet and config.val_fraction != TrainConfig.val_fraction:
         raise OptionError(
             f"val_fraction={config.val_fraction} is for Parquet files: shards were divided when they were encoded. "
-            f"Leave it out, or encode them again with --val-fraction."
+            f"Leave it out, or encode them again with another val_fraction."
         )
     return opened
 
@@ -145,7 +151,7 @@ class WindowData:
     noun = "shards"
     embedding_dim: int | None = None
     uses_workers = False
-    no_validation = "the shards have no validation split. Encode with --val-fraction to have one."
+    no_validation = "the shards have no validation split. Encode with val_fraction=0.01 to have one."
 
     def __init__(self, shards: Shards) -> None:
         """Of the split that `shards` were opened for, and of the split "val" beside it."""
@@ -212,7 +218,7 @@ class DocumentData:
         self.messages = list(data.messages)
         self.no_validation = WindowData.no_validation
         if data.from_parquet:
-            self.no_validation = "no document fell into validation. Pass a larger --val_fraction to have some."
+            self.no_validation = "no document fell into validation. Pass a larger val_fraction to have some."
 
     def tokens_per_sequence(self, config: TrainConfig) -> float:
         """The mean of the documents."""
@@ -257,8 +263,8 @@ def said_at_the_start(dataset: SequenceDataset, config: TrainConfig) -> list[str
     said = [f"padding: {dataset.padding_waste(world_size):.1%} of what is computed on."]
     if config.batch_norm_mu and config.batch_size < BATCH_NORM_LEAST:
         said.append(
-            f"batch_norm_mu: {config.batch_size} sequences at once are few to take a mean over. Pass --batch_size "
-            f"{BATCH_NORM_LEAST} or more, with fewer --gradient_accumulation_steps."
+            f"batch_norm_mu: {config.batch_size} sequences at once are few to take a mean over. Pass batch_size >= "
+            f"{BATCH_NORM_LEAST}, with fewer gradient_accumulation_steps."
         )
     return said
 

@@ -23,8 +23,9 @@ neither.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from gristmill.packages import lazy_attribute
 
 if TYPE_CHECKING:
     from gristmill.posterior.lightning import PosteriorMetricsCallback
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Alarm", "AlarmChange", "PosteriorMetrics", "PosteriorMetricsCallback", "PosteriorMetricsMonitor"]
 
-_MODULE_OF = {
+_PLACES = {
     "Alarm": "metrics",
     "AlarmChange": "metrics",
     "PosteriorMetrics": "metrics",
@@ -42,12 +43,12 @@ _MODULE_OF = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """What is in `__all__`, loaded when it is first used."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+if not TYPE_CHECKING:  # for a type checker, every attribute would be there
+
+    def __getattr__(name: str) -> object:
+        """What is in `__all__`, loaded when it is first used."""
+        return lazy_attribute(__name__, name, _PLACES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -176,36 +176,36 @@ def _judge_prior(view: _View) -> Verdict:
 def _tell_not_finite(metrics: PosteriorMetrics) -> str:
     return (
         f"the posterior is not finite: mu or logvar of the last {metrics.num_samples} sequences hold NaN or infinity, "
-        f"and nothing can be said about it. What helps, best first: a lower --learning_rate, --clip_norm 1, "
-        f"--precision bf16-mixed or 32 instead of 16-mixed."
+        f"and nothing can be said about it. What helps, best first: a lower learning_rate, clip_norm=1, "
+        f"precision='bf16-mixed' or '32' instead of '16-mixed'."
     )
 
 
 def _tell_collapse(metrics: PosteriorMetrics) -> str:
     return (
         f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder does without "
-        f"them. What helps, best first: --free_bits 0.5 --free_bits_mode dimension together with --word_dropout 0.5 "
-        f"(also for this run: --init_from its folder), --word_dropout 0.9 with --kl_schedule linear and "
-        f"--kl_warmup_steps 0.9, --batch_norm_mu 0.5 from the start (with 16 sequences or more at once), "
-        f"--latent_injection embedding."
+        f"them. What helps, best first: free_bits=0.5 and free_bits_mode='dimension' together with word_dropout=0.5 "
+        f"(also for this run: init_from with its folder), word_dropout=0.9 with kl_schedule='linear' and "
+        f"kl_warmup_steps=0.9, batch_norm_mu=0.5 from the start (with 16 sequences or more at once), "
+        f"latent_injection='embedding'."
     )
 
 
 def _tell_few_units(metrics: PosteriorMetrics) -> str:
     fitting = max(2, 2 ** math.ceil(math.log2(2 * (metrics.active_units or 0) + 1)))
     return (
-        f"few active units: only {_units(metrics)}, the others hold nothing. What helps, best first: --free_bits 0.1 "
-        f"--free_bits_mode dimension, --batch_norm_mu 0.5, --kl_schedule cyclical, --word_dropout 0.3; or do without "
-        f"the others: --latent_dim {min(fitting, metrics.latent_dim)}."
+        f"few active units: only {_units(metrics)}, the others hold nothing. What helps, best first: free_bits=0.1 "
+        f"and free_bits_mode='dimension', batch_norm_mu=0.5, kl_schedule='cyclical', word_dropout=0.3; or do without "
+        f"the others: latent_dim={min(fitting, metrics.latent_dim)}."
     )
 
 
 def _tell_ignored(metrics: PosteriorMetrics) -> str:
     return (
         f"the decoder ignores the latents: those of another sequence cost it only {metrics.gap_shuffled or 0:.2f} nats "
-        f"more, although they hold {metrics.kl or 0:.2f} nats of KL. What helps, best first: --word_dropout 0.3, "
-        f"--bag_of_words_weight 0.1, --free_bits 0.1 --free_bits_mode dimension instead of a total, a smaller "
-        f"--kl_weight."
+        f"more, although they hold {metrics.kl or 0:.2f} nats of KL. What helps, best first: word_dropout=0.3, "
+        f"bag_of_words_weight=0.1, free_bits=0.1 and free_bits_mode='dimension' instead of a total, a smaller "
+        f"kl_weight."
     )
 
 
@@ -213,8 +213,8 @@ def _tell_prior(metrics: PosteriorMetrics) -> str:
     return (
         f"the posteriors lie far from the prior: all together by {metrics.aggregated_kl_floor or 0:.1f} nats or more, "
         f"in {metrics.latent_dim} dimensions, so that samples from the prior will be poor. What helps, best first: a "
-        f"greater --kl_weight (1 is the evidence bound), --kl_schedule linear up to it, a smaller --free_bits, a "
-        f"smaller --latent_dim."
+        f"greater kl_weight (1 is the evidence bound), kl_schedule='linear' up to it, a smaller free_bits, a "
+        f"smaller latent_dim."
     )
 
 

@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from gristmill.errors import GristmillError, OptionError
+from gristmill.arguments import check_option_names
+from gristmill.errors import OptionError
+from gristmill.packages import packages_for
 from gristmill.posterior.metrics import PosteriorMetrics
-from gristmill.posterior.monitor import PosteriorMetricsMonitor
+from gristmill.posterior.monitor import MonitorOptions, PosteriorMetricsMonitor
 
-try:
+with packages_for("gm.posterior.PosteriorMetricsCallback"):
     from pytorch_lightning import Callback
-except ImportError as error:
-    raise GristmillError(
-        f"PosteriorMetricsCallback needs the package pytorch-lightning, which cannot be imported ({error}). "
-        f"Run: pip install 'gristmill[train]', or call PosteriorMetricsMonitor.update in your own loop."
-    ) from error
 
 __all__ = ["PosteriorMetricsCallback"]
 
@@ -41,8 +38,9 @@ class PosteriorMetricsCallback(Callback):  # type: ignore[misc]
     `trainer.callback_metrics`, where other callbacks find them.
     """
 
-    def __init__(self, monitor: PosteriorMetricsMonitor | None = None, **options: Any) -> None:
-        """`monitor`, or the options of a new one."""
+    def __init__(self, monitor: PosteriorMetricsMonitor | None = None, **options: Unpack[MonitorOptions]) -> None:
+        """`monitor`, or the options of a new one: the arguments of `PosteriorMetricsMonitor`."""
+        check_option_names("PosteriorMetricsCallback", options, MonitorOptions.__annotations__)
         if monitor is not None and options:
             raise OptionError(f"both a monitor and options for one: {', '.join(options)}. Pass either.")
         self.monitor = monitor if monitor is not None else PosteriorMetricsMonitor(**options)

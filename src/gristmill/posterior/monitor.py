@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ from gristmill.posterior.estimates import (
 from gristmill.posterior.metrics import Alarm, PosteriorMetrics
 from gristmill.posterior.window import Rows, Window
 
-__all__ = ["PosteriorMetricsMonitor"]
+__all__ = ["MonitorOptions", "PosteriorMetricsMonitor"]
 
 ACTIVE, ACTIVE_STRICT = 0.01, 0.2  # Var(mu) of an active unit; the second one is not reached by drift alone
 
@@ -44,6 +44,20 @@ Reconstruct = Callable[[Tensor], Tensor]
 
 def _tell_on_stderr(message: str) -> None:
     print(f"gristmill: {message}", file=sys.stderr, flush=True)
+
+
+class MonitorOptions(TypedDict, total=False):
+    """The arguments of `PosteriorMetricsMonitor`, for who passes them on."""
+
+    update_frequency: int
+    plot_frequency: int
+    window_size: int
+    verbose: bool
+    max_samples: int
+    plot_folder: str | os.PathLike[str] | None
+    gap_interval: int
+    seed: int
+    tell: Callable[[str], object]
 
 
 class PosteriorMetricsMonitor:

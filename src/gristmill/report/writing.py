@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 
-from gristmill.errors import GristmillError
+from gristmill.packages import require_packages
 from gristmill.publish import publish
 from gristmill.report.drawing import NARROW, WIDE, render
 from gristmill.report.page import html_page, markdown_page
@@ -25,7 +24,7 @@ def write_report(run_folder: str | os.PathLike[str]) -> Path:
     Only recorded files are read: no model, no shards, no torch. A run that is not finished has a report, too. The same
     records give the same bytes.
     """
-    _check_packages()
+    require_packages("gm.report.write_report", "matplotlib", "jinja2")
     folder = Path(run_folder)
     records = read_records(folder)
     summary, plots = summarise(records), all_plots(records)
@@ -40,14 +39,3 @@ def write_report(run_folder: str | os.PathLike[str]) -> Path:
 def _write(path: Path, content: bytes) -> None:
     with publish(path) as file:
         file.write(content)
-
-
-def _check_packages() -> None:
-    for name in ("matplotlib", "jinja2"):
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise GristmillError(
-                f"a report needs the package {name}, which cannot be imported ({error}). "
-                f"Run: pip install 'gristmill[report]'"
-            ) from error

@@ -512,7 +512,7 @@ class SequenceVAE(nn.Module):
         """The ids that the decoder makes of each latent: none from `stop_id` on, and at most `max_tokens`.
 
         Nor are there more than `max_sequence_length`, the most it has learned to write. temperature, top_k, top_p and
-        seed as in `gristmill.lm.generate.generate`.
+        seed as in `gristmill.lm.generation.generate`.
         """
         from gristmill.lm.latent_decoding import generate_ids
 

@@ -150,7 +150,7 @@ class WorkerLoader:
         return TrainingError(
             f"a worker that reads the data has died: {' '.join(str(error).split())} Memory ran out, or the shared "
             f"memory did (/dev/shm; in a container, docker run --shm-size=8g), or somebody ended it. Pass fewer "
-            f"workers, such as --num_workers {self._options['num_workers'] // 2}; with 0 a thread reads."
+            f"workers, such as num_workers={self._options['num_workers'] // 2}; with 0 a thread reads."
         )
 
     def close(self) -> None:

@@ -203,7 +203,7 @@ def _of_text(entry: Entry, request: Request, max_sequence_length: int) -> Sequen
     if shards.end_of_text is None:
         messages.append(
             "the tokenizer has no end-of-text token, so the model cannot learn where a sequence ends. Train one with "
-            "--special-tokens '<|endoftext|>'."
+            "the special token <|endoftext|>."
         )
     return _of_shards(shards, request.tokenizer, max_sequence_length, from_parquet=True, messages=messages)
 

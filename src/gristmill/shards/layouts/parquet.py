@@ -9,7 +9,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.errors import CorpusError, OptionError
+from gristmill.errors import CorpusError
+from gristmill.packages import packages_for
 from gristmill.shards.layouts.layout import Layout, Part, read_chunks
 from gristmill.shards.maps import map_array
 
@@ -89,11 +90,7 @@ def _row_groups(ends: Path) -> Iterator[NDArray[np.int64]]:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
+    with packages_for("format='parquet'"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise OptionError(
-            "the format 'parquet' needs the package pyarrow. Install it with: pip install 'gristmill[data]'"
-        ) from None
     return pyarrow, pyarrow.parquet

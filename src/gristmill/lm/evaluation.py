@@ -17,8 +17,10 @@ from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.batch import IGNORED, Batch
 from gristmill.lm.checkpoint import find_checkpoint, identity_differences, load_model, read_state
 from gristmill.lm.config import TrainConfig
+from gristmill.lm.explain import is_run
 from gristmill.lm.schedule import step_seed
 from gristmill.lm.training_data import Dataset, TrainingData, is_shards, open_training_data
+from gristmill.notebook import html_table
 from gristmill.shards import Shards
 
 __all__ = ["Evaluation", "LossModule", "MeanLoss", "evaluate", "mean_loss"]
@@ -40,7 +42,7 @@ class LossModule(nn.Module):
         return loss, stats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Evaluation:
     """How well a model predicts a split."""
 
@@ -51,6 +53,26 @@ class Evaluation:
     num_tokens: int  # that were predicted
     full: bool  # all of the split, not a subset
     seconds: float
+
+    def __repr__(self) -> str:
+        bits = "" if self.bits_per_byte is None else f", bits_per_byte={self.bits_per_byte:.4f}"
+        part = "" if self.full else ", full=False"
+        return f"Evaluation(loss={self.loss:.4f}{bits}, num_tokens={self.num_tokens:,}{part})"
+
+    def _repr_html_(self) -> str:
+        return html_table("Evaluation", self.rows())
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to show, as names and values."""
+        rate = f"  ({self.num_tokens / self.seconds:,.0f} tokens/s)" if self.seconds else ""
+        return [
+            ("tokens", f"{self.num_tokens:,}{'' if self.full else ' (a subset)'}"),
+            ("loss", f"{self.loss:.4f}"),
+            *([("reconstruction", f"{self.reconstruction:.4f}")] if self.reconstruction is not None else []),
+            *([("KL", f"{self.kl:.4f} nats per sequence")] if self.kl is not None else []),
+            ("bits per byte", "-" if self.bits_per_byte is None else f"{self.bits_per_byte:.4f}"),
+            ("time", f"{self.seconds:.2f} s{rate}"),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +162,7 @@ def evaluate(
     For a VAE it is the bound (weight 1 on KL), and the data may be Parquet files, read as in training.
     """
     folder, target = Path(run), _find_device(device)
+    _check_order(run, data)
     model, config = load_model(run, which=which, device=target)
     asked = _for_evaluation(config, folder, data, batch_size)
     opened = open_training_data(data, asked, split=split)
@@ -163,6 +186,11 @@ def evaluate(
     )
 
 
+def _check_order(run: str | os.PathLike[str], data: str | os.PathLike[str] | Shards) -> None:
+    if not isinstance(data, Shards) and is_shards(run) and is_run(Path(data)):
+        raise OptionError(f"{run} holds token shards, and {data} is a run. Pass the run first, then the shards.")
+
+
 def _for_evaluation(config: TrainConfig, run: Path, data: Any, batch_size: int | None) -> TrainConfig:
     """The config of the run, for other batches perhaps: Parquet is read as in training, shards as they are."""
     size = batch_size or (config.batch_size if isinstance(config.batch_size, int) else 1)
@@ -172,7 +200,7 @@ def _for_evaluation(config: TrainConfig, run: Path, data: Any, batch_size: int |
         reading = {**dict.fromkeys(columns), "val_fraction": TrainConfig.val_fraction}
     elif config.model == "vae" and (run / "tokenizer.json").exists():
         reading = {"tokenizer": str(run / "tokenizer.json")}
-    return TrainConfig.of({**config.to_json(), "batch_size": size, **reading})
+    return TrainConfig.from_options({**config.to_json(), "batch_size": size, **reading})
 
 
 def _find_device(device: str) -> torch.device:

@@ -229,8 +229,6 @@ def load_of_run(folder: Path, *, which: str, device: str) -> tuple[nn.Module, st
     """The model of a run, whichever it is, and the fingerprint of its tokenizer, if it has one."""
     from gristmill.lm.checkpoint import find_checkpoint, load_model, read_state
 
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder}: there is no such folder. Pass the one that `gristmill train-model` wrote to.")
     checkpoint = find_checkpoint(folder, which)
     model, _ = load_model(folder, which=checkpoint.name, device=find_device(device))
     return model, read_state(checkpoint)["shards"].get("tokenizer_fingerprint")

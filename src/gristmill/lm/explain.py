@@ -1,0 +1,39 @@
+"""What was passed where the folder of a run belongs, and what to pass or to run first: for error messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gristmill.shards.manifest import MANIFEST_FILE
+
+__all__ = ["is_run", "why_no_run"]
+
+CONFIG_FILE = "config.json"
+CHECKPOINTS = "checkpoints"
+STATE_FILE = "state.json"
+TRAIN = "Train a model first (`gristmill train-model`, in Python gm.lm.train), and pass the folder that it wrote to."
+
+
+def is_run(folder: Path) -> bool:
+    """Whether it is the folder of a run, with or without a checkpoint."""
+    return (folder / CONFIG_FILE).is_file() and not (folder / MANIFEST_FILE).exists()
+
+
+def why_no_run(path: Path) -> str:
+    """What is at `path`, where a run with a checkpoint is needed, and what to do; one line."""
+    if not path.exists():
+        return f"{path}: there is no such folder. {TRAIN}"
+    if not path.is_dir():
+        return f"{path}: it is a file, and the folder of a run is needed. {TRAIN}"
+    if (path / MANIFEST_FILE).exists():
+        return f"{path}: it holds token shards, not a trained model. {TRAIN}"
+    if (path / STATE_FILE).exists() and is_run(path.parent.parent):
+        return (
+            f"{path}: it is one checkpoint of a run. Pass the folder of the run, {path.parent.parent}, and name the "
+            f"checkpoint: {path.name!r}."
+        )
+    if path.name == CHECKPOINTS and is_run(path.parent):
+        return f"{path}: it holds the checkpoints of a run. Pass the folder of the run, {path.parent}."
+    if is_run(path):
+        return f"{path}: the run has no checkpoint yet. Train it further, or pass a smaller checkpoint_interval."
+    return f"{path}: it is not the folder of a run: it has no {CONFIG_FILE}. {TRAIN}"
