@@ -271,7 +271,7 @@ def test_names_of_the_files():
         "megatron": ["train.bin", "val.bin"],
         "npy": ["train-00000.npy", "val-00000.npy"],
         "parquet": ["train-00000.parquet", "val-00000.parquet"],
-        "datatrove": ["train-00000.ds", "val-00000.ds"],
+        "datatrove": ["train-00000.ds", "val-00000.ds-val"],
     }
 
 

@@ -1,7 +1,7 @@
 """Messages in the language of the command line: `num_threads=0` of Python is `--threads 0` here.
 
-Errors and warnings name options as keyword arguments and stages as functions. On their way to a terminal, the options of
-the command that runs are spelled as its flags, with values as a shell takes them, and functions as commands.
+Errors and warnings name options as keyword arguments and stages as functions. On their way to a terminal, the options
+of the command that runs are spelled as its flags, with values as a shell takes them, and functions as commands.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@
 | `layouts/` | the formats of token files, one module each, and their registry `LAYOUTS` |
 | `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
 | `schema.py` | the shape of manifest.json and of the files of an unfinished run, checked |
-| `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `shards.py`, `tokens.py`, `document_ends.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `foreign.py`, `explain.py` | folders of other programs, without a manifest; what is no folder of shards at all |
 | `edition.py`, `maps.py` | how a reader notices that its shards were replaced; memory maps |
 | `verify.py`, `verify_files.py` | `verify_shards`: whether a folder is what its manifest says, byte for byte |
 """

@@ -48,17 +48,19 @@ def map_opener(
     lengths: Sequence[int],
     dtype: np.dtype[Any],
     *,
+    offset: int = 0,
     check: Callable[[], None] | None = None,
 ) -> Callable[[int], NDArray[Any]]:
     """A function that gives the map of file number i: opened when it is asked for, and kept while it is in use.
 
+    offset: where the items begin in each file, in bytes.
     check: called after a file is opened, and after it could not be; raises if the folder no longer holds these files.
     """
 
     @lru_cache(MAX_OPEN_MAPS)
     def opened(number: int) -> NDArray[Any]:
         try:
-            return map_array(folder / files[number], dtype, lengths[number])
+            return map_array(folder / files[number], dtype, lengths[number], offset=offset)
         finally:
             if check is not None:
                 check()

@@ -15,9 +15,18 @@ from pathlib import Path
 
 from gristmill.errors import ShardsFormatError
 from gristmill.progress import ProgressOption, open_progress
+from gristmill.shards.explain import check_path, shown_path
 from gristmill.shards.inputs import find_changes
-from gristmill.shards.layouts import LAYOUTS
-from gristmill.shards.manifest import EDITED, MANIFEST_FILE, InputEntry, Manifest, checksum_fits, read_manifest
+from gristmill.shards.layouts import LAYOUTS, recognize
+from gristmill.shards.manifest import (
+    EDITED,
+    MANIFEST_FILE,
+    InputEntry,
+    Manifest,
+    checksum_fits,
+    has_files_of_runs,
+    read_manifest,
+)
 from gristmill.shards.shards import load_tokenizer
 from gristmill.shards.verify_files import FileChecks, Findings, Problem, entries_of, size_of, without_path
 
@@ -53,7 +62,7 @@ def verify_shards(folder: str | os.PathLike[str], *, inputs: bool = True, progre
     A folder that is unfinished, or not one of shards, is a `ShardsFormatError`: there is nothing to hold it against.
     """
     began = time.perf_counter()
-    place, data, findings = Path(folder), read_manifest(folder), Findings()
+    place, data, findings = Path(check_path(folder)), _read_manifest(folder), Findings()
     manifest = _check_manifest(place, data, findings)
     if manifest is not None:
         with open_progress(progress) as on_progress:
@@ -75,6 +84,19 @@ def verify_shards(folder: str | os.PathLike[str], *, inputs: bool = True, progre
         num_inputs=findings.num_inputs,
         unchecked=tuple(findings.unchecked),
         seconds=time.perf_counter() - began,
+    )
+
+
+def _read_manifest(folder: str | os.PathLike[str]) -> bytes:
+    try:
+        return read_manifest(folder)
+    except ShardsFormatError:
+        found = None if has_files_of_runs(Path(folder)) else recognize(Path(folder))
+        if found is None:
+            raise
+    raise ShardsFormatError(
+        f"{shown_path(folder)}: it holds {found[0].name} files of another program, with no manifest to check them "
+        f"against. gm.Shards reads them; only folders that `gristmill encode` made can be verified."
     )
 
 

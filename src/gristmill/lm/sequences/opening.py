@@ -169,11 +169,11 @@ def _of_shards(
     from_parquet: bool = False,
     messages: Sequence[str] = (),
 ) -> SequenceData:
-    manifest = shards.manifest
-    if tokenizer is not None and tokenizer.fingerprint != manifest.tokenizer_fingerprint:
+    made_with = shards.tokenizer_fingerprint
+    if tokenizer is not None and made_with is not None and tokenizer.fingerprint != made_with:
         raise OptionError(
             f"the tokenizer is not the one that made the shards (fingerprint {tokenizer.fingerprint[:12]}…, and theirs "
-            f"is {manifest.tokenizer_fingerprint[:12]}…). Leave it out: shards have their own."
+            f"is {made_with[:12]}…). Leave it out: shards have their own."
         )
     train = ShardSequences(shards, max_sequence_length=max_sequence_length)
     if not train.num_sequences:
@@ -183,13 +183,13 @@ def _of_shards(
             f"have taken all."
         )
     val = None
-    if shards.split == "train" and "val" in manifest.splits:
+    if shards.split == "train" and "val" in shards.splits:
         val = ShardSequences(shards.other_split("val"), max_sequence_length=max_sequence_length)
     return SequenceData(
         train=train,
         val=val if val is not None and val.num_sequences else None,
         tokenizer=shards.tokenizer,
-        vocab_size=manifest.vocab_size,
+        vocab_size=shards.vocab_size,
         embedding_dim=None,
         identity=shards_identity(shards),
         from_parquet=from_parquet,
