@@ -6,6 +6,7 @@
 [257, 259, 114, 115]
 """
 
+from gristmill.corpus import Documents, Files
 from gristmill.count import Words, count_words
 from gristmill.encode import Offsets, Ragged, StreamDecoder, Tokenizer
 from gristmill.errors import (
@@ -53,9 +54,11 @@ __all__ = [
     "CorruptInputError",
     "CountOverflowError",
     "DamagedInputError",
+    "Documents",
     "EarlyStopWarning",
     "EmptyCorpusError",
     "EncodeRun",
+    "Files",
     "FormatError",
     "FormatWarning",
     "GristmillError",

@@ -95,7 +95,7 @@ class ReadingOptions:
     input_format: InputFormat = "auto"
     """What the files are; auto: by suffix. Text and JSON lines may also be .gz or .zst."""
 
-    text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
+    text_field: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: text)")] = None
     """The JSON key or the column that holds the text."""
 
     documents: Annotated[DocumentsMode | None, tyro.conf.arg(metavar=braced(DOCUMENTS), help_behavior_hint="")] = None

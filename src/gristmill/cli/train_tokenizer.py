@@ -26,7 +26,7 @@ from gristmill.pretokenize import NATIVE_PATTERNS
 
 if TYPE_CHECKING:
     from gristmill import Profile, Tokenizer
-    from gristmill.corpus import Files, Reading
+    from gristmill.corpus import FoundFiles, Reading
 
 SAMPLE_BYTES = 1_000_000
 
@@ -111,7 +111,7 @@ class Command(ReadingOptions):
             print("\n" + profile_table(tokenizer.profile))
         return 0
 
-    def _summary(self, tokenizer: Tokenizer, files: Files, reading: Reading) -> str:
+    def _summary(self, tokenizer: Tokenizer, files: FoundFiles, reading: Reading) -> str:
         rows = _run_rows(tokenizer.profile) if tokenizer.profile is not None else []
         specials = len(tokenizer.special_tokens)
         stopped = tokenizer.vocab_size < self.vocab_size
@@ -172,7 +172,7 @@ def profile_table(profile: Profile) -> str:
     return table + "\n" + pairs(notes)
 
 
-def _bytes_per_token(tokenizer: Tokenizer, files: Files, reading: Reading) -> str:
+def _bytes_per_token(tokenizer: Tokenizer, files: FoundFiles, reading: Reading) -> str:
     """On the first megabyte of the corpus, special tokens counted as one each."""
     from gristmill.errors import GristmillError
 
@@ -184,7 +184,7 @@ def _bytes_per_token(tokenizer: Tokenizer, files: Files, reading: Reading) -> st
     return f"{sum(map(len, sample)) / max(num_tokens, 1):.3f}  (first MB of the corpus)"
 
 
-def _first_texts(files: Files, reading: Reading) -> list[bytes]:
+def _first_texts(files: FoundFiles, reading: Reading) -> list[bytes]:
     """The first texts of a corpus, the last of them cut, SAMPLE_BYTES together."""
     from gristmill.corpus import read_files
 
