@@ -15,10 +15,10 @@
 | a pandas or polars `Series`, a pyarrow array, a NumPy array of `str` | its values |
 | `[text]` | one document; a bare `str` is a path |
 
-A list of strings of which some name files and some do not is an error. So is a list of which none names a file but which
-looks like paths (`["corpus.txt"]`), because training on the names of missing files would be a silent mistake. `Files`
-and `Documents` leave no doubt. Only the first 1,000 strings of a list are looked at, so that a long list of documents
-costs nothing. Values of rows and tables that are null (None, NaN, pandas.NA) are left out and counted.
+A list of strings of which some name files and some do not is an error. So is a list of which none names a file but
+which looks like paths (`["corpus.txt"]`), because training on the names of missing files would be a silent mistake.
+`Files` and `Documents` leave no doubt. Only the first 1,000 strings of a list are looked at, so that a long list of
+documents costs nothing. Values of rows and tables that are null (None, NaN, pandas.NA) are left out and counted.
 
 | suffix | format | a document is |
 |---|---|---|
@@ -28,9 +28,10 @@ costs nothing. Values of rows and tables that are null (None, NaN, pandas.NA) ar
 | `.arrow`, `.arrows`, `.feather` | Arrow, file or stream | a value of column "text": `text_field=` |
 
 Text and JSON lines may also be `.gz` or `.zst`. `input_format=` says what a file is whose suffix does not;
-`ReadOptions` has all options, and one that does not apply to the corpus is an error. Texts are taken byte for byte, nothing decoded, stripped or normalised (CRLF, NUL, a BOM
-and invalid UTF-8 stay). A file named twice is read twice. Folders and globs follow links, except to a folder that the
-path already goes through; a broken link is an error. docs/corpus.md says more.
+`ReadOptions` has all options, and one that does not apply to the corpus is an error. Texts are taken byte for byte,
+nothing decoded, stripped or normalised (CRLF, NUL, a BOM and invalid UTF-8 stay). A file named twice is read twice.
+Folders and globs follow links, except to a folder that the path already goes through; a broken link is an error.
+docs/corpus.md says more.
 
 | in reading order | holds |
 |---|---|

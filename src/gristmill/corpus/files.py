@@ -148,7 +148,7 @@ def _expand(name: str, *, reading: Reading, left_out: list[tuple[str, str]]) -> 
         name = _local_path(name.split("://", 1)[1])
     elif is_url(name):
         return _expand_url(name, reading, left_out)
-    if Path(name).is_dir():
+    if os.path.isdir(name):  # noqa: PTH112  a Path raises for a name that is too long
         if _is_ours(Path(name) / "manifest.json", "gristmill-shards"):
             raise CorpusError(f"{shown(name)}: holds token shards, not text. Pass the text that they were made from.")
         return [_Place(path) for path in _of_format(walk.files_below(name), name, reading, left_out)]

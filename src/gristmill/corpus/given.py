@@ -21,7 +21,7 @@ class Files:
 
     __slots__ = ("names",)
 
-    def __init__(self, *names: PathLike | Iterable[PathLike]) -> None:
+    def __init__(self, *names: PathLike | Iterable[PathLike] | Files) -> None:
         self.names: tuple[PathLike, ...] = tuple(chain.from_iterable(map(_flat, names)))
         for index, name in enumerate(self.names):
             if not isinstance(name, str | os.PathLike):
@@ -65,7 +65,9 @@ class Documents:
             return f"Documents(<{kind}>)"
 
 
-def _flat(names: PathLike | Iterable[PathLike]) -> Iterable[PathLike]:
+def _flat(names: PathLike | Iterable[PathLike] | Files) -> Iterable[PathLike]:
+    if isinstance(names, Files):
+        return names.names
     if isinstance(names, str | bytes | os.PathLike) or not isinstance(names, Iterable):
         return [names]  # the caller names what is neither
-    return names.names if isinstance(names, Files) else names
+    return names

@@ -122,7 +122,7 @@ def _open_pandas(corpus: Any, names: set[str], text_field: str) -> DocumentStrea
 def _named_column(table: Any, columns: list[Any], text_field: str, types: Iterable[Any]) -> Any:
     """A column of a data frame; CorpusError where there is none of that name, or several."""
     if text_field not in columns:
-        holds_text = (str(type).lower() in ("str", "string", "object") for type in types)
+        holds_text = (str(type).lower().startswith(("str", "object", "categor")) for type in types)
         raise CorpusError(
             f"the table: {explain_missing('column', text_field, dict(zip(columns, holds_text, strict=True)))}"
         )
@@ -192,14 +192,12 @@ def _open_datasets(corpus: Any, names: set[str], text_field: str) -> DocumentStr
         return TextStream(corpus, "a column", has_nulls=True)
     if not names & {"Dataset", "IterableDataset"}:
         return None
-    columns = corpus.column_names  # None where only the rows tell
-    if columns is not None and text_field not in columns:
-        types = {name: getattr(corpus.features.get(name), "dtype", "") if corpus.features else "" for name in columns}
-        fields = {name: type in ("string", "large_string") for name, type in types.items()}
-        raise CorpusError(f"the dataset: {explain_missing('column', text_field, fields)}")
-    if columns is not None:
+    if "Dataset" in names and corpus.format["type"] == "custom":  # a transform of the user makes the rows
+        return RowStream(corpus, text_field, "a dataset")
+    if corpus.features is not None:  # of an IterableDataset, only the rows may tell
+        find_column("the dataset", text_field, corpus.features.arrow_schema)
         corpus = corpus.select_columns([text_field])  # others, such as images, would be decoded for each row
-    if "IterableDataset" in names or corpus.format["type"] == "custom":  # a transform of the user makes the rows
+    if "IterableDataset" in names:
         return RowStream(corpus, text_field, "a dataset")
     tables = corpus.with_format("arrow").iter(batch_size=MAX_ROWS)
     return ColumnStream((table.column(text_field) for table in tables), "a dataset", FIELD_OPTIONS)
