@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterable
 from typing import Unpack
@@ -20,7 +19,7 @@ from gristmill.tokenizer import TokenizerParts, extended, plain_merges
 __all__ = ["extend_tokenizer", "train_tokenizer"]
 
 
-@show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
+@show_options(ReadOptions, Reading(documents="file").options())
 def train_tokenizer(
     corpus: Corpus | Words,
     *,
@@ -85,7 +84,7 @@ def train_tokenizer(
     )
 
 
-@show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
+@show_options(ReadOptions, Reading(documents="file").options())
 def extend_tokenizer(
     tokenizer: Tokenizer,
     corpus: Corpus | Words,

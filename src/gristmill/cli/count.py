@@ -23,7 +23,7 @@ from gristmill.cli.values import UsageError
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
-    from gristmill.corpus import Files, Reading
+    from gristmill.corpus import FoundFiles, Reading
     from gristmill.progress import OnProgress
 
 MAX_READERS = 4
@@ -133,7 +133,7 @@ def _separator(tokenizer: Tokenizer) -> dict[str, str]:
 
 def _count(
     tokenizer: Tokenizer,
-    files: Files,
+    files: FoundFiles,
     reading: Reading,
     allowed_special: Any,
     threads: int | None,
@@ -182,7 +182,7 @@ def _count(
 class _Meter:
     """Reports how many bytes of all files were read."""
 
-    def __init__(self, files: Files, on_progress: OnProgress | None) -> None:
+    def __init__(self, files: FoundFiles, on_progress: OnProgress | None) -> None:
         self._begins = list(accumulate((input.num_bytes for input in files.inputs), initial=0))
         self._on_progress = on_progress
         self._tokens = 0

@@ -61,12 +61,12 @@ class Command(ReadingOptions):
 
     def run(self) -> int:
         import gristmill
-        from gristmill.corpus import Files
+        from gristmill.corpus import FoundFiles
 
         if self.output.suffix != ".gmw":
             raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
         corpus = find_corpus(self.corpus, self, documents="file")
-        inputs = corpus.paths if isinstance(corpus, Files) else self.corpus
+        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
         check_output(self.output, overwrite=self.overwrite, inputs=inputs)
         start = time.perf_counter()
         words = gristmill.count_words(

@@ -94,7 +94,7 @@ class Command(ReadingOptions):
             self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
         )
         run = gristmill.encode_corpus(
-            [Path(name) if "://" not in name else name for name in self.corpus],
+            gristmill.Files(self.corpus),
             tokenizer,
             out=self.output,
             format=self.format,

@@ -63,10 +63,10 @@ class Command(ReadingOptions):
 
     def run(self) -> int:
         import gristmill
-        from gristmill.corpus import Files
+        from gristmill.corpus import FoundFiles
 
         corpus = find_corpus(self.corpus, self, documents="file")
-        inputs = corpus.paths if isinstance(corpus, Files) else self.corpus
+        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
         check_output(self.output, overwrite=self.overwrite, inputs=inputs)
         before = gristmill.Tokenizer.load(self.tokenizer)
         if self.vocab_size < before.vocab_size:

@@ -21,7 +21,7 @@ from gristmill.pretokenize import NATIVE_PATTERNS
 from gristmill.pretokenize.patterns import DEFAULT_PATTERN
 
 if TYPE_CHECKING:
-    from gristmill.corpus import Files, ReadOptions
+    from gristmill.corpus import FoundFiles, ReadOptions
     from gristmill.count import Words
 
 
@@ -79,7 +79,7 @@ class ReadingOptions:
     input_format: InputFormat = "auto"
     """What the files are; auto: by suffix. Text and JSON lines may also be .gz or .zst."""
 
-    text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
+    text_field: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: text)")] = None
     """The JSON key or the column that holds the text."""
 
     documents: Annotated[DocumentsMode, tyro.conf.arg(help_behavior_hint="")] = None
@@ -105,7 +105,7 @@ class ReadingOptions:
         return cast("ReadOptions", {name: value for name, value in given.items() if value is not None})
 
 
-def find_corpus(names: tuple[str, ...], options: ReadingOptions, *, documents: str) -> Files | Words:
+def find_corpus(names: tuple[str, ...], options: ReadingOptions, *, documents: str) -> FoundFiles | Words:
     """The files that the names of a command mean, or the words that `gristmill count-words` counted (.gmw) added up."""
     from gristmill.corpus import Reading, find_files
 

@@ -27,7 +27,7 @@ from gristmill.cli.values import byte_size, whole_number
 
 if TYPE_CHECKING:
     from gristmill import Profile, Tokenizer
-    from gristmill.corpus import Files, Reading
+    from gristmill.corpus import FoundFiles, Reading
     from gristmill.count import Words
 
 SAMPLE_BYTES = 1_000_000
@@ -81,10 +81,10 @@ class Command(ReadingOptions):
 
     def run(self) -> int:
         import gristmill
-        from gristmill.corpus import Files
+        from gristmill.corpus import FoundFiles
 
         corpus = find_corpus(self.corpus, self, documents="file")
-        inputs = corpus.paths if isinstance(corpus, Files) else self.corpus
+        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
         check_output(self.output, overwrite=self.overwrite, inputs=inputs)
         tokenizer = gristmill.train_tokenizer(
             corpus,
@@ -105,11 +105,11 @@ class Command(ReadingOptions):
             print("\n" + profile_table(tokenizer.profile))
         return 0
 
-    def _summary(self, tokenizer: Tokenizer, corpus: Files | Words) -> str:
-        from gristmill.corpus import Files, Reading
+    def _summary(self, tokenizer: Tokenizer, corpus: FoundFiles | Words) -> str:
+        from gristmill.corpus import FoundFiles, Reading
 
         rows = _run_rows(tokenizer.profile) if tokenizer.profile is not None else []
-        if not isinstance(corpus, Files) and rows:
+        if not isinstance(corpus, FoundFiles) and rows:
             rows[:2] = [
                 ("corpus", f"{corpus.source_bytes:,} bytes, counted before"),
                 ("words", f"{len(corpus):,}  ({corpus.total:,} pieces)"),
@@ -123,7 +123,7 @@ class Command(ReadingOptions):
             ),
             *([("stopped early", f"no pair was left to merge; {self.vocab_size:,} were asked for")] * stopped),
         ]
-        if isinstance(corpus, Files):
+        if isinstance(corpus, FoundFiles):
             reading = Reading.checked(self.read_options(), documents="file")
             rows.insert(3 + stopped, ("bytes per token", _bytes_per_token(tokenizer, corpus, reading)))
         return pairs([*rows, ("saved to", str(self.output))])
@@ -175,7 +175,7 @@ def profile_table(profile: Profile) -> str:
     return table + "\n" + pairs(notes)
 
 
-def _bytes_per_token(tokenizer: Tokenizer, files: Files, reading: Reading) -> str:
+def _bytes_per_token(tokenizer: Tokenizer, files: FoundFiles, reading: Reading) -> str:
     """On the first megabyte of the corpus, special tokens counted as one each."""
     from gristmill.errors import GristmillError
 
@@ -187,7 +187,7 @@ def _bytes_per_token(tokenizer: Tokenizer, files: Files, reading: Reading) -> st
     return f"{sum(map(len, sample)) / max(num_tokens, 1):.3f}  (first MB of the corpus)"
 
 
-def _first_texts(files: Files, reading: Reading) -> list[bytes]:
+def _first_texts(files: FoundFiles, reading: Reading) -> list[bytes]:
     """The first texts of a corpus, the last of them cut, SAMPLE_BYTES together."""
     from gristmill.corpus import read_files
 

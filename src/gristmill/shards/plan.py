@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gristmill.arguments import check_num_threads, check_whole_number, nearest
-from gristmill.corpus import Corpus, Documents, Files, Reading, open_corpus
+from gristmill.corpus import Corpus, FoundFiles, Reading, Source, open_corpus
 from gristmill.count import Words
 from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_seed
@@ -33,7 +32,7 @@ from gristmill.shards.request import Request
 class Plan:
     """What to do, every argument checked."""
 
-    source: Files | Documents
+    source: Source
     tokenizer: Tokenizer
     encoder: DocumentEncoder
     layout: Layout
@@ -86,7 +85,7 @@ class Plan:
             "val_fraction": val_fraction,
             "seed": seed,
             "allowed_special": allowed if isinstance(allowed, str) else sorted(allowed),
-            **dataclasses.asdict(reading),
+            **reading.options(),
         }
         request = Request(
             layout=layout.name,
@@ -94,7 +93,7 @@ class Plan:
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
             end_of_text=end_of_text,
-            inputs=fingerprints(source.inputs) if isinstance(source, Files) else None,
+            inputs=fingerprints(source.inputs) if isinstance(source, FoundFiles) else None,
             options=recorded,
             command=_command(source, given, recorded),
         )
@@ -121,7 +120,7 @@ class Plan:
 def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Reading:
     """The options for reading among all options; the end-of-text token separates documents unless told otherwise."""
     reading = {name: value for name, value in options.items() if name not in DEFAULTS}
-    known = [*DEFAULTS, *(field.name for field in dataclasses.fields(Reading))]
+    known = [*DEFAULTS, *Reading().options()]
     for name in reading:
         if name not in known:
             hint = nearest(name, [*known, "num_threads", "overwrite", "progress"])
@@ -129,17 +128,17 @@ def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Rea
                 f"encode_corpus() got an unexpected keyword argument {name!r}.{hint} It takes {', '.join(known)}."
             )
     separator = {} if end_of_text is None else {"separator": end_of_text.token}
-    return Reading.checked({**separator, **reading})
+    return Reading.checked(reading, **separator)
 
 
-def _without_own_files(source: Files | Documents, out: str | os.PathLike[str]) -> Files | Documents:
+def _without_own_files(source: Source, out: str | os.PathLike[str]) -> Source:
     """The corpus without what an earlier run has written, where the output folder lies in a folder of the corpus."""
     written = (MANIFEST_FILE, REQUEST_FILE, REPLACED_FILE)
-    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in written):
+    if not isinstance(source, FoundFiles) or not any((Path(out) / file).exists() for file in written):
         return source
     prefix = os.path.join(os.path.abspath(out), "")  # noqa: PTH100, PTH118
     kept = [input for input in source.inputs if not os.path.abspath(input.name).startswith(prefix)]  # noqa: PTH100
-    return Files(tuple(kept))
+    return FoundFiles(tuple(kept))
 
 
 def _not_none(name: str, value: Any) -> Any:
@@ -180,15 +179,15 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
     return kind.newbyteorder("<")
 
 
-def _command(source: Files | Documents, given: EncodeOptions, recorded: dict[str, Any]) -> str:
+def _command(source: Source, given: EncodeOptions, recorded: dict[str, Any]) -> str:
     """The command line that makes the same files in a folder, with the tokenizer that lies in it."""
-    names: Sequence[str] = source.paths if isinstance(source, Files) else ["DOCUMENTS"]
+    names: Sequence[str] = source.paths if isinstance(source, FoundFiles) else ["DOCUMENTS"]
     words = ["gristmill", "encode", *names, "-t", TOKENIZER_FILE]
     dtype = given["dtype"]
     asked: dict[str, Any] = {name: given[name] for name in ("format", "end_of_text", "end_of_text_position")}
     asked |= {"dtype": None if dtype is None else np.dtype(dtype).name, **recorded}
     usual: dict[str, Any] = {**DEFAULTS, "shard_tokens": check_layout(given["format"]).shard_tokens}
-    usual |= {"allowed_special": [], **dataclasses.asdict(Reading())}
+    usual |= {"allowed_special": [], **Reading().options()}
     for name, value in asked.items():
         if value == usual[name]:
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from contextlib import closing
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ class EncodeRun:
         return sum(split.source_bytes for split in self.manifest.splits.values())
 
 
-@show_options(EncodeOptions, {**DEFAULTS, **dataclasses.asdict(Reading())})
+@show_options(EncodeOptions, {**DEFAULTS, **Reading().options()})
 def encode_corpus(
     corpus: Corpus,
     tokenizer: Tokenizer,

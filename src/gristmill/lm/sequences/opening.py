@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill import _core
-from gristmill.corpus import Files, Reading, find_files
+from gristmill.corpus import FoundFiles, Reading, find_files
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import CorpusError, DamagedInputError, EmptyCorpusError, OptionError
 from gristmill.lm.checkpoint import shards_identity
@@ -98,7 +98,7 @@ def _is_shards(data: PathLike) -> bool:
     return any((Path(data) / name).exists() for name in marks)
 
 
-def _find_parquet(names: Sequence[PathLike]) -> Files:
+def _find_parquet(names: Sequence[PathLike]) -> FoundFiles:
     if not isinstance(names, Iterable):
         kind = type(names).__name__
         raise TypeError(f"data is a {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
@@ -125,7 +125,7 @@ def _given_columns(text: str | None, tokens: str | None, embeddings: str | Seque
     return given[0] if given else None
 
 
-def _default_columns(files: Files) -> Columns:
+def _default_columns(files: FoundFiles) -> Columns:
     types = column_types(files.inputs[0])
     if "text" in types:
         return Columns("text", ("text",))
