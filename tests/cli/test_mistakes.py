@@ -4,6 +4,7 @@ A row of `IN_PYTHON` is a call, the built-in exception that people would catch, 
 `ON_THE_COMMAND_LINE` is a command, its exit code, and what its one line of stderr must say.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -21,7 +22,8 @@ def here(tmp_path_factory):
     write_sample_corpus(folder / "corpus.txt", size=200_000)
     tok = gm.train_tokenizer(folder / "corpus.txt", vocab_size=400, progress=None)
     tok.save(folder / "tok.json")
-    gm.encode_corpus(folder / "corpus.txt", tok, out=folder / "shards", progress=None)
+    with contextlib.chdir(folder):
+        gm.encode_corpus("corpus.txt", tok, out="shards", progress=None)
     (folder / "empty.txt").touch()
     (folder / "texts").mkdir()
     (folder / "texts" / "a.txt").write_text("a text")
