@@ -91,11 +91,10 @@ def test_every_format_gives_the_same_words(path, pattern, num_threads):
 
 def test_every_format_gives_the_same_tokenizer(path):
     options = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "progress": None}
-    expected = gm.train_tokenizer(iter(DOCUMENTS), **options, special_tokens=())
-    assert (
-        gm.train_tokenizer(path, **options, special_tokens=()) == expected
-    )  # as one text, in which the separators are specials
-    assert gm.train_tokenizer(path, **separated(path), **options, special_tokens=()) == expected
+    expected = gm.train_tokenizer(iter(DOCUMENTS), **options)
+    # As one text, in which the separators are specials.
+    assert gm.train_tokenizer(path, **options) == expected
+    assert gm.train_tokenizer(path, **separated(path), **options) == expected
 
 
 def test_extending_takes_every_format(path):
