@@ -3,6 +3,7 @@
 | in reading order | holds |
 |---|---|
 | `patterns.py` | the patterns: names, aliases, regular expressions, and what each of them means |
+| `stages.py` | patterns of several expressions, one after the other |
 | `pieces.py` | pieces of a text by the `regex` module, for patterns without a native matcher |
 | `worker_pool.py`, `worker.py` | processes that run such patterns, for counting and for encoding |
 

@@ -28,6 +28,7 @@ from typing import Any
 
 from gristmill.arguments import nearest
 from gristmill.errors import PatternError, SlowPatternWarning, warn_user
+from gristmill.pretokenize.stages import stages
 
 __all__ = ["NATIVE_PATTERNS", "Pattern", "pattern_names", "resolve_pattern"]
 
@@ -153,7 +154,8 @@ def resolve_pattern(pattern: str) -> Pattern:
             f"pattern={pattern!r} is not known.{nearest(pattern, pattern_names())} Pass {_choices()}. "
             f"(To match just these letters, write {'(?:' + pattern + ')'!r}.)"
         )
-    compile_regex(pattern)
+    for expression in stages(pattern):
+        compile_regex(expression)
     return Pattern(pattern)
 
 

@@ -5,8 +5,11 @@ The native matchers are in `cpp/src/pretokenize`; both give the pieces that `gri
 
 from __future__ import annotations
 
+import time
+
 from gristmill.errors import PieceTimeoutError
 from gristmill.pretokenize.patterns import compile_regex
+from gristmill.pretokenize.stages import stages
 
 # Some expressions need more time than there is on some texts: (a|a)*b on a row of a's doubles it with every letter. A
 # sane one cuts a megabyte in a fraction of a second.
@@ -15,7 +18,7 @@ TIMEOUT_SECONDS_PER_MB = 10.0
 
 
 def cut_into_pieces(document: bytes, regex: str, *, timeout: float | None = None) -> list[str]:
-    r"""The pieces of `document` as characters: the matches of `regex`, and what is left between them.
+    r"""The pieces of `document` as characters: the matches of `regex`, and what is left between them, stage by stage.
 
     Each invalid byte is one character, a lone surrogate; `to_bytes` makes it that byte again. TimeoutError after
     `timeout` seconds; watching the clock makes `regex` three times slower, so None where the caller has a better way.
@@ -23,8 +26,16 @@ def cut_into_pieces(document: bytes, regex: str, *, timeout: float | None = None
     >>> cut_into_pieces(b"ab-cd\xff", r"[a-z]+")
     ['ab', '-', 'cd', '\udcff']
     """
-    text = document.decode("utf-8", "surrogateescape")
+    pieces = [document.decode("utf-8", "surrogateescape")] if document else []
+    deadline = None if timeout is None else time.monotonic() + timeout
+    for expression in stages(regex):
+        pieces = [part for piece in pieces for part in _cut(piece, expression, deadline)]
+    return pieces
+
+
+def _cut(text: str, regex: str, deadline: float | None) -> list[str]:
     compiled = compile_regex(regex)
+    timeout = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
     if compiled.groups == 0:
         pieces: list[str] = list(filter(None, compiled.findall(text, timeout=timeout)))
         if sum(map(len, pieces)) == len(text):  # nothing between the matches, as with every sane pattern

@@ -15,6 +15,7 @@ A format is a module with
 | `tiktoken.py` | `.tiktoken` |
 | `minbpe.py` | `.model` of minbpe |
 | `gguf.py` | llama.cpp; written, not read |
+| `pre_tokenizer.py` | the pattern in such a `tokenizer.json` |
 | `content.py`, `given.py`, `byte_alphabet.py`, `tokenizer_config.py` | what they share |
 
 Adding one is the module, a line in `FORMATS`, a test file, and the rows that ARCHITECTURE.md names.
