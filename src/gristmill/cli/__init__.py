@@ -142,7 +142,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
     """The command with its options set, or the exit code when help or an error was printed."""
     import tyro
 
-    from gristmill.cli.values import UsageError
+    from gristmill.cli.values import UsageError, registry
     from gristmill.errors import OptionError
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
@@ -151,6 +151,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
             "prog": f"gristmill {name}",
             "description": _description(module.Command),
             "config": (tyro.conf.HelptextFromCommentsOff,),
+            "registry": registry(),
         }
         if hasattr(module, "parse"):  # a command whose defaults depend on what is given
             return module.parse(arguments, **settings)
