@@ -143,7 +143,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
     import tyro
 
     from gristmill.cli.usage import check_usage
-    from gristmill.cli.values import UsageError
+    from gristmill.cli.values import UsageError, registry
     from gristmill.errors import MissingPackageError, OptionError
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
@@ -155,6 +155,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
             "prog": f"gristmill {name}",
             "description": _description(module.Command),
             "config": (tyro.conf.HelptextFromCommentsOff,),
+            "registry": registry(),
         }
         if hasattr(module, "parse"):  # a command whose defaults depend on what is given
             return module.parse(arguments, **settings)

@@ -32,7 +32,9 @@ class Command:
     as \xNN.
     """
 
-    tokenizers: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER TOKENIZER…")]
+    tokenizers: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER…", help_behavior_hint="")
+    ]
     """Two or more tokenizer files or folders, in any format that can be read. Name them before --allowed-special."""
 
     text: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
