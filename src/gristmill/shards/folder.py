@@ -20,10 +20,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gristmill.corpus import batches
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import ShardsFormatError, ShardsMismatchError
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
@@ -36,6 +38,7 @@ from gristmill.shards.manifest import (
     NEW_FOLDER,
     PROGRESS_FILE,
     REQUEST_FILE,
+    TOKENIZER_FILE,
     Manifest,
     ShardEntry,
 )
@@ -43,6 +46,7 @@ from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remov
 from gristmill.shards.place import check_place, create_and_lock
 from gristmill.shards.request import Request, differences, request_of_manifest
 from gristmill.shards.state import Checkpoint
+from gristmill.shards.tokenizer_changes import explain_tokenizer
 from gristmill.small_files import parse_json, read_small_file
 
 FORMAT = "gristmill-progress"
@@ -52,10 +56,11 @@ VERSION = 2
 class Folder:
     """A folder that one process writes shards to. Use it in a `with` block: what a failure leaves is put in order."""
 
-    def __init__(self, out: str | os.PathLike[str], request: Request, *, overwrite: bool) -> None:
+    def __init__(self, out: str | os.PathLike[str], request: Request, *, overwrite: bool, tokenizer: Tokenizer) -> None:
         self._out = Path(os.path.abspath(out))  # noqa: PTH100  `..` and `.` are no names
         self._request = request
         self._overwrite = overwrite
+        self._tokenizer = tokenizer
         self._names = self._names_of(request.layout)
         self.path = self._out  # where to write
         self.finished: Manifest | None = None  # all is done already
@@ -229,7 +234,8 @@ class Folder:
             file.write(data)
 
     def _refuse_if_different(self, there: dict[str, Any], what: str) -> None:
-        found = differences(there, self._request.to_json())
+        explain = partial(explain_tokenizer, self.path / TOKENIZER_FILE, now=self._tokenizer)
+        found = differences(there, self._request.to_json(), explain)
         if found:
             raise self._mismatch(f"{what} of another kind: {'; '.join(found)}")
 

@@ -7,7 +7,7 @@ if it was asked for the same.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,18 +59,20 @@ def request_of_manifest(manifest: Manifest) -> dict[str, Any]:
     return request
 
 
-def differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+def differences(
+    there: Mapping[str, Any], asked: Mapping[str, Any], explain_tokenizer: Callable[[str], str] | None = None
+) -> list[str]:
     """What is not the same in two requests, in words; empty if they are the same.
+
+    explain_tokenizer: what differs from the tokenizer with the fingerprint it is given.
 
     >>> differences({"dtype": "uint16", "options": {"seed": 0}}, {"dtype": "uint16", "options": {"seed": 1}})
     ['seed was 0 and is now 1']
     """
     found = []
     if there.get("tokenizer_fingerprint") != asked.get("tokenizer_fingerprint"):
-        found.append(
-            f"the tokenizer is another one (fingerprint {str(there.get('tokenizer_fingerprint'))[:12]}… then, "
-            f"{str(asked.get('tokenizer_fingerprint'))[:12]}… now)"
-        )
+        why = "" if explain_tokenizer is None else explain_tokenizer(str(there.get("tokenizer_fingerprint")))
+        found.append(f"the tokenizer is another one{f' ({why})' * bool(why)}")
     for name in ("layout", "dtype"):
         if there.get(name) != asked.get(name):
             found.append(f"{name} was {there.get(name)} and is now {asked.get(name)}")
