@@ -29,6 +29,7 @@ from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import ShardsFormatError, ShardsMismatchError
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
+from gristmill.shards.explain import shown_path
 from gristmill.shards.journal import Journal
 from gristmill.shards.layouts import LAYOUTS, Layout
 from gristmill.shards.manifest import (
@@ -112,7 +113,7 @@ class Folder:
         """Find out whether the shards are finished, begun, or still to begin."""
         was_interrupted = finish_exchange(self._out)
         if (self._out / MANIFEST_FILE).is_file():
-            manifest = Manifest.read(self._out)
+            manifest = self._read_manifest()
             tidy(self._out, self._names_of(manifest.layout))
             if not self._overwrite or (was_interrupted and self._is_answered_by(manifest)):
                 self.finished = self._checked(manifest)
@@ -121,6 +122,15 @@ class Folder:
             self.path = self._out / NEW_FOLDER
             self.path.mkdir(exist_ok=True)
         self.state = self._find_state()
+
+    def _read_manifest(self) -> Manifest:
+        try:
+            return Manifest.read(self._out)
+        except ShardsFormatError as error:
+            raise ShardsFormatError(
+                f"{error} Only the manifest states which files are the old shards, so overwrite=True cannot replace "
+                f"them either: remove the folder yourself, or pass another one."
+            ) from None
 
     def _is_answered_by(self, manifest: Manifest) -> bool:
         asked = self._request.to_json()
@@ -305,7 +315,7 @@ def check_shards(folder: Path, shards: Iterable[ShardEntry], layout: Layout) -> 
                 status = None
             if status is None or status.st_size != size:
                 raise ShardsFormatError(
-                    f"{folder / name}: the shard is missing or has another size than it was given. "
+                    f"{shown_path(folder / name)}: the shard is missing or has another size than it was given. "
                     f"Restore it, or pass overwrite=True to make all shards again."
                 )
 

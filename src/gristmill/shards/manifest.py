@@ -162,7 +162,7 @@ class Manifest:
         return manifest
 
 
-EDITED = "its checksum does not fit its contents: it was edited or damaged. Encode again, or restore it."
+EDITED = "its checksum does not fit its contents: it was edited or damaged. Restore it, or encode into a new folder."
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> bytes:

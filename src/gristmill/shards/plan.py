@@ -22,6 +22,7 @@ from gristmill.encode.ids import check_dtype
 from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
+from gristmill.shards.explain import check_path
 from gristmill.shards.inputs import fingerprints
 from gristmill.shards.layouts import Layout, check_layout
 from gristmill.shards.manifest import MANIFEST_FILE, REPLACED_FILE, REQUEST_FILE, TOKENIZER_FILE, EndOfText
@@ -57,7 +58,7 @@ class Plan:
     ) -> Plan:
         """What to do with these arguments of `encode_corpus`."""
         check_tokenizer(tokenizer)
-        if not os.fspath(out):
+        if not check_path(out, "out"):
             raise OptionError("out is empty. Pass the name of the folder to write.")
         if isinstance(corpus, Words):
             raise TypeError(

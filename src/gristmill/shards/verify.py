@@ -199,19 +199,19 @@ def _check_sums(manifest: Manifest, findings: Findings) -> None:
 def _check_input(entry: InputEntry, findings: Findings) -> None:
     """Check whether a file of the corpus is still what it was when it was read."""
     if entry.skipped is not None:
-        findings.unchecked.append(f"{entry.path}: it was skipped when the shards were made.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: it was skipped when the shards were made.")
         return
     if "://" in entry.path:
-        findings.unchecked.append(f"{entry.path}: it is not a local file.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: it is not a local file.")
         return
     try:
         changes = find_changes(entry)
     except (FileNotFoundError, NotADirectoryError):
-        findings.unchecked.append(f"{entry.path}: it is not there.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: it is not there.")
     except OSError as error:
-        findings.unchecked.append(f"{entry.path}: it cannot be read: {error.strerror}.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: it cannot be read: {error.strerror}.")
     except ValueError:  # a character that names do not have in the encoding of this system
-        findings.unchecked.append(f"{entry.path}: no file can have this name here.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: no file can have this name here.")
     else:
         findings.num_inputs += 1
         if changes:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.errors import OptionError, ShardsFormatError
 from gristmill.progress import OnProgress
+from gristmill.shards.explain import shown_path
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.shards.manifest import Manifest, ShardEntry, Split
 
@@ -35,7 +36,7 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
+        return f"{shown_path(self.where)}: {self.what}"
 
 
 @dataclass(slots=True)

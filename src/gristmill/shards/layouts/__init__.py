@@ -25,7 +25,9 @@ other programs has `find_files`, by which `Shards` recognizes folders that have 
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
+from typing import Any
 
 from gristmill.errors import OptionError
 from gristmill.shards.layouts.datatrove import DatatroveLayout
@@ -62,12 +64,17 @@ def recognize(folder: Path) -> tuple[Layout, list[FoundFile]] | None:
     return None
 
 
-def check_layout(layout: str) -> Layout:
+def check_layout(layout: Any) -> Layout:
     """The layout of this name; `OptionError` if there is none.
 
     >>> check_layout("llmc").token_file("tales", "train", 0)
     'tales_train_000001.bin'
     """
-    if layout not in LAYOUTS:
-        raise OptionError(f"format={layout!r} is not known. Pass one of {', '.join(map(repr, LAYOUTS))}.")
-    return LAYOUTS[layout]
+    if isinstance(layout, str) and layout in LAYOUTS:
+        return LAYOUTS[layout]
+    known = ", ".join(map(repr, LAYOUTS))
+    if not isinstance(layout, str):
+        raise OptionError(f"format={layout!r} is a {type(layout).__name__}. Pass one of {known}.")
+    close = difflib.get_close_matches(layout.lower(), LAYOUTS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise OptionError(f"format={layout!r} is not known.{hint} Pass one of {known}.")
