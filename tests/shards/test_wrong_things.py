@@ -31,7 +31,7 @@ def somewhere(tmp_path, monkeypatch):
         (
             "corpus.txt",
             NotADirectoryError,
-            "file of text, not a folder of shards.*Encode it first with `gristmill encode`",
+            "file of text, not a folder of shards.*Encode it first with `gristmill",
         ),
         ("rows.jsonl", NotADirectoryError, "file of text.*encode_corpus"),
         ("tok.json", NotADirectoryError, "looks like a tokenizer.*Encode a corpus with it first"),

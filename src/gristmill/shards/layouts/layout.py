@@ -82,6 +82,13 @@ class Layout:
         self.check_num_tokens(num_tokens)
         return b""
 
+    def with_tokens_column(self, column: str) -> Layout:
+        """This layout with another name for the column of ids; `OptionError` for one that has no columns."""
+        raise OptionError(
+            f"tokens_column={column!r} is the name of a column, and the format {self.name!r} has none. Pass "
+            f"format='parquet', or leave it out."
+        )
+
     def extra_file(self, name: str, vocab: Mapping[int, bytes], vocab_size: int) -> bytes:
         """What the file `name`, one of `extra_names`, holds for this vocabulary: the same bytes every time."""
         raise NotImplementedError
