@@ -61,6 +61,9 @@ class Command(ReadingOptions):
     ] = None
     """Tokens in a file, such as 100M."""
 
+    tokens_column: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: tokens)")] = None
+    """The column of ids in Parquet files, such as input_ids."""
+
     val_fraction: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.0
     """The share of documents for validation, chosen by a hash of their text."""
 
@@ -103,6 +106,7 @@ class Command(ReadingOptions):
             allowed_special="all" if self.allowed_special == ("all",) else self.allowed_special,
             dtype=self.dtype,
             shard_tokens=self.shard_tokens,
+            tokens_column=self.tokens_column,
             val_fraction=self.val_fraction,
             seed=self.seed,
             num_threads=self.threads,

@@ -4,7 +4,8 @@
 |---|---|
 | `options.py` | `EncodeOptions`: what decides the bytes that are written |
 | `run.py` | `encode_corpus`: the story of a run, from top to bottom |
-| `plan.py`, `end_of_text.py`, `inputs.py`, `request.py` | its arguments, checked; what is recorded and compared |
+| `plan.py`, `end_of_text.py`, `inputs.py` | its arguments, checked; what is recorded |
+| `request.py`, `tokenizer_changes.py` | how what was recorded and what is asked for now differ |
 | `jobs.py` | the pipeline: batches of documents -> ids by splits, on threads |
 | `output.py`, `writer.py`, `disk.py` | ids of all splits -> parts -> shards; files in which every error is named |
 | `checkpoints.py`, `state.py`, `journal.py` | saving where a run stands: its position, the shards that are published |

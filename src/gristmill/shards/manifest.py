@@ -85,9 +85,9 @@ class EndOfText:
     position: Literal["after", "before"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Manifest:
-    """What a folder of shards holds."""
+    """What a folder of shards holds. Printed, it is one line; `dataclasses.asdict` gives all of it."""
 
     layout: str
     dtype: str
@@ -105,6 +105,16 @@ class Manifest:
     def token_dtype(self) -> np.dtype[Any]:
         """The type of the tokens in the files: little-endian on every machine."""
         return np.dtype(self.dtype).newbyteorder("<")
+
+    def __repr__(self) -> str:
+        splits = ", ".join(
+            f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {len(split.shards):,} shards"
+            for name, split in self.splits.items()
+        )
+        return (
+            f"<Manifest: layout {self.layout!r}, {self.dtype}, vocabulary {self.vocab_size:,}, "
+            f"{len(self.inputs):,} inputs; {splits}>"
+        )
 
     def to_json(self) -> bytes:
         """The file.
@@ -152,7 +162,7 @@ class Manifest:
         return manifest
 
 
-EDITED = "its checksum does not fit its contents: it was edited or damaged. Encode again, or restore it."
+EDITED = "its checksum does not fit its contents: it was edited or damaged. Restore it, or encode into a new folder."
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> bytes:

@@ -21,8 +21,10 @@ from gristmill.encode.ids import check_dtype
 from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
+from gristmill.shards.explain import check_path
 from gristmill.shards.inputs import fingerprints
 from gristmill.shards.layouts import Layout, check_layout
+from gristmill.shards.layouts.parquet import COLUMN
 from gristmill.shards.manifest import MANIFEST_FILE, REPLACED_FILE, REQUEST_FILE, TOKENIZER_FILE, EndOfText
 from gristmill.shards.options import DEFAULTS, EncodeOptions
 from gristmill.shards.request import Request
@@ -56,7 +58,7 @@ class Plan:
     ) -> Plan:
         """What to do with these arguments of `encode_corpus`."""
         check_tokenizer(tokenizer)
-        if not os.fspath(out):
+        if not check_path(out, "out"):
             raise OptionError("out is empty. Pass the name of the folder to write.")
         if isinstance(corpus, Words):
             raise TypeError(
@@ -64,7 +66,7 @@ class Plan:
                 "Pass the corpus that they were counted from."
             )
         given: EncodeOptions = {**DEFAULTS, **options}
-        layout = check_layout(given["format"])
+        layout, tokens_column = _check_column(check_layout(given["format"]), given["tokens_column"])
         end_of_text = find_end_of_text(tokenizer, given["end_of_text"], given["end_of_text_position"], layout)
         reading = _check_reading(options, end_of_text)
         threads = check_num_threads(num_threads)
@@ -87,6 +89,8 @@ class Plan:
             "allowed_special": allowed if isinstance(allowed, str) else sorted(allowed),
             **reading.options(),
         }
+        if tokens_column is not None:
+            recorded["tokens_column"] = tokens_column
         request = Request(
             layout=layout.name,
             dtype=dtype.name,
@@ -157,6 +161,17 @@ def _check_shard_tokens(shard_tokens: Any, layout: Layout) -> int | None:
         raise OptionError(f"shard_tokens={number} is too small. Pass shard_tokens >= 1.")
     layout.check_num_tokens(number)
     return number
+
+
+def _check_column(layout: Layout, column: Any) -> tuple[Layout, str | None]:
+    """The layout with this column, and the name to record: None for the usual one, and for layouts without columns."""
+    if column is None:
+        return layout, None
+    if not isinstance(column, str):
+        raise OptionError(f"tokens_column={column!r} is a {type(column).__name__}. Pass a str such as 'input_ids'.")
+    if not column or not column.isprintable():
+        raise OptionError(f"tokens_column={column!r} is no name of a column. Pass one such as 'input_ids'.")
+    return layout.with_tokens_column(column), None if column == COLUMN else column
 
 
 def _check_fraction(fraction: Any) -> float:

@@ -19,7 +19,7 @@ from gristmill.shards.edition import Edition, ForeignEdition
 from gristmill.shards.end_of_text import AUTO, KNOWN, find_end_of_text
 from gristmill.shards.explain import check_path, shown_path
 from gristmill.shards.foreign import checksum_of, read_foreign
-from gristmill.shards.layouts import LAYOUTS, Layout
+from gristmill.shards.layouts import Layout, layout_of
 from gristmill.shards.manifest import (
     EndOfText,
     Manifest,
@@ -355,7 +355,7 @@ def _find_split(manifest: Manifest, split: str, name: str) -> Split:
 
 
 def _check_layout(manifest: Manifest, split: Split, name: str) -> Layout:
-    layout = LAYOUTS[manifest.layout]
+    layout = layout_of(manifest.layout, manifest.options)
     if not layout.converts:
         needs_index = layout.index_file("tokens", "train", 0) is not None and manifest.tokenizer_fingerprint
         if needs_index and any(entry.index is None for entry in split.shards):

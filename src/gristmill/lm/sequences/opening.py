@@ -65,7 +65,8 @@ def open_sequences(
     processes that ask for the same at the same time make it once.
 
     text_column: text, which `tokenizer` (a Tokenizer, or the path of one) encodes. Default: "text" if there is one.
-    tokens_column: lists of ids. Default: "tokens", where there is no text. With a tokenizer, ids are checked.
+    tokens_column: lists of ids. Default: "tokens" or "input_ids", where there is no text. With a tokenizer, ids are
+        checked.
     embedding_columns: vectors, precomputed; several ("a,b" or a list) are joined along the last axis.
     val_fraction, seed: this share of the rows of Parquet files is for validation, chosen by a hash of the seed and of
         their content. Shards have their own split.
@@ -129,11 +130,12 @@ def _default_columns(files: FoundFiles) -> Columns:
     types = column_types(files.inputs[0])
     if "text" in types:
         return Columns("text", ("text",))
-    if "tokens" in types:
-        return Columns("tokens", ("tokens",))
+    for name in ("tokens", "input_ids"):
+        if name in types:
+            return Columns("tokens", (name,))
     known = ", ".join(f"{name!r} ({type})" for name, type in list(types.items())[:20]) or "none"
     raise CorpusError(
-        f"{files.paths[0]}: no column 'text' or 'tokens' (columns: {known}). "
+        f"{files.paths[0]}: no column 'text', 'tokens' or 'input_ids' (columns: {known}). "
         f"Pass text_column, tokens_column or embedding_columns with the name of one."
     )
 

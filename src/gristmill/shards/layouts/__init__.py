@@ -25,7 +25,9 @@ other programs has `find_files`, by which `Shards` recognizes folders that have 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gristmill.arguments import check_choice
 from gristmill.shards.layouts.datatrove import DatatroveLayout
@@ -37,7 +39,7 @@ from gristmill.shards.layouts.nanogpt import NanogptLayout
 from gristmill.shards.layouts.npy import NpyLayout
 from gristmill.shards.layouts.parquet import ParquetLayout
 
-__all__ = ["LAYOUTS", "FoundFile", "Layout", "Part", "check_layout", "recognize"]
+__all__ = ["LAYOUTS", "FoundFile", "Layout", "Part", "check_layout", "layout_of", "recognize"]
 
 LAYOUTS: dict[str, Layout] = {
     "gristmill": GristmillLayout(),
@@ -48,6 +50,13 @@ LAYOUTS: dict[str, Layout] = {
     "parquet": ParquetLayout(),
     "datatrove": DatatroveLayout(),
 }
+
+
+def layout_of(name: str, options: Mapping[str, Any]) -> Layout:
+    """The layout of shards whose manifest has this name for it and these options."""
+    layout, column = LAYOUTS[name], options.get("tokens_column")
+    # Anything may stand among the options of a forged manifest.
+    return layout.with_tokens_column(column) if isinstance(column, str) and layout.converts else layout
 
 
 def recognize(folder: Path) -> tuple[Layout, list[FoundFile]] | None:
@@ -62,7 +71,7 @@ def recognize(folder: Path) -> tuple[Layout, list[FoundFile]] | None:
     return None
 
 
-def check_layout(layout: str) -> Layout:
+def check_layout(layout: Any) -> Layout:
     """The layout of this name; `OptionError` if there is none.
 
     >>> check_layout("llmc").token_file("tales", "train", 0)

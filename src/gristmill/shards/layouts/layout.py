@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
@@ -63,6 +63,7 @@ class Layout:
     end_of_text: ClassVar[Literal["after", "before"]] = "after"
     converts: ClassVar[bool] = False
     any_width: ClassVar[bool] = False  # the files, or the manifest for them, say how wide the ids are
+    extra_names: ClassVar[tuple[str, ...]] = ()  # of files beside the token files, one of each per folder
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:
         """The type of the ids below `vocab_size`; `OptionError` where they do not fit."""
@@ -80,6 +81,17 @@ class Layout:
         """What stands before the tokens: `header_bytes` of it."""
         self.check_num_tokens(num_tokens)
         return b""
+
+    def with_tokens_column(self, column: str) -> Layout:
+        """This layout with another name for the column of ids; `OptionError` for one that has no columns."""
+        raise OptionError(
+            f"tokens_column={column!r} is the name of a column, and the format {self.name!r} has none. Pass "
+            f"format='parquet', or leave it out."
+        )
+
+    def extra_file(self, name: str, vocab: Mapping[int, bytes], vocab_size: int) -> bytes:
+        """What the file `name`, one of `extra_names`, holds for this vocabulary: the same bytes every time."""
+        raise NotImplementedError
 
     def check_num_tokens(self, num_tokens: int) -> None:
         """`OptionError` if a file cannot hold that many."""
