@@ -39,8 +39,9 @@ def train_tokenizer(
     The merges are exactly those of the naive algorithm (`gristmill.reference`), whatever the number of threads. A
     corpus in which no pair is left before `vocab_size` is reached gives a smaller tokenizer and an `EarlyStopWarning`.
 
-    corpus: a path, several, globs, folders, URLs, an iterable of `str` or `bytes` documents, or counted `Words`. A bare
-        `str` is a path; to train from one text, pass `[text]`. `gristmill.corpus` has the whole table.
+    corpus: a path, several, globs, folders, URLs, an iterable of `str` or `bytes` documents, a table with a text column
+        (pyarrow, pandas, polars, datasets), or counted `Words`. A bare `str` is a path; to train from one text, pass
+        `[text]`. `Files` and `Documents` say what a list of strings is; `gristmill.corpus` has the whole table.
     vocab_size: 256 bytes, the merges and the special tokens together.
     special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Pass () for none. Default:
         ["<|endoftext|>"], or those that `Words` were counted with.

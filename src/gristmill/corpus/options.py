@@ -20,7 +20,7 @@ class ReadOptions(TypedDict, total=False):
     """What `count_words`, `train_tokenizer`, `extend_tokenizer` and `encode_corpus` take beside their own arguments.
 
     input_format: "auto" (by suffix), "text", "jsonl", "parquet" or "arrow".
-    text_field: the JSON key or the column that holds the text. Default: "text".
+    text_field: the JSON key, the column or the key of rows that holds the text. Default: "text".
     documents: what a document of a text file is: what lies between separators ("separator"), the whole ("file"), or
         a line ("line"). Counting takes "file", because special tokens are boundaries anyway; encoding "separator".
     separator: what ends a document of a text file, "<|endoftext|>" unless given; it belongs to no document.

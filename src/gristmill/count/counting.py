@@ -188,7 +188,9 @@ def _count_natively(
         on_progress=meter or on_progress,
     )
     if isinstance(source, DocumentStream):
-        _add_batches(counter, _documents(source), [0], options, meter)
+        call_bytes = _call_bytes(options)
+        # Half of it: a batch of texts is a call of its own, so that they are put together only once.
+        _add_batches(counter, _documents(source, call_bytes), [0], call_bytes // 2, meter)
     elif reads_itself:
         counter.add_files(list(source.paths))
     else:
@@ -196,8 +198,12 @@ def _count_natively(
     return counter.finish()
 
 
-def _documents(source: DocumentStream) -> Generator[tuple[int, Batch, Spans], None, None]:
-    for batch in source.read_batches():
+def _call_bytes(options: CountOptions) -> int:
+    return min(CALL_BYTES, (options.memory_limit or CALL_BYTES * 8) // 8)
+
+
+def _documents(source: DocumentStream, batch_bytes: int) -> Generator[tuple[int, Batch, Spans], None, None]:
+    for batch in source.read_batches(batch_bytes):
         yield 0, batch, batch.spans()
 
 
@@ -217,18 +223,17 @@ def _add_files(
         contextlib.closing(batches),
         contextlib.closing(find_documents(batches, num_threads=options.num_threads)) as found,
     ):
-        _add_batches(counter, found, bytes_before, options, meter)
+        _add_batches(counter, found, bytes_before, _call_bytes(options), meter)
 
 
 def _add_batches(
     counter: Counter,
     found: Iterable[tuple[int, Batch, Spans]],
     bytes_before: list[int],  # on the disk, of the inputs before each
-    options: CountOptions,
+    call_bytes: int,
     meter: _BatchMeter | None,
 ) -> None:
-    """Count what the readers give, several batches at a time."""
-    call_bytes = min(CALL_BYTES, (options.memory_limit or CALL_BYTES * 8) // 8)
+    """Count what the readers give, `call_bytes` or more at a time."""
     gathered: list[Spans] = []
     num_bytes = 0
     for index, batch, spans in found:

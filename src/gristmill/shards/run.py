@@ -101,7 +101,8 @@ def encode_corpus(
     bounded whatever the size of the corpus. Called again after an interruption, it resumes; called again when all is
     done, it does nothing; called with another tokenizer, other inputs or other options, it is refused.
 
-    corpus: paths, globs, folders, URLs, or an iterable of `str` or `bytes` documents; `gristmill.corpus` has the table.
+    corpus: paths, globs, folders, URLs, an iterable of `str` or `bytes` documents, or a table with a text column;
+        `gristmill.corpus` has the whole list.
     out: the folder to write; made if it is not there.
     num_threads: threads that encode; default: every core this process may use.
     overwrite: replace finished shards of another kind; they stay until the new ones are complete.
