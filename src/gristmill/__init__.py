@@ -6,6 +6,8 @@
 [257, 259, 114, 115]
 """
 
+from typing import TYPE_CHECKING
+
 from gristmill.count import Words, count_words
 from gristmill.encode import Offsets, Ragged, StreamDecoder, Tokenizer
 from gristmill.errors import (
@@ -46,6 +48,12 @@ from gristmill.progress import Progress
 from gristmill.shards import EncodeRun, Manifest, Shards, encode_corpus
 from gristmill.train import extend_tokenizer, train_tokenizer
 from gristmill.version import __version__
+
+if TYPE_CHECKING:
+    from gristmill.pretokenize.cutting import pretokenize
+else:
+    # The package of that stage, which can be called: a function here would hide it from `import … as …`.
+    from gristmill import pretokenize
 
 __all__ = [
     "CheckpointError",
@@ -93,6 +101,7 @@ __all__ = [
     "encode_corpus",
     "extend_tokenizer",
     "pattern_names",
+    "pretokenize",
     "train_tokenizer",
 ]
 

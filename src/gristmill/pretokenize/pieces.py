@@ -44,6 +44,14 @@ def cut_into_pieces(document: bytes, regex: str, *, timeout: float | None = None
     return pieces
 
 
+def cut_with_timeout(document: bytes, regex: str, name: str) -> list[str]:
+    """The pieces of `document`, within its time limit; `PieceTimeoutError`, with `name`, beyond it."""
+    try:
+        return cut_into_pieces(document, regex, timeout=time_limit(document))
+    except TimeoutError:
+        raise too_slow(regex, document, name) from None
+
+
 def to_bytes(piece: str) -> bytes:
     """The bytes of a piece."""
     return piece.encode("utf-8", "surrogateescape")
