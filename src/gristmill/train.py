@@ -45,8 +45,8 @@ def train_tokenizer(
     vocab_size: 256 bytes, the merges and the special tokens together.
     special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Pass () for none. Default:
         ["<|endoftext|>"], or those that `Words` were counted with.
-    pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2, whitespace, or any regular expression of
-        the `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
+    pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, nanochat, qwen2, whitespace, or any regular
+        expression of the `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
     tie_break: which pair wins among equal counts: greatest-bytes (Stanford CS336), smallest-ids (rustbpe), huggingface
         (tokenizers) or first-seen (minbpe).
     min_frequency: words (distinct pieces) that occur less often are left out.

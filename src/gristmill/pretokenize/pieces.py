@@ -55,6 +55,14 @@ def _cut(text: str, regex: str, deadline: float | None) -> list[str]:
     return pieces
 
 
+def cut_with_timeout(document: bytes, regex: str, name: str) -> list[str]:
+    """The pieces of `document`, within its time limit; `PieceTimeoutError`, with `name`, beyond it."""
+    try:
+        return cut_into_pieces(document, regex, timeout=time_limit(document))
+    except TimeoutError:
+        raise too_slow(regex, document, name) from None
+
+
 def to_bytes(piece: str) -> bytes:
     """The bytes of a piece."""
     return piece.encode("utf-8", "surrogateescape")
