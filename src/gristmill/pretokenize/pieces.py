@@ -15,6 +15,8 @@ from gristmill.pretokenize.stages import stages
 # sane one cuts a megabyte in a fraction of a second.
 TIMEOUT_SECONDS = 60.0
 TIMEOUT_SECONDS_PER_MB = 10.0
+# Of a text, in the error that says which one it is.
+PREVIEW_BYTES = 60
 
 
 def cut_into_pieces(document: bytes, regex: str, *, timeout: float | None = None) -> list[str]:
@@ -76,6 +78,7 @@ def time_limit(document: bytes) -> float:
 def too_slow(regex: str, document: bytes, name: str) -> PieceTimeoutError:
     """What to raise when it took longer."""
     return PieceTimeoutError(
-        f"pattern={regex!r} took more than {time_limit(document):.3g} s on {name} ({len(document):,} bytes). "
+        f"pattern={regex!r} took more than {time_limit(document):.3g} s on {name}, {len(document):,} bytes that begin "
+        f"with {document[:PREVIEW_BYTES].decode('utf-8', 'backslashreplace')!r}. "
         f"Repetitions inside repetitions do that: make them possessive (++)."
     )
