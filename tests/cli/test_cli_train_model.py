@@ -191,7 +191,7 @@ def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--preset", "huge"], 2, "--preset huge is not known"),
+        (["--preset", "huge"], 2, "--preset 'huge' is not known"),
         (["--config", "missing.yaml"], 2, "missing.yaml: No such file"),
         (["--num-layers", "0"], 2, "--num-layers 0 is too small"),
         (["--max-steps", "5", "--epochs", "1"], 2, "both given"),
@@ -275,4 +275,4 @@ def test_a_vae_is_trained_on_parquet_and_says_what_came_of_it(gristmill, tmp_pat
     assert "nats per sequence" in out
     code, _, err = gristmill("train-model", tmp_path / "data.parquet", "-o", tmp_path / "other", "--device", "cpu")
     assert code == 2
-    assert "model='vae'" in err
+    assert "--model vae" in err

@@ -14,6 +14,9 @@ from gristmill.cli.usage import check_usage
 from gristmill.cli.values import UsageError
 
 
+FORM = "Write digits, or a form such as 32k, 1.5M or 64Ki"
+
+
 @dataclasses.dataclass(kw_only=True)
 class Command:
     files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES…")] = ()
@@ -42,11 +45,17 @@ class Command:
         (["-o", "--overwrite"], "-o needs a value: --folder FOLDER (-o)."),
         (
             ["-o", "x", "--format", "nanogtp"],
-            "--format nanogtp is not known. Did you mean 'nanogpt'? Choose from nanogpt, llmc.",
+            "--format 'nanogtp' is not known. Did you mean 'nanogpt'? Pass one of nanogpt, llmc.",
         ),
-        (["-o", "x", "--threads", "two"], "--threads two is not a whole number."),
-        (["-o", "x", "--learning-rate", "fast"], "--learning-rate fast is not a number."),
-        (["-o", "x", "--batch", "big"], "--batch big is not a whole number or 'auto'."),
+        (
+            ["-o", "x", "--threads", "two"],
+            "--threads 'two' is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki.",
+        ),
+        (["-o", "x", "--learning-rate", "fast"], "--learning-rate 'fast' is not a number. Write digits."),
+        (
+            ["-o", "x", "--batch", "big"],
+            "--batch 'big' is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki or auto.",
+        ),
     ],
 )
 def test_wrong_usage_is_explained_with_the_fix(arguments, message):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gristmill.arguments import nearest
-from gristmill.cli.values import UsageError
+from gristmill.cli.values import Choice, UsageError, parse_count
 
 HELP = ("-h", "--help")
 
@@ -48,10 +48,10 @@ class Option:
         kinds = [kind for kind in self.types if not isinstance(kind, str)]
         if text in names or any(_fits(text, kind) for kind in kinds):
             return ""
-        if names and not kinds:
-            return f"{spelling} {text} is not known.{nearest(text, names)} Choose from {', '.join(names)}."
-        allowed = [*(["a number" if float in kinds else "a whole number"] if kinds else []), *map(repr, names)]
-        return f"{spelling} {text} is not {' or '.join(allowed)}."
+        if not kinds:
+            return f"{spelling} {text!r} is not known.{nearest(text, names)} Pass one of {', '.join(names)}."
+        form = "digits" if float in kinds else "digits, or a form such as 32k, 1.5M or 64Ki"
+        return f"{spelling} {text!r} is not a number. Write {' or '.join([form, *names])}."
 
 
 def options_of(command: type) -> list[Option]:
@@ -81,7 +81,7 @@ def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
         if not values and not option.is_switch and not option.takes_many:
             raise UsageError(f"{spelling} needs a value: {option.described}. {help}")
         for value in [] if option.is_switch else values:
-            if refusal := option.refusal(value, spelling):
+            if refusal := option.refusal(value, option.spellings[0]):
                 raise UsageError(f"{refusal} {help}")
     missing = [option.described for option in options if option.is_required and option.name not in seen]
     if missing:
@@ -132,10 +132,10 @@ def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
         spellings = (flag, *aliases, *negated)
     metavar = next((note.metavar for note in config if note.metavar), field.name.upper().replace("_", "-"))
     is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    takes_many = get_origin(kind) in (tuple, list)
+    takes_many = any(get_origin(part) in (tuple, list) for part in (kind, *get_args(kind)))
     # A list of values may be empty, and its own check says what is missing then.
-    has_parser = any(hasattr(note, "instance_from_str") for note in notes)  # which refuses what is wrong by itself
-    types = (str,) if has_parser else _members(kind)
+    own = [note for note in notes if hasattr(note, "instance_from_str")]  # a parser of values, which refuses by itself
+    types = (str,) if own and not isinstance(own[0], Choice) else own[0].names if own else _members(kind)
     return Option(field.name, spellings, metavar, types, is_required and not takes_many, takes_many, is_switch)
 
 
@@ -153,8 +153,8 @@ def _members(kind: Any) -> tuple[Any, ...]:
 def _fits(text: str, kind: Any) -> bool:
     if kind in (int, float):
         try:
-            kind(text)
-        except ValueError:
-            return text.lower() == "none"  # tyro's word for an option that is not given
+            parse_count(text, "") if kind is int else float(text)
+        except (ValueError, UsageError):
+            return text == "None"  # tyro's word for an option that is not given
         return True
     return kind in (str, Path, bool) or not isinstance(kind, type)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
@@ -82,7 +82,7 @@ def several(metavar: str) -> PrimitiveConstructorSpec[Any]:
 
 
 def registry() -> ConstructorRegistry:
-    """How tyro is to read whole numbers and choices of options that do not say it themselves, such as those of models.
+    """How tyro is to read whole numbers of options that do not say it themselves, such as those of models.
 
     These values do not know their option. The word None stays with tyro, for an option that may be None.
     """
@@ -93,14 +93,6 @@ def registry() -> ConstructorRegistry:
         if kind.type is not int:
             return None
         return _number("", "INT", lambda text, option: parse_count(_but_none(text), option))
-
-    @rules.primitive_rule
-    def _choice(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        names = get_args(kind.type)
-        if get_origin(kind.type) is not Literal or not all(isinstance(name, str) for name in names):
-            return None
-        spec = one_of("", names)
-        return replace(spec, instance_from_str=lambda values: spec.instance_from_str([_but_none(values[0])]))
 
     return rules
 
