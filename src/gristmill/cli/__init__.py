@@ -101,7 +101,7 @@ example:
   gristmill sample-corpus -o stories.txt --size 50MB
   gristmill train-tokenizer stories.txt --vocab-size 8000 -o tok.json
   gristmill inspect tok.json
-  gristmill export tok.json -f huggingface -o tokenizer.json
+  gristmill export tok.json -f huggingface -o hf
   gristmill encode stories.txt -t tok.json -o shards"""
 
 
