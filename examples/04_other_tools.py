@@ -16,8 +16,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for format, name in (
             ("gristmill", "tok.json"),
-            ("huggingface", "tokenizer.json"),
-            ("gpt2", "vocab.json"),
+            ("huggingface", "hf"),
+            ("gpt2", "gpt2"),
             ("minbpe", "tok.model"),
         ):
             files = tok.export(Path(folder, name), format=format)

@@ -13,7 +13,6 @@ from gristmill.cli.options import Flag
 from gristmill.cli.usage import check_usage
 from gristmill.cli.values import UsageError
 
-
 FORM = "Write digits, or a form such as 32k, 1.5M or 64Ki"
 
 

@@ -124,7 +124,7 @@ example:
   gristmill sample-corpus -o stories.txt --size 50MB
   gristmill train-tokenizer stories.txt --vocab-size 8k -o tok.json
   gristmill tokenize -t tok.json "Once upon a time"
-  gristmill export tok.json -f huggingface -o tokenizer.json
+  gristmill export tok.json -f huggingface -o hf
   gristmill encode stories.txt -t tok.json -o shards"""
 
 

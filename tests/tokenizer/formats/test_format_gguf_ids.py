@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import regex
 from format_cases import whole_pieces
-from llama_cpp import EXPRESSIONS, SCRIPTS, LlamaCpp, varied_texts
+from llama_cpp_rules import EXPRESSIONS, SCRIPTS, LlamaCpp, varied_texts
 
 import gristmill as gm
 from gristmill.errors import FormatWarning

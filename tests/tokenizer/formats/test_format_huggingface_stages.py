@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 from format_cases import trained
-from llama_cpp import varied_texts
+from llama_cpp_rules import varied_texts
 
 import gristmill as gm
 from gristmill.errors import FormatWarning
