@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 import gristmill as gm
@@ -26,12 +27,13 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path, monkeypatch,
 
 
 def test_progress_over_documents_counts_up_through_all_batches(monkeypatch):
-    monkeypatch.setattr("gristmill.count.counting.BATCH_BYTES", 1000)
-    reports = []
-    gm.count_words([STORY] * 20, progress=reports.append, special_tokens=())
-    done = [report.done for report in reports if report.stage == "count"]
-    assert done == sorted(done)
-    assert done[-1] == 20 * len(STORY.encode())
+    monkeypatch.setattr("gristmill.count.counting.CALL_BYTES", 1000)
+    for corpus in ([STORY] * 20, pa.table({"text": [STORY] * 20})):
+        reports = []
+        gm.count_words(corpus, progress=reports.append, special_tokens=())
+        done = [report.done for report in reports if report.stage == "count"]
+        assert done == sorted(done)
+        assert done[-1] == 20 * len(STORY.encode())
 
 
 def test_a_pattern_that_never_ends_is_a_timeout_that_names_pattern_and_document(monkeypatch):

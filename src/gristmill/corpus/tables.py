@@ -14,7 +14,7 @@ from typing import Any
 
 from gristmill.corpus import batches
 from gristmill.corpus.documents import FIELD_OPTIONS, DocumentStream, RowStream, TextStream, explain_missing
-from gristmill.corpus.formats.columns import MAX_ROWS, ColumnBatch, as_binary, cut_rows, find_column, is_text
+from gristmill.corpus.formats.columns import MAX_ROWS, ColumnBatch, as_binary, cut_rows, find_column, is_text, offsets
 from gristmill.corpus.packages import load_pyarrow
 from gristmill.errors import CorpusError
 
@@ -51,11 +51,11 @@ class ColumnStream(DocumentStream):
         row = position = 0
         for array in map(as_binary, _sliced(self.arrays)):
             for begin, end in cut_rows(array, batch_bytes or batches.BATCH_BYTES):
-                batch = ColumnBatch.of(array.slice(begin, end - begin), row, 0)
-                position += batch.num_bytes
-                batch.position = position
+                part = array.slice(begin, end - begin)
+                begins, ends = offsets(part)
+                position += int(ends[-1] - begins[0])
+                yield ColumnBatch.of(part, row, position)
                 row += end - begin
-                yield batch
 
 
 def _sliced(arrays: Iterable[Any]) -> Iterator[Any]:

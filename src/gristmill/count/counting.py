@@ -242,7 +242,7 @@ def _add_batches(
         if num_bytes >= call_bytes:
             _add_spans(counter, gathered)
             gathered, num_bytes = [], 0
-        if meter is not None:
+        if meter is not None and (meter.total or not gathered):  # without a total, the core adds what it counts itself
             meter.counted = bytes_before[index] + batch.position
     _add_spans(counter, gathered)
 
@@ -258,13 +258,13 @@ class _BatchMeter:
 
     def __init__(self, on_progress: OnProgress, total: int) -> None:
         self.counted = 0
-        self._total = total
+        self.total = total
         self._on_progress = on_progress
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         if stage == "count":
             # Bytes of a compressed file and bytes of its text cannot be added.
-            done, total = (self.counted, self._total) if self._total else (self.counted + done, 0)
+            done, total = (self.counted, self.total) if self.total else (self.counted + done, 0)
         self._on_progress(stage, done, total)
 
 

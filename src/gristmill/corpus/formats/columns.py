@@ -51,13 +51,13 @@ class ColumnBatch:
     @classmethod
     def of(cls, array: Any, first: int, position: int) -> ColumnBatch:
         """The rows of `array`, of which the first is row `first`."""
-        begins, ends = _offsets(array)
+        begins, ends = offsets(array)
         num_bytes = max(int(ends[-1] - begins[0]), array.nbytes)  # a million nulls are not free
         return cls(Mark(first), Mark(first + len(array)), position, num_bytes, array)
 
     def spans(self) -> Spans:
         """The values that are not null, where they lie in the memory of pyarrow."""
-        begins, ends = _offsets(self.array)
+        begins, ends = offsets(self.array)
         if self.array.null_count:
             valid = self.array.is_valid().to_numpy(zero_copy_only=False)
             begins, ends = begins[valid], ends[valid]
@@ -66,12 +66,12 @@ class ColumnBatch:
         return Spans(text, begins, ends, num_nulls=self.array.null_count)
 
 
-def _offsets(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def offsets(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where the values of an array of large_binary begin and end."""
     if len(array) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
-    return offsets[:-1], offsets[1:]
+    edges = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    return edges[:-1], edges[1:]
 
 
 def read_parquet(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[ColumnBatch, None, None]:
@@ -148,7 +148,7 @@ def _split(
 def _check_lengths(batch: ColumnBatch, input: Input, reading: Reading) -> None:
     if batch.num_bytes <= reading.max_document_bytes:
         return
-    begins, ends = _offsets(batch.array)
+    begins, ends = offsets(batch.array)
     lengths = ends - begins
     longest = int(lengths.argmax())
     if lengths[longest] > reading.max_document_bytes:
@@ -160,7 +160,7 @@ def _check_lengths(batch: ColumnBatch, input: Input, reading: Reading) -> None:
 
 def cut_rows(array: Any, batch_bytes: int) -> Iterator[tuple[int, int]]:
     """(begin, end) of stretches of rows, each as long as it may be within `batch_bytes` and at least one row."""
-    begins, ends = _offsets(array)
+    begins, ends = offsets(array)
     begin = 0
     while begin < len(array):
         end = int(np.searchsorted(ends, begins[begin] + batch_bytes, side="right"))
