@@ -50,10 +50,8 @@ from gristmill.train import extend_tokenizer, train_tokenizer
 from gristmill.version import __version__
 
 if TYPE_CHECKING:
+    # At run time this name is the package of that stage, which can be called (see there).
     from gristmill.pretokenize.cutting import pretokenize
-else:
-    # The package of that stage, which can be called: a function here would hide it from `import … as …`.
-    from gristmill import pretokenize
 
 __all__ = [
     "CheckpointError",
