@@ -55,10 +55,8 @@ from gristmill.version import __version__
 
 if TYPE_CHECKING:
     from gristmill import lm, posterior, reference, report
+    # At run time this name is the package of that stage, which can be called (see there).
     from gristmill.pretokenize.cutting import pretokenize
-else:
-    # The package of that stage, which can be called: a function here would hide it from `import … as …`.
-    from gristmill import pretokenize
 
 __all__ = [
     "CheckpointError",

@@ -164,7 +164,7 @@ class _Meter:
 
 
 # The ids of the worker processes that run now: whoever starts one adds it, and takes it out when it has ended.
-workers: set[int] = set()
+running_workers: set[int] = set()
 
 
 def cpu_seconds() -> float:
@@ -174,7 +174,7 @@ def cpu_seconds() -> float:
     """
     times = os.times()
     ended = times.children_user + times.children_system
-    return time.process_time() + ended + sum(map(_cpu_seconds_of, tuple(workers)))
+    return time.process_time() + ended + sum(map(_cpu_seconds_of, tuple(running_workers)))
 
 
 def _cpu_seconds_of(process: int) -> float:

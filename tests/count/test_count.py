@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -63,3 +64,18 @@ def test_a_custom_pattern_counts_no_document_longer_than_max_document_bytes(tmp_
         gm.count_words(path, pattern=r"\w+|\W", special_tokens=["<s>"], max_document_bytes=2 << 20, num_threads=1)
     counted = gm.count_words(path, pattern=r"\w+|\W", special_tokens=["<s>"], max_document_bytes=3 << 20, num_threads=1)
     assert counted.count("word") == 500_000
+
+
+@pytest.mark.parametrize("call", [gm.count_words, lambda corpus: gm.train_tokenizer(corpus, vocab_size=300)])
+def test_ids_instead_of_text_are_an_error_about_what_was_passed_and_not_about_its_first_item(call, tmp_path):
+    tok = gm.Tokenizer([], special_tokens=["<|endoftext|>"])
+    gm.encode_corpus(["low lower", "lowest"], tok, out=tmp_path / "shards", progress=None)
+    with pytest.raises(TypeError, match=r"corpus is Shards, which hold token ids and no text\. Pass the text"):
+        call(gm.Shards(tmp_path / "shards"))
+    with pytest.raises(TypeError, match=r"corpus is an array of uint16 \(shape \(3, 2\)\), and no text"):
+        call(np.zeros((3, 2), np.uint16))
+
+
+@pytest.mark.parametrize("dtype", [object, str, bytes])
+def test_an_array_of_texts_is_a_corpus_of_documents(dtype):
+    assert gm.count_words(np.array(["a b", "c"], dtype)) == gm.count_words(["a b", "c"])

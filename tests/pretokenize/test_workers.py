@@ -37,10 +37,10 @@ pool = WorkerPool("gristmill.count.regex_worker", ({ENDLESS!r},), 1)
 document = b"a" * 100
 task = (0, len(document), [(0, len(document))], document, [0])
 threading.Thread(target=pool.ask, args=task, daemon=True).start()
-while not progress.workers:
+while not progress.running_workers:
     time.sleep(0.01)
 time.sleep(2)  # by now it matches; the test holds as well if it does not
-print(*progress.workers, flush=True)
+print(*progress.running_workers, flush=True)
 time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
@@ -78,11 +78,11 @@ def test_the_cpu_time_of_workers_is_counted_while_they_run_and_when_they_have_en
     clock_tick = 0.05  # the system counts in hundredths of a second
     assert while_it_runs - before >= used - clock_tick
     assert after - before >= used - clock_tick
-    assert not progress.workers
+    assert not progress.running_workers
 
 
 def test_the_cpu_time_is_known_without_proc(monkeypatch):
-    monkeypatch.setattr(progress, "workers", {-1})
+    monkeypatch.setattr(progress, "running_workers", {-1})
     assert progress.cpu_seconds() > 0
 
 

@@ -8,10 +8,10 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from gristmill import progress
 from gristmill.errors import WorkerError
 from gristmill.pretokenize import pieces
 from gristmill.pretokenize.worker import READY, receive, send, unpack_error
+from gristmill.progress import running_workers
 
 if TYPE_CHECKING:
     import subprocess
@@ -72,7 +72,7 @@ class WorkerPool:
         self.stop()
         for worker in self._workers:
             worker.communicate()
-            progress.workers.discard(worker.pid)
+            running_workers.discard(worker.pid)
 
     def _idle_worker(self) -> subprocess.Popen[bytes]:
         with self._starting:
@@ -96,7 +96,7 @@ class WorkerPool:
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         self._workers.append(worker)
-        progress.workers.add(worker.pid)  # a bar shows their CPU time too
+        running_workers.add(worker.pid)  # a bar shows their CPU time too
         self._new.add(worker)
         return worker
 
