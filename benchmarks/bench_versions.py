@@ -129,7 +129,7 @@ def _encode_batch(corpus: Path, num_threads: int) -> Work:
 
 def _encode_file(corpus: Path, num_threads: int) -> Work:
     tok = _tokenizer(corpus)
-    return lambda: tok.encode_file(corpus, num_threads=num_threads)
+    return lambda: tok.encode_file(corpus, allowed_special="all", num_threads=num_threads)
 
 
 def _encode_corpus(corpus: Path, num_threads: int) -> Work:
@@ -148,7 +148,7 @@ def _encode_corpus(corpus: Path, num_threads: int) -> Work:
 
 def _decode(corpus: Path, num_threads: int) -> Work:
     tok = _tokenizer(corpus)
-    ids = tok.encode_file(corpus)
+    ids = tok.encode_file(corpus, allowed_special="all")
     return lambda: tok.decode_bytes(ids)
 
 

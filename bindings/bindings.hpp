@@ -77,6 +77,38 @@ class Bytes {
   private:
     Py_buffer buffer_;
 };
+// The UTF-8 bytes of a str or bytes object, valid as long as this is.
+class Utf8 {
+  public:
+    explicit Utf8(nb::handle object) {
+        if (PyBytes_CheckExact(object.ptr()) || PyBytes_Check(object.ptr())) {
+            kept_ = nb::borrow(object);
+            view_ = {PyBytes_AS_STRING(object.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(object.ptr()))};
+        } else if (PyUnicode_Check(object.ptr())) {
+            // A str of ASCII is its own UTF-8. Of others Python would keep the bytes beside the str for as long as it
+            // lives, which is a fair price only for short ones.
+            if (PyUnicode_IS_ASCII(object.ptr()) || PyUnicode_GET_LENGTH(object.ptr()) < kShortStr) {
+                kept_ = nb::borrow(object);
+                Py_ssize_t size = 0;
+                const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
+                if (!data) throw nb::python_error();
+                view_ = {data, static_cast<std::size_t>(size)};
+            } else {
+                kept_ = nb::steal(checked(PyUnicode_AsUTF8String(object.ptr())));
+                view_ = {PyBytes_AS_STRING(kept_.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(kept_.ptr()))};
+            }
+        } else {
+            PyErr_Format(PyExc_TypeError, "a text is a %s instead of str or bytes", Py_TYPE(object.ptr())->tp_name);
+            throw nb::python_error();
+        }
+    }
+    std::string_view view() const { return view_; }
+
+  private:
+    static constexpr Py_ssize_t kShortStr = 4096;
+    nb::object kept_;
+    std::string_view view_;
+};
 // Checked: every stretch lies inside the text.
 Spans parse_spans(const Bytes& text, const InputArray<std::int64_t>& begins, const InputArray<std::int64_t>& ends);
 // A path as the operating system has it: file names are bytes, and not all of them UTF-8.

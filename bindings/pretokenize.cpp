@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
 #include "bindings.hpp"
 
 namespace gristmill::bindings {
@@ -36,11 +40,122 @@ Array<std::uint64_t> find_cuts(const nb::bytes& text, const std::string& pattern
     return to_array(std::move(cuts));
 }
 
+// Which places end a piece: those of the pattern between special tokens, and the ends of these.
+std::vector<std::size_t> piece_ends(std::string_view text, BoundaryScanner& scanner, const SpecialFinder& specials,
+                                    const Monitor& monitor) {
+    std::vector<std::size_t> ends;
+    ends.reserve(text.size() / 4 + 1);
+    const std::uint8_t* data = begin_of(text);
+    SpecialSearch search(specials, data, text.size());
+    for (std::size_t at = 0; at < text.size();) {
+        const SpecialFinder::Match special =
+            specials.empty() ? SpecialFinder::Match{text.size(), SpecialFinder::kNone} : search.next(at, text.size());
+        scanner.start(data + at, special.position - at);
+        while (scanner.next()) {
+            monitor.check();
+            const auto base = static_cast<std::size_t>(scanner.base() - data);
+            for (std::size_t i = 0; i < scanner.size(); ++i) ends.push_back(base + scanner.ends()[i]);
+        }
+        if (special.index == SpecialFinder::kNone) break;
+        ends.push_back(at = special.position + specials.length(special.index));
+    }
+    return ends;
+}
+
+// Makes the objects of pieces. Text repeats itself: most of its short pieces were made a moment ago, and the same
+// object is given again, which takes less time, and most of the memory of the list is saved.
+class PieceMaker {
+  public:
+    // Every piece is a part of `text`.
+    PieceMaker(std::string_view text, bool is_str)
+        : words_end_(text.data() + text.size() - std::min(text.size(), kMaxRecent)),
+          is_str_(is_str),
+          recent_(kNumRecent) {}
+
+    // A new reference; nullptr with a Python error. Whoever gets it keeps it for as long as this lives.
+    PyObject* make(const char* begin, std::size_t size) {
+        if (size > kMaxRecent) return fresh(begin, size);
+        const Words words = load(begin, size);
+        const std::uint64_t mixed = (words.low ^ words.high * 0x9E3779B97F4A7C15u ^ size) * 0xD6E8FEB86659FD93u;
+        Recent& recent = recent_[mixed >> (64 - kRecentBits)];
+        if (recent.object && recent.words.low == words.low && recent.words.high == words.high && recent.size == size) {
+            Py_INCREF(recent.object);
+            return recent.object;
+        }
+        recent = {words, size, fresh(begin, size)};
+        return recent.object;
+    }
+
+  private:
+    static constexpr std::size_t kMaxRecent = 16;
+    static constexpr int kRecentBits = 14;
+    static constexpr std::size_t kNumRecent = std::size_t{1} << kRecentBits;
+
+    // The bytes of a short piece, zeros after them.
+    struct Words {
+        std::uint64_t low, high;
+    };
+    struct Recent {
+        Words words{0, 0};
+        std::size_t size = 0;
+        PyObject* object = nullptr;
+    };
+
+    Words load(const char* begin, std::size_t size) const {
+        Words words{0, 0};
+        if (begin >= words_end_) {  // 16 bytes may not be there
+            std::memcpy(&words, begin, size);
+            return words;
+        }
+        std::memcpy(&words, begin, sizeof words);
+        const auto mask = [](std::size_t num_bytes) {
+            return num_bytes >= 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << 8 * num_bytes) - 1;
+        };
+        static_assert(std::endian::native == std::endian::little, "the first bytes are the lowest");
+        return {words.low & mask(size), size > 8 ? words.high & mask(size - 8) : 0};
+    }
+
+    PyObject* fresh(const char* begin, std::size_t size) const {
+        const auto length = static_cast<Py_ssize_t>(size);
+        return is_str_ ? PyUnicode_DecodeUTF8(begin, length, nullptr) : PyBytes_FromStringAndSize(begin, length);
+    }
+
+    const char* words_end_;
+    bool is_str_;
+    std::vector<Recent> recent_;
+};
+
+// Pieces between two looks at signals.
+constexpr std::size_t kPiecesPerCheck = 65536;
+
+nb::object cut_pieces(nb::handle object, const std::string& pattern, const nb::sequence& special_tokens) {
+    const Utf8 text(object);
+    const auto scanner = make_scanner(parse_pattern(pattern), default_kernel());
+    const SpecialFinder specials(parse_specials(special_tokens));
+    Watch watch;
+    const std::vector<std::size_t> ends =
+        watch.run([&] { return piece_ends(text.view(), *scanner, specials, watch.monitor()); });
+    nb::object list = nb::steal(checked(PyList_New(static_cast<Py_ssize_t>(ends.size()))));
+    PyObject_GC_UnTrack(list.ptr());  // a signal handler that looks at all objects must not meet one half made
+    PieceMaker maker(text.view(), PyUnicode_Check(object.ptr()) != 0);
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+        if (i % kPiecesPerCheck == kPiecesPerCheck - 1 && PyErr_CheckSignals() != 0) throw nb::python_error();
+        PyObject* piece = checked(maker.make(text.view().data() + begin, ends[i] - begin));
+        PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), piece);
+        begin = ends[i];
+    }
+    PyObject_GC_Track(list.ptr());
+    return list;
+}
+
 }  // namespace
 
 void register_pretokenize(nb::module_& m) {
     using namespace nb::literals;
-    m.attr("PATTERNS") = nb::make_tuple("gpt2", "cl100k", "o200k", "llama3", "qwen2", "whitespace");
+    nb::list patterns;
+    for (const Pattern pattern : kAllPatterns) patterns.append(std::string(pattern_name(pattern)));
+    m.attr("PATTERNS") = nb::tuple(patterns);
     m.attr("KERNELS") = nb::make_tuple("scalar", "avx2", "avx2-nopext", "avx512", "neon");
     m.attr("UNICODE_VERSION") = std::string(unicode_version());
     m.def("supported_kernels", [] {
@@ -52,6 +167,7 @@ void register_pretokenize(nb::module_& m) {
     });
     m.def("default_kernel", [] { return std::string(kernel_name(default_kernel())); });
     m.def("find_pieces", &find_pieces, "text"_a, "pattern"_a, "kernel"_a = nb::none());
+    m.def("cut_pieces", &cut_pieces, "text"_a, "pattern"_a, "special_tokens"_a);
     m.def("find_cuts", &find_cuts, "text"_a, "pattern"_a);
 }
 

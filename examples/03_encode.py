@@ -24,7 +24,7 @@ def main() -> None:
 
         with corpus.open(encoding="utf-8") as lines:  # never more than a little of it in memory
             num_ids = sum(1 for _ in tok.encode_iterable(lines, allowed_special="all"))
-        whole = tok.encode_file(corpus)  # all of it, on all cores
+        whole = tok.encode_file(corpus, allowed_special="all")  # all of it, on all cores
         print(f"the file: {len(whole):,} ids of {whole.dtype}, as a stream {num_ids:,}")
         assert len(whole) == num_ids
         assert tok.decode_bytes(whole) == corpus.read_bytes()

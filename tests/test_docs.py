@@ -6,7 +6,6 @@ import json
 import os
 import pkgutil
 import re
-import shlex
 import subprocess
 import sys
 import warnings
@@ -87,10 +86,20 @@ def test_python_of_the_page_runs_from_top_to_bottom(page, corpus_folder):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_gristmill_commands_of_the_page_run(page, tmp_path):
-    commands = [line for block in blocks(page, "bash") for line in block.splitlines() if line.startswith("gristmill ")]
+    """In the order of the page, in one folder, by a real shell: a page may show pipes and redirections."""
+    lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("gristmill ") or "| gristmill " in line]
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in commands:
-        subprocess.run(shlex.split(command, comments=True), cwd=tmp_path, env=environment, check=True, timeout=120)
+        shell = ["bash", "-o", "pipefail", "-c", command]
+        subprocess.run(shell, cwd=tmp_path, env=environment, check=True, timeout=120)
+
+
+def test_every_command_has_an_example_on_the_page_of_the_command_line():
+    from gristmill.cli import COMMANDS
+
+    shown = "\n".join(blocks(ROOT / "docs" / "command-line.md", "bash"))
+    assert [name for name in COMMANDS if f"gristmill {name} " not in shown] == []
 
 
 @pytest.mark.parametrize("page", [*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")], ids=lambda page: page.name)

@@ -93,8 +93,8 @@ def test_a_vocabulary_of_the_bytes_alone_needs_no_merge_and_no_warning():
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 def test_extending_gives_what_a_longer_run_gives(tie_break):
     options = {"special_tokens": ["<s>"], "tie_break": tie_break}
-    short = gm.train_tokenizer(TEXTS, vocab_size=330, **options, special_tokens=())
-    long = gm.train_tokenizer(TEXTS, vocab_size=500, **options, special_tokens=())
+    short = gm.train_tokenizer(TEXTS, vocab_size=330, **options)
+    long = gm.train_tokenizer(TEXTS, vocab_size=500, **options)
     assert gm.extend_tokenizer(short, TEXTS, vocab_size=500) == long
     assert gm.extend_tokenizer(short, TEXTS, vocab_size=330) == short
     assert long.truncated(330) == short
@@ -193,7 +193,7 @@ def test_numpy_integers_are_integers():
 
 def test_an_empty_corpus_is_an_error_and_an_empty_file_among_others_is_not(tmp_path):
     (tmp_path / "empty.txt").touch()
-    for corpus in ([], [""], iter([]), tmp_path / "empty.txt", Words.from_counts({})):
+    for corpus in ([], [""], iter([]), tmp_path / "empty.txt", Words.from_counts({}, special_tokens=())):
         with pytest.raises(gm.EmptyCorpusError, match="the corpus is empty"):
             gm.train_tokenizer(corpus, vocab_size=300, special_tokens=())
     with pytest.raises(gm.EmptyCorpusError, match="special tokens only"):

@@ -35,7 +35,7 @@ def _encode_array(tok: gristmill.Tokenizer, text: bytes, num_threads: int) -> An
 
 
 def _encode_file(tok: gristmill.Tokenizer, path: str, num_threads: int) -> Any:
-    return tok.encode_file(path, num_threads=num_threads)
+    return tok.encode_file(path, allowed_special="all", num_threads=num_threads)
 
 
 APIS = {

@@ -81,9 +81,7 @@ inline const std::vector<Kernel>& kernels() {
     return supported;
 }
 
-inline constexpr Pattern kPatterns[] = {Pattern::gpt2,   Pattern::cl100k, Pattern::o200k,
-                                        Pattern::llama3, Pattern::qwen2,  Pattern::whitespace};
-inline Pattern pattern_of(Input& input) { return kPatterns[input.below(std::size(kPatterns))]; }
+inline Pattern pattern_of(Input& input) { return kAllPatterns[input.below(std::size(kAllPatterns))]; }
 
 // A text in memory of exactly its size, at the given alignment: AddressSanitizer then sees a read outside of it.
 class ExactText {
@@ -114,7 +112,7 @@ inline std::string repeated(std::string_view text, std::size_t num_bytes) {
 }
 
 inline BoundaryScanner& scanner_for(Pattern pattern, Kernel kernel) {
-    static std::unique_ptr<BoundaryScanner> scanners[std::size(kPatterns)][std::size(kAllKernels)];
+    static std::unique_ptr<BoundaryScanner> scanners[std::size(kAllPatterns)][std::size(kAllKernels)];
     auto& scanner = scanners[static_cast<std::size_t>(pattern)][static_cast<std::size_t>(kernel)];
     if (!scanner) scanner = make_scanner(pattern, kernel);
     return *scanner;

@@ -14,9 +14,6 @@ using namespace gristmill;
 
 namespace {
 
-constexpr Pattern kAllPatterns[] = {Pattern::gpt2,   Pattern::cl100k, Pattern::o200k,
-                                    Pattern::llama3, Pattern::qwen2,  Pattern::whitespace};
-
 // A copy of `text` at the given alignment in memory that ends where its padding ends, so that a sanitizer sees a read
 // too many. The padding is made of what would change the pieces if it were looked at.
 class PaddedText {
@@ -189,6 +186,7 @@ void test_pieces_of_hand_made_examples() {
     CHECK(pieces(Pattern::llama3, "a\n  ") == "a|\n|  ");
     CHECK(pieces(Pattern::llama3, "1234567 '\xC5\xBFx") == "123|456|7| '|\xC5\xBFx");
     CHECK(pieces(Pattern::llama3, "y'\xC5\xBFx") == "y|'\xC5\xBF|x");
+    CHECK(pieces(Pattern::nanochat, "a1234567 12\n  ") == "a|12|34|56|7| |12|\n|  ");
     CHECK(pieces(Pattern::qwen2, "x 123") == "x| |1|2|3");
     CHECK(pieces(Pattern::o200k, "HTMLParser isn't\n//x") == "HTMLParser| isn't|\n|//|x");
     CHECK(pieces(Pattern::o200k,
@@ -326,7 +324,8 @@ void test_runs_longer_than_an_offset_take_linear_time() {
                 std::string text = head;
                 while (text.size() < size) text += unit;
                 text += tail;
-                for (const Pattern pattern : {Pattern::gpt2, Pattern::cl100k, Pattern::o200k, Pattern::llama3}) {
+                for (const Pattern pattern :
+                     {Pattern::gpt2, Pattern::cl100k, Pattern::o200k, Pattern::llama3, Pattern::nanochat}) {
                     const std::vector<std::size_t> expected = piece_ends(pattern, Kernel::scalar, text);
                     CHECK(!expected.empty() && expected.back() == text.size());
                     for (const Kernel kernel : kAllKernels) {
@@ -378,6 +377,7 @@ void test_no_cut_changes_a_piece() {
 void test_names_and_forced_kernels() {
     CHECK(pattern_from_name("o200k") == Pattern::o200k);
     CHECK(!pattern_from_name("gpt5"));
+    for (const Pattern pattern : kAllPatterns) CHECK(pattern_from_name(pattern_name(pattern)) == pattern);
     for (const Kernel kernel : kAllKernels) CHECK(kernel_from_name(kernel_name(kernel)) == kernel);
     CHECK(kernel_supported(Kernel::scalar));
     CHECK(!unicode_version().empty());

@@ -55,6 +55,10 @@ from gristmill.version import __version__
 
 if TYPE_CHECKING:
     from gristmill import lm, posterior, reference, report
+    from gristmill.pretokenize.cutting import pretokenize
+else:
+    # The package of that stage, which can be called: a function here would hide it from `import … as …`.
+    from gristmill import pretokenize
 
 __all__ = [
     "CheckpointError",
@@ -107,6 +111,7 @@ __all__ = [
     "lm",
     "pattern_names",
     "posterior",
+    "pretokenize",
     "reference",
     "report",
     "train_tokenizer",

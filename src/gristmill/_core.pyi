@@ -60,6 +60,12 @@ def default_kernel() -> str: ...
 def find_pieces(text: bytes, pattern: str, kernel: str | None = None) -> NDArray[np.uint64]:
     """The end position of each piece of `text`."""
 
+def cut_pieces(text: str | bytes, pattern: str, special_tokens: Sequence[bytes]) -> list[Any]:
+    """The pieces of `text`, as str or bytes as it is; equal ones may be one object. A special is a piece of its own.
+
+    UnicodeEncodeError for a lone surrogate, TypeError for anything but str and bytes.
+    """
+
 def find_cuts(text: bytes, pattern: str) -> NDArray[np.uint64]:
     """Every position where `text` may be cut in two."""
 

@@ -32,7 +32,7 @@ Each is also the built-in exception a caller would expect, so `except ValueError
 
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
     SlowPatternWarning         (UserWarning)   a pattern without a native matcher: worker processes run it, slower
-    SkippedInputWarning        (UserWarning)   inputs that could not be read and were left out, as on_error="skip" asks
+    SkippedInputWarning        (UserWarning)   inputs left out: unreadable (on_error="skip"), or of an unknown suffix
     FormatWarning              (UserWarning)   something of a tokenizer that a file does not hold, or is not applied
 
 A missing or unreadable file is the `OSError` of the operating system: FileNotFoundError, PermissionError,
@@ -205,7 +205,7 @@ class EarlyStopWarning(UserWarning):
 
 
 class SkippedInputWarning(UserWarning):
-    """Inputs that could not be read and were left out, as on_error="skip" asks."""
+    """Inputs that were left out: unreadable ones, as on_error="skip" asks, or files of a folder by their suffix."""
 
 
 class SlowPatternWarning(UserWarning):

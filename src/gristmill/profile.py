@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gristmill.notebook import html_table
+
 __all__ = ["Clock", "Profile", "Stage"]
 
 
@@ -29,7 +31,7 @@ class Stage:
     num_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Profile:
     """The stages of one run, in order, and the most memory the process has had since it started.
 
@@ -40,6 +42,26 @@ class Profile:
     seconds: float
     num_threads: int
     peak_memory_bytes: int | None
+
+    def __repr__(self) -> str:
+        stages = ", ".join(f"{stage.stage} {stage.seconds:.2f}" for stage in self.stages)
+        memory = f", peak memory {_megabytes(self.peak_memory_bytes)}" if self.peak_memory_bytes is not None else ""
+        return f"<Profile: {self.seconds:.2f} s ({stages}), {_threads(self.num_threads)}{memory}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(stage.stage, f"{stage.seconds:.3f} s") for stage in self.stages]
+        rows += [("total", f"{self.seconds:.3f} s"), ("threads", f"{self.num_threads:,}")]
+        if self.peak_memory_bytes is not None:
+            rows.append(("peak memory", _megabytes(self.peak_memory_bytes)))
+        return html_table("Profile", rows)
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.0f} MB"
+
+
+def _threads(number: int) -> str:
+    return f"{number:,} thread{'s' * (number != 1)}"
 
 
 class Clock:

@@ -53,7 +53,7 @@ class Progress:
     seconds: float  # since the stage began
     rate: float  # units a second since the stage began
     resident_bytes: int | None  # None where the system does not tell
-    cpu_percent: float  # 100 is one busy core; since the report before
+    cpu_percent: float  # 100 is one busy core; since the report before, worker processes included
     initial: int = 0  # done by an earlier run that this one goes on with
     tokens: int | None = None  # made so far in this run, while a corpus is encoded
     files: int | None = None  # of it that are done
@@ -116,7 +116,7 @@ class _Meter:
         self._show = show
         self._stage = ""
         self._stage_began = self._reported = time.perf_counter()
-        self._cpu_seconds = time.process_time()
+        self._cpu_seconds = cpu_seconds()
         self._cpu_percent = 0.0
 
     def __call__(
@@ -158,9 +158,33 @@ class _Meter:
         elapsed = now - self._reported
         if elapsed < 0.02:  # clocks tick too coarsely for a share of so short a time
             return
-        cpu_seconds = time.process_time()  # of all threads, so that four busy ones are 400 %
-        self._cpu_percent = 100 * (cpu_seconds - self._cpu_seconds) / elapsed
-        self._cpu_seconds = cpu_seconds
+        used = cpu_seconds()  # of all threads and workers, so that four busy ones are 400 %
+        self._cpu_percent = 100 * max(0.0, used - self._cpu_seconds) / elapsed
+        self._cpu_seconds = used
+
+
+# The ids of the worker processes that run now: whoever starts one adds it, and takes it out when it has ended.
+workers: set[int] = set()
+
+
+def cpu_seconds() -> float:
+    """The CPU time that this process, its worker processes and the children that have ended have used.
+
+    Where the system has no /proc, that of a worker is added when it ends.
+    """
+    times = os.times()
+    ended = times.children_user + times.children_system
+    return time.process_time() + ended + sum(map(_cpu_seconds_of, tuple(workers)))
+
+
+def _cpu_seconds_of(process: int) -> float:
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123  ten times a second
+            # The name of the program comes second, in parentheses, and may hold anything.
+            fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
 
 
 def resident_bytes() -> int | None:

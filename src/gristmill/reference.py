@@ -47,6 +47,7 @@ from itertools import pairwise
 import regex
 
 from gristmill.pretokenize.patterns import resolve_pattern
+from gristmill.pretokenize.stages import stages
 
 __all__ = [
     "count_words",
@@ -86,16 +87,21 @@ def pretokenize(document: bytes, pattern: str = "gpt2") -> Iterator[bytes]:
     >>> list(pretokenize("Héllo, it's  7\xff".encode("latin-1")))
     [b'H', b'\xe9', b'llo', b',', b' it', b"'s", b' ', b' 7', b'\xff']
     """
-    text = document.decode("utf-8", "surrogateescape")
+    pieces = [document.decode("utf-8", "surrogateescape")]
+    for expression in stages(resolve_pattern(pattern).regex):  # nearly always one
+        pieces = [part for piece in pieces for part in _cut(piece, expression)]
+    for piece in pieces:
+        yield piece.encode("utf-8", "surrogateescape")
+
+
+def _cut(text: str, expression: str) -> Iterator[str]:
     end_of_last = 0
-    for match in regex.finditer(resolve_pattern(pattern).regex, text):
+    for match in regex.finditer(expression, text):
         if match.group():  # an empty match cuts nothing
-            for piece in (text[end_of_last : match.start()], match.group()):
-                if piece:
-                    yield piece.encode("utf-8", "surrogateescape")
+            yield from filter(None, (text[end_of_last : match.start()], match.group()))
             end_of_last = match.end()
     if end_of_last < len(text):
-        yield text[end_of_last:].encode("utf-8", "surrogateescape")
+        yield text[end_of_last:]
 
 
 def count_words(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterable
 from typing import Unpack
@@ -20,7 +19,7 @@ from gristmill.tokenizer import TokenizerParts, extended, plain_merges
 __all__ = ["extend_tokenizer", "train_tokenizer"]
 
 
-@show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
+@show_options(ReadOptions, Reading(documents="file").options())
 def train_tokenizer(
     corpus: Corpus | Words,
     *,
@@ -40,13 +39,14 @@ def train_tokenizer(
     The merges are exactly those of the naive algorithm (`gristmill.reference`), whatever the number of threads. A
     corpus in which no pair is left before `vocab_size` is reached gives a smaller tokenizer and an `EarlyStopWarning`.
 
-    corpus: a path, several, globs, folders, URLs, an iterable of `str` or `bytes` documents, or counted `Words`. A bare
-        `str` is a path; to train from one text, pass `[text]`. `gristmill.corpus` has the whole table.
+    corpus: a path, several, globs, folders, URLs, an iterable of `str` or `bytes` documents, a table with a text column
+        (pyarrow, pandas, polars, datasets), or counted `Words`. A bare `str` is a path; to train from one text, pass
+        `[text]`. `Files` and `Documents` say what a list of strings is; `gristmill.corpus` has the whole table.
     vocab_size: 256 bytes, the merges and the special tokens together.
     special_tokens: hard boundaries in the text, which no piece crosses; their ids come last. Pass () for none. Default:
         ["<|endoftext|>"], or those that `Words` were counted with.
-    pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2, whitespace, or any regular expression of
-        the `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
+    pattern: what cuts text into pieces: gpt2, cl100k, o200k, llama3, nanochat, qwen2, whitespace, or any regular
+        expression of the `regex` module (slower). Default: gpt2, or the one that `Words` were counted with.
     tie_break: which pair wins among equal counts: greatest-bytes (Stanford CS336), smallest-ids (rustbpe), huggingface
         (tokenizers) or first-seen (minbpe).
     min_frequency: words (distinct pieces) that occur less often are left out.
@@ -85,7 +85,7 @@ def train_tokenizer(
     )
 
 
-@show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
+@show_options(ReadOptions, Reading(documents="file").options())
 def extend_tokenizer(
     tokenizer: Tokenizer,
     corpus: Corpus | Words,

@@ -11,8 +11,8 @@ from gristmill.tokenizer.formats import FORMATS
 
 WRITTEN = {
     "gristmill": ("tok.json", ["tok.json"]),
-    "huggingface": ("tokenizer.json", ["tokenizer.json"]),
-    "gpt2": ("folder", ["merges.txt", "vocab.json"]),
+    "huggingface": ("folder", ["tokenizer.json", "tokenizer_config.json"]),
+    "gpt2": ("folder", ["merges.txt", "tokenizer_config.json", "vocab.json"]),
     "tiktoken": ("tok.tiktoken", ["tok.tiktoken"]),
     "minbpe": ("tok", ["tok.model", "tok.vocab"]),
     "gguf": ("tok.gguf", ["tok.gguf"]),

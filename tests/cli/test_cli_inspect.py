@@ -37,7 +37,13 @@ def test_bytes_per_token_is_that_of_the_text_given(gristmill, tokenizer_path, st
 
 def test_a_string_is_shown_cut_into_its_tokens(gristmill, tokenizer_path):
     _, out, _ = gristmill("inspect", tokenizer_path, "--string", "the  end\n")
-    assert out.splitlines()[-1].replace("][", "").strip() == "[the␣␣end\\n]"
+    assert out.splitlines()[3].replace("][", "").strip() == "[the␣␣end\\n]"
+
+
+def test_the_ids_of_a_string_come_first(gristmill, tokenizer_path):
+    _, out, _ = gristmill("inspect", tokenizer_path, "--string", "the end")
+    ids = package.Tokenizer.load(tokenizer_path).encode("the end")
+    assert out.splitlines()[:2] == ["Ids", "  " + " ".join(map(str, ids))]
 
 
 def test_an_empty_string_is_no_division_by_zero(gristmill, tokenizer_path):

@@ -6,6 +6,7 @@ import json
 import pickle
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,7 +155,7 @@ def test_new_special_tokens_get_the_next_ids(tok, tokenizer):
 def test_the_vocabulary_is_written_in_the_alphabet_of_gpt2(tok, tokenizer):
     vocab = tokenizer.get_vocab()
     assert len(vocab) == len(tokenizer) == 500
-    assert tokenizer.vocab_size == 498
+    assert tokenizer.vocab_size == 500
     assert vocab[END] == tokenizer.convert_tokens_to_ids(END) == tok.special_tokens[END]
     tokens = tokenizer.tokenize(f" the mill{END}")
     assert tokens[-1] == END
@@ -207,12 +208,8 @@ def test_saved_files_are_read_by_tokenizers_and_by_us(tok, tokenizer, tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer.model_max_length = 512
     files = tokenizer.save_pretrained(tmp_path / "saved")
-    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
-        "special_tokens_map.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    ]
-    assert len(files) == 3
+    assert sorted(map(str, (tmp_path / "saved").iterdir())) == sorted(files)
+    assert [Path(file).name for file in files] == ["tokenizer_config.json", "tokenizer.json"]
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
     for text in [*TEXTS, STORY]:
         assert theirs.encode(text).ids == tokenizer(text).input_ids

@@ -45,6 +45,11 @@ def test_a_reader_that_starts_at_a_mark_gives_the_batches_that_are_left(path, sm
     assert batches_of(path, cut=cut_at_spaces, mark=batches[-1].next_mark) == []
 
 
+def separated(path) -> dict[str, str]:
+    """The option that makes documents of what lies between separators: only text files have any."""
+    return {"documents": "separator"} if {".txt", ".text"} & set(path.suffixes) else {}
+
+
 def documents(batch):
     spans = batch.spans()
     return [bytes(spans.text[begin:end]) for begin, end in zip(spans.begins, spans.ends, strict=True)]
@@ -79,23 +84,22 @@ def test_a_batch_stays_as_it_is_while_others_are_read(path, small_batches):
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_every_format_gives_the_same_words(path, pattern, num_threads):
     options = {"pattern": pattern, "num_threads": num_threads, "progress": None}
-    assert gm.count_words(path, documents="separator", **options, special_tokens=()) == gm.count_words(
+    assert gm.count_words(path, **separated(path), **options, special_tokens=()) == gm.count_words(
         iter(DOCUMENTS), **options, special_tokens=()
     )
 
 
 def test_every_format_gives_the_same_tokenizer(path):
     options = {"vocab_size": 300, "special_tokens": ["<|endoftext|>"], "progress": None}
-    expected = gm.train_tokenizer(iter(DOCUMENTS), **options, special_tokens=())
-    assert (
-        gm.train_tokenizer(path, **options, special_tokens=()) == expected
-    )  # as one text, in which the separators are specials
-    assert gm.train_tokenizer(path, documents="separator", **options, special_tokens=()) == expected
+    expected = gm.train_tokenizer(iter(DOCUMENTS), **options)
+    # As one text, in which the separators are specials.
+    assert gm.train_tokenizer(path, **options) == expected
+    assert gm.train_tokenizer(path, **separated(path), **options) == expected
 
 
 def test_extending_takes_every_format(path):
     small = gm.train_tokenizer(iter(DOCUMENTS), vocab_size=270, progress=None, special_tokens=())
-    extended = gm.extend_tokenizer(small, path, vocab_size=290, documents="separator", progress=None)
+    extended = gm.extend_tokenizer(small, path, vocab_size=290, **separated(path), progress=None)
     assert extended == gm.train_tokenizer(iter(DOCUMENTS), vocab_size=290, progress=None, special_tokens=())
 
 

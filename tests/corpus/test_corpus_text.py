@@ -126,11 +126,11 @@ def test_words_do_not_depend_on_where_a_compressed_text_is_cut(tmp_path, monkeyp
     (tmp_path / "a.txt").write_bytes(text)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text))
     options = {"pattern": pattern, "special_tokens": ["<|endoftext|>"], "num_threads": 1, "progress": None}
-    expected = gm.count_words(tmp_path / "a.txt", **options, special_tokens=())
+    expected = gm.count_words(tmp_path / "a.txt", **options)
     for size in range(100, 180):
         monkeypatch.setattr(batch_sizes, "BATCH_BYTES", size)
         monkeypatch.setattr(batch_sizes, "MIN_STRETCH_BYTES", 1)
-        assert gm.count_words(tmp_path / "a.txt.gz", **options, special_tokens=()) == expected
+        assert gm.count_words(tmp_path / "a.txt.gz", **options) == expected
 
 
 def test_the_last_separator_is_found_near_the_end_and_far_from_it(write):

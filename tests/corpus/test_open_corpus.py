@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from corpus_files import documents_in
 
 import gristmill as gm
-from gristmill.corpus import Documents, Files, open_corpus
+from gristmill.corpus import DocumentStream, FoundFiles, open_corpus
+from gristmill.corpus.documents import TextStream
 
 
 @pytest.fixture
@@ -25,13 +27,13 @@ def folder(tmp_path, monkeypatch):
 
 def documents(corpus) -> list[bytes]:
     opened = open_corpus(corpus)
-    assert isinstance(opened, Documents)
-    return [document for batch in opened.batches() for document in batch]
+    assert isinstance(opened, DocumentStream)
+    return documents_in(opened.read_batches())
 
 
 def paths(corpus) -> tuple[str, ...]:
     opened = open_corpus(corpus)
-    assert isinstance(opened, Files)
+    assert isinstance(opened, FoundFiles)
     return opened.paths
 
 
@@ -90,14 +92,14 @@ def test_an_iterator_of_strings_is_never_looked_up(folder):
 
 def test_a_list_in_which_only_some_strings_name_files_is_refused_with_both_ways_out(folder):
     with pytest.raises(
-        gm.CorpusError, match=r"'a.txt' names a file, 'Once upon' does not.*Path objects.*iter\(texts\)"
+        gm.CorpusError, match=r"'a.txt' names a file, 'Once upon' does not.*gm\.Files\(.*gm\.Documents\("
     ):
         open_corpus(["a.txt", "Once upon"])
 
 
 def test_a_list_of_paths_to_missing_files_is_not_trained_as_text(folder):
     for corpus in (["missing.txt"], ["data/train", "data/valid"], ["corpus", "my corpus.jsonl"], ["x.txt.gz"]):
-        with pytest.raises(FileNotFoundError, match=r"iter\(texts\)"):
+        with pytest.raises(FileNotFoundError, match=r"gm\.Files\(.*gm\.Documents\("):
             open_corpus(corpus)
     with pytest.raises(FileNotFoundError):
         open_corpus([Path("missing")])
@@ -202,17 +204,17 @@ def test_documents_are_taken_from_the_iterator_a_batch_at_a_time():
             taken += 1
             yield b"x" * 1000
 
-    batches = Documents(source()).batches(batch_bytes=10_000)
+    batches = TextStream(source()).read_batches(batch_bytes=10_000)
     first = next(batches)
-    assert len(first) == 10
+    assert len(first.spans().begins) == 10
     assert taken == 11
-    assert sum(len(batch) for batch in batches) == 90
+    assert sum(len(batch.spans().begins) for batch in batches) == 90
 
 
 def test_a_document_longer_than_a_batch_is_a_batch_of_its_own():
     lengths = [5, 100, 5, 5]
-    batches = list(Documents([b"x" * length for length in lengths]).batches(batch_bytes=10))
-    assert [[len(document) for document in batch] for batch in batches] == [[5], [100], [5, 5]]
+    batches = list(TextStream([b"x" * length for length in lengths]).read_batches(batch_bytes=10))
+    assert [[len(document) for document in documents_in([batch])] for batch in batches] == [[5], [100], [5, 5]]
 
 
 def test_files_and_documents_of_the_same_bytes_have_the_same_words(folder):

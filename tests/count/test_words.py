@@ -87,7 +87,7 @@ def test_a_sum_of_counts_that_passes_63_bits_is_an_error_and_not_a_small_number(
         lambda: large + Words.from_counts({"c": 2**61}) + Words.from_counts({"d": 2**61}),
         lambda: Words.from_counts({"a": 2**62, "b": 2**62}),
         lambda: gm.train_tokenizer(
-            Words.from_counts({"abab": 2**62}), vocab_size=257, progress=None, special_tokens=()
+            Words.from_counts({"abab": 2**62}, special_tokens=()), vocab_size=257, progress=None
         ),
     ):
         with pytest.raises(gm.CountOverflowError, match=r"2\^63 - 1.*Divide") as caught:
@@ -109,7 +109,7 @@ def test_counts_in_a_file_that_add_up_past_63_bits_are_refused_instead_of_wrappi
 
 
 def test_counts_beyond_32_bits_are_exact():
-    words = Words.from_counts({"ab": 2**33 + 1, "cd": 2**33, "ef": 5})
+    words = Words.from_counts({"ab": 2**33 + 1, "cd": 2**33, "ef": 5}, special_tokens=())
     assert words.total == 2**34 + 6
     tok = gm.train_tokenizer(words, vocab_size=258)
     assert tok.merges == [(b"a", b"b"), (b"c", b"d")]
@@ -169,7 +169,7 @@ def test_save_and_load_give_the_same_table_and_the_same_bytes(words, tmp_path):
     assert (loaded.source_bytes, loaded.total) == (words.source_bytes, words.total)
     loaded.save(tmp_path / "b.gmw")
     assert (tmp_path / "a.gmw").read_bytes() == (tmp_path / "b.gmw").read_bytes()
-    assert gm.train_tokenizer(loaded, vocab_size=300, special_tokens=()) == gm.train_tokenizer(words, vocab_size=300)
+    assert gm.train_tokenizer(loaded, vocab_size=300) == gm.train_tokenizer(words, vocab_size=300)
     assert loaded + words == words + loaded
 
 
@@ -298,14 +298,14 @@ def test_any_regular_expression_counts_like_the_reference_from_documents_and_fil
     monkeypatch.setattr(regex_counting, "BLOCK_BYTES", 11)  # specials across block boundaries
     texts = [STORY + "<s>" + STORY, random_text(5, 400), "", "<s><s>>", b"\xc3<s>\xa9", "tail<s"]
     options = {"pattern": CUSTOM, "special_tokens": ["<s>", "<s>>"]}
-    expected = reference.count_words(texts, **options, special_tokens=())
-    counted = gm.count_words(iter(texts), **options, num_threads=num_threads, special_tokens=())
+    expected = reference.count_words(texts, **options)
+    counted = gm.count_words(iter(texts), **options, num_threads=num_threads)
     assert list(counted.items()) == list(expected.items())
     files = []
     for i, text in enumerate(texts):
         files.append(tmp_path / f"{i}.txt")
         files[-1].write_bytes(text.encode() if isinstance(text, str) else text)
-    assert gm.count_words(files, **options, num_threads=num_threads, special_tokens=()) == counted
+    assert gm.count_words(files, **options, num_threads=num_threads) == counted
 
 
 def test_a_regular_expression_that_matches_nothing_or_only_nothing_makes_each_document_one_piece():

@@ -27,6 +27,7 @@ CUSTOM = r"\p{L}+|\p{N}"
 PATTERNS = [*NATIVE_PATTERNS, CUSTOM]
 ALL = {"allowed_special": "all"}
 PLAIN = {"allowed_special": (), "disallowed_special": ()}
+STRICT = {"disallowed_special": "all"}
 
 # Everything that must not be torn: characters of 2 to 4 bytes, \r\n, specials and their beginnings, contractions,
 # runs of spaces and of newlines, invalid bytes, numbers of more than three digits.
@@ -89,7 +90,7 @@ def test_a_large_text_on_many_threads_has_the_ids_of_one_thread(tok, tmp_path):
     ids = tok.encode(data, **ALL)
     for num_threads in (1, 2, 7):
         assert np.array_equal(tok.encode_array(data, num_threads=num_threads, **ALL), ids)
-        assert np.array_equal(tok.encode_file(tmp_path / "text", num_threads=num_threads), ids)
+        assert np.array_equal(tok.encode_file(tmp_path / "text", num_threads=num_threads, **ALL), ids)
         assert tok.count_tokens(data, num_threads=num_threads, **ALL) == len(ids)
     texts = [data[i : i + 999] for i in range(0, len(data), 999)]
     rows = [tok.encode(text, **PLAIN) for text in texts]
@@ -101,7 +102,10 @@ def test_a_large_text_on_many_threads_has_the_ids_of_one_thread(tok, tmp_path):
 def test_every_kernel_gives_the_same_ids(tok, kernel, tmp_path):
     tok.save(tmp_path / "t.json")
     (tmp_path / "text").write_bytes(TORN + random_text(5, 3000))
-    script = "import sys, gristmill as gm; print(gm.Tokenizer.load(sys.argv[1]).encode_file(sys.argv[2]).tolist())"
+    script = (
+        "import sys, gristmill as gm;"
+        "print(gm.Tokenizer.load(sys.argv[1]).encode_file(sys.argv[2], allowed_special='all').tolist())"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, tmp_path / "t.json", tmp_path / "text"],
         env=os.environ | {"GRISTMILL_KERNEL": kernel},
@@ -204,7 +208,7 @@ def test_a_forged_special_in_chunks_is_an_error_with_its_place_in_the_whole(tok,
     text = "x y z " * 20 + "<|end|>"
     for size in (1, 4, 1000):
         with pytest.raises(gm.SpecialTokenError, match=r"'<\|end\|>' at byte 120"):
-            list(tok.encode_iterable([text[i : i + size] for i in range(0, len(text), size)]))
+            list(tok.encode_iterable([text[i : i + size] for i in range(0, len(text), size)], **STRICT))
 
 
 def test_a_forged_special_that_overlaps_an_allowed_one_is_found_in_every_chunking(block_bytes):
@@ -212,10 +216,10 @@ def test_a_forged_special_that_overlaps_an_allowed_one_is_found_in_every_chunkin
         tok = Tokenizer([], pattern=pattern, special_tokens=["<a>", ">b<"])
         text = "x y <a>b< z"
         with pytest.raises(gm.SpecialTokenError, match="'>b<' at byte 6"):
-            tok.encode(text, allowed_special={"<a>"})
+            tok.encode(text, allowed_special={"<a>"}, **STRICT)
         for i in range(len(text)):
             with pytest.raises(gm.SpecialTokenError, match="'>b<' at byte 6"):
-                list(tok.encode_iterable([text[:i], text[i:]], allowed_special={"<a>"}))
+                list(tok.encode_iterable([text[:i], text[i:]], allowed_special={"<a>"}, **STRICT))
 
 
 def test_the_rule_of_chunks_is_checked_before_the_first_is_read(small):
@@ -280,7 +284,7 @@ def test_what_is_wrong_with_a_text_of_a_batch_names_it(tok):
         with pytest.raises(gm.TextError, match=r"texts\[2\] has no UTF-8 form"):
             tok.encode_batch(["a", "b", "\udc80"], dropout=dropout)
         with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] spells out the special token '<s>' at byte 2"):
-            tok.encode_batch(["a", "x <s> "], dropout=dropout)
+            tok.encode_batch(["a", "x <s> "], dropout=dropout, **STRICT)
 
 
 def test_rows_are_truncated_at_the_asked_side(tok):
@@ -477,7 +481,7 @@ def test_thousands_of_specials_and_of_rules_stay_fast(small):
     assert ids[:4] == [256, 32, 257 + 77, 32]
     assert tok.decode(ids) == text
     with pytest.raises(gm.SpecialTokenError):
-        tok.encode(text)
+        tok.encode(text, **STRICT)
     for special in specials[:100]:  # more rules than are kept
         assert tok.encode(special, allowed_special={special}) == [tok.special_tokens[special]]
 

@@ -59,14 +59,14 @@ def test_a_file_is_encoded_by_workers_and_reports_all_of_its_bytes(tok, small_gr
     path = tmp_path / "story.txt"
     path.write_text((STORY + "<s>") * 20, encoding="utf-8")
     reports = []
-    ids = tok.encode_file(path, num_threads=2, progress=reports.append)
+    ids = tok.encode_file(path, allowed_special="all", num_threads=2, progress=reports.append)
     assert ids.tolist() == tok.encode((STORY + "<s>") * 20, allowed_special="all")
     assert reports[-1].done == reports[-1].total == path.stat().st_size
 
 
 def test_a_disallowed_special_is_found_before_any_worker_sees_it(tok, small_groups):
     with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] spells out the special token '<s>' at byte 150"):
-        tok.encode_batch(["a" * 300, "b" * 150 + "<s>"], num_threads=2)
+        tok.encode_batch(["a" * 300, "b" * 150 + "<s>"], disallowed_special="all", num_threads=2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 64])
@@ -80,7 +80,7 @@ def test_a_stream_has_the_ids_and_errors_of_the_whole_wherever_its_chunks_end(to
     overlapping = Tokenizer([], pattern=PATTERN, special_tokens=["<a>", ">b"])
     chunks = [b"<a>b"[i : i + size] for i in range(0, 4, size)]
     with pytest.raises(gm.SpecialTokenError, match="'>b' at byte 2"):
-        list(overlapping.encode_iterable(chunks, allowed_special={"<a>"}))
+        list(overlapping.encode_iterable(chunks, allowed_special={"<a>"}, disallowed_special="all"))
 
 
 @pytest.mark.parametrize("format", ["gristmill", "llmc"])
@@ -146,7 +146,7 @@ def test_a_forged_special_in_a_stream_is_found_before_the_stream_has_ended(tok):
             yield "<s>" if i == 3 else "word " * 10_000
 
     with pytest.raises(gm.SpecialTokenError, match="'<s>' at byte 150000"):
-        list(tok.encode_iterable(chunks()))
+        list(tok.encode_iterable(chunks(), disallowed_special="all"))
     assert len(taken) < 20
 
 

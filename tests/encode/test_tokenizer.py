@@ -136,7 +136,7 @@ def test_a_text_without_utf8_form_is_refused_with_its_position(small):
 
 
 def test_long_runs_of_one_character_take_no_quadratic_time():
-    tok = gm.train_tokenizer(gm.Words.from_counts({"a" * 4000: 2, " " * 100: 1}), vocab_size=270, special_tokens=())
+    tok = gm.train_tokenizer(gm.Words.from_counts({"a" * 4000: 2, " " * 100: 1}, special_tokens=()), vocab_size=270)
     for unit in ("a", " ", "\n", "'s", "中"):
         text = unit * 300_000
         assert tok.decode(tok.encode(text)) == text
@@ -160,14 +160,14 @@ def test_eight_threads_share_one_tokenizer(tok):
     assert together == alone
 
 
-# Special tokens, by the rules of tiktoken
+# Special tokens
 
 
-def test_a_special_spelled_out_in_user_text_is_an_error_that_says_where_and_what_to_do(tok):
+def test_a_disallowed_special_is_an_error_that_says_where_and_what_to_do(tok):
     with pytest.raises(gm.SpecialTokenError, match=r"'</s>' at byte 3, which is not allowed\. Pass allowed_special="):
-        tok.encode("ab\n</s>")
+        tok.encode("ab\n</s>", disallowed_special="all")
     with pytest.raises(ValueError, match=r"disallowed_special=\(\)"):
-        tok.encode(b"</s>")
+        tok.encode(b"</s>", disallowed_special={"</s>"})
 
 
 def test_an_allowed_special_is_its_id_and_a_boundary(tok):
@@ -185,16 +185,17 @@ def test_the_longest_of_overlapping_specials_wins(tok):
 
 def test_a_disallowed_special_is_an_error_also_inside_one_that_is_allowed(tok):
     with pytest.raises(gm.SpecialTokenError, match="'<s>' at byte 0"):
-        tok.encode("<s>>", allowed_special={"<s>>"})
+        tok.encode("<s>>", allowed_special={"<s>>"}, disallowed_special="all")
     with pytest.raises(gm.SpecialTokenError, match="'<s>>'"):
-        tok.encode("<s>>", allowed_special={"<s>"})
+        tok.encode("<s>>", allowed_special={"<s>"}, disallowed_special="all")
     assert tok.encode("<s>>", allowed_special={"<s>>"}, disallowed_special=()) == [tok.special_tokens["<s>>"]]
     with pytest.raises(gm.SpecialTokenError, match="'</s>' at byte 4"):
         tok.encode("<s>a</s>", allowed_special={"<s>", "</s>"}, disallowed_special={"</s>"})
 
 
 def test_what_is_neither_allowed_nor_disallowed_is_plain_text(tok):
-    plain = tok.encode("a</s>", disallowed_special=())
+    plain = tok.encode("a</s>")
+    assert plain == tok.encode("a</s>", disallowed_special=()) == tok.encode_ordinary("a</s>")
     assert plain == tok.encode("a</s>", disallowed_special={"<s>"})
     assert tok.special_tokens["</s>"] not in plain
     assert tok.decode(plain) == "a</s>"

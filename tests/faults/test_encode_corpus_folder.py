@@ -34,9 +34,29 @@ def test_other_options_are_refused_and_the_difference_is_named(tok, corpus, exis
     assert digest(existing) == before
 
 
-def test_another_tokenizer_is_refused(tok, corpus, existing):
-    with pytest.raises(gm.ShardsMismatchError, match="tokenizer is another one"):
+def test_another_tokenizer_is_refused_and_what_differs_is_named(tok, corpus, existing):
+    specials = list(tok.special_tokens)
+    for other, message in (
+        (tok.truncated(390), r"vocab_size was 400 and is now 390, .*merge 132 is gone: b'.+' \+ b'.+', and 9 after it"),
+        (gm.Tokenizer(tok.merges, special_tokens=specials, pattern="o200k"), "the pattern was .* and is now 'o200k'"),
+        (gm.Tokenizer(tok.merges, special_tokens=[*specials[:1], "<x>"]), r"'<\|pad\|>' is gone, .*'<x>' is new"),
+        (gm.Tokenizer(tok.merges, special_tokens=specials[::-1]), r"had the id 39\d and now has 39\d"),
+        (gm.Tokenizer([*tok.merges[:-1], (b"a", b"\x01")], special_tokens=specials), r"merge 141 was .* now b'a' \+"),
+    ):
+        with pytest.raises(gm.ShardsMismatchError, match=rf"the tokenizer is another one \(.*{message}"):
+            encode_corpus(corpus, other, out=existing, **{**OPTIONS, "end_of_text": specials[0]})
+
+
+def test_another_tokenizer_is_refused_where_that_of_the_shards_is_gone(tok, corpus, existing):
+    (existing / "tokenizer.json").unlink()
+    with pytest.raises(gm.ShardsMismatchError, match=r"missing or damaged.*overwrite=True"):
         encode_corpus(corpus, tok.truncated(390), out=existing, **OPTIONS)
+
+
+def test_a_tokenizer_that_differs_in_its_tie_break_alone_is_the_same_one(tok, corpus, existing):
+    other = gm.Tokenizer(tok.merges, special_tokens=list(tok.special_tokens), tie_break="huggingface")
+    assert other.fingerprint == tok.fingerprint
+    encode_corpus(corpus, other, out=existing, **OPTIONS)
 
 
 @pytest.mark.parametrize("change", ["appended", "replaced", "touched", "missing", "new", "reordered"])

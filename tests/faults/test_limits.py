@@ -83,7 +83,7 @@ def test_a_memory_error_names_only_options_of_the_function_that_ran_out(call, he
         from gristmill import _core
         text = open(sys.argv[2], "rb").read()
         words = gm.count_words([text[:4_000_000]], pattern="whitespace", progress=None)
-        tok = gm.train_tokenizer(["a b"], vocab_size=256, progress=None)
+        tok = gm.train_tokenizer(["a b"], vocab_size=256, special_tokens=(), progress=None)
         bytes_only = {"byte_ids": np.arange(256, dtype=np.uint32), "merges": np.empty((0, 3), np.uint32)}
         special = {"special_tokens": [b"<s>"], "special_ids": [(1 << 24) - 1]}
         calls = {

@@ -320,10 +320,16 @@ def test_columns_of_another_length_or_dimension_in_a_later_file_are_found(tmp_pa
         opened([path, other], embedding_columns="a")
 
 
+def test_ids_are_found_under_the_name_that_hugging_face_gives_them(tmp_path, opened):
+    path = write(tmp_path / "a.parquet", input_ids=pa.array([[1, 2], [3]], pa.list_(pa.uint16())), attention=[1, 1])
+    found = opened(path, val_fraction=0)
+    assert sorted(found.train.read(i).tolist() for i in range(2)) == [[1, 2], [3]]
+
+
 def test_a_missing_column_lists_those_there_are(tmp_path, opened):
     path = write(tmp_path / "a.parquet", body=["x"], ids=[[1]])
     with pytest.raises(
-        gm.CorpusError, match=r"no column 'text' or 'tokens' \(columns: 'body' \(string\), 'ids' \(list"
+        gm.CorpusError, match=r"no column 'text', 'tokens' or 'input_ids' \(columns: 'body' \(string\), 'ids' \(list"
     ):
         opened(path)
     with pytest.raises(gm.CorpusError, match=r"no column 'emb' \(columns: 'body', 'ids'\)"):

@@ -21,7 +21,7 @@ def test_the_tie_breaks_of_python_and_of_the_core_are_the_same():
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
 def test_merges_are_those_of_the_naive_loop(pattern, tie_break):
     options = {"pattern": pattern, "tie_break": tie_break, "special_tokens": ["<s>"]}
-    tok = gm.train_tokenizer(TEXTS, vocab_size=600, **options, special_tokens=())
+    tok = gm.train_tokenizer(TEXTS, vocab_size=600, **options)
     learn = reference.learn_merges_incrementally
     assert tok.merges == reference.train(TEXTS, 600, **options, learn=learn)
     assert tok.special_tokens == {"<s>": 599}
@@ -49,7 +49,7 @@ def test_the_count_of_each_merge_is_that_of_its_pair_when_it_was_chosen(loop):
 def test_overlapping_pair_aaa_merges_left_to_right():
     for length in range(2, 40):
         words = {b"a" * length: 1, b"xy": 1}
-        tok = gm.train_tokenizer(Words.from_counts(words), vocab_size=300, special_tokens=())
+        tok = gm.train_tokenizer(Words.from_counts(words, special_tokens=()), vocab_size=300)
         assert tok.merges == reference.learn_merges(words, 44), length
 
 

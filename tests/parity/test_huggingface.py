@@ -15,7 +15,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 DOCUMENTS = [STORY, *(random_story(seed, 400) for seed in range(5)), random_text(1, 800, invalid=False).decode()]
 # ByteLevel's own expression is the release of GPT-2's; the others are given to it.
-PATTERNS = ["gpt2", "llama3", "qwen2", "o200k", "whitespace"]
+PATTERNS = ["gpt2", "llama3", "nanochat", "qwen2", "o200k", "whitespace"]
 CHARACTER_OF = {byte: chr(0x100 + i) for i, byte in enumerate(HUGGINGFACE_BYTE_ORDER[188:])} | {
     byte: chr(byte) for byte in HUGGINGFACE_BYTE_ORDER[:188]
 }

@@ -30,6 +30,16 @@ def test_qwen2_is_llama3_with_single_digits():
     assert NATIVE_PATTERNS["qwen2"] == NATIVE_PATTERNS["llama3"].replace(r"\p{N}{1,3}", r"\p{N}")
 
 
+def test_nanochat_is_llama3_with_numbers_of_two_digits():
+    assert patterns.CLASSIC["nanochat"] == NATIVE_PATTERNS["llama3"].replace(r"\p{N}{1,3}", r"\p{N}{1,2}")
+    # the expression in nanochat's tokenizer, letter by letter
+    written = (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+    )
+    assert resolve_pattern(written).name == "nanochat"
+    assert gm.pretokenize("a 12345", pattern=written) == ["a", " ", "12", "34", "5"]
+
+
 @pytest.mark.parametrize(("alias", "name"), ALIASES.items())
 def test_an_alias_is_the_native_pattern(alias, name):
     assert resolve_pattern(alias) == resolve_pattern(name) == Pattern(NATIVE_PATTERNS[name], name)
@@ -44,7 +54,9 @@ def test_a_known_expression_written_out_gets_the_native_matcher_and_matches_the_
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(gm.PatternError, match=r"'gpt5'.*not known.*gpt2, cl100k, o200k, llama3, qwen2, whitespace"):
+    with pytest.raises(
+        gm.PatternError, match=r"'gpt5'.*not known.*gpt2, cl100k, o200k, llama3, nanochat, qwen2, whitespace"
+    ):
         resolve_pattern("gpt5")
 
 

@@ -145,7 +145,9 @@ def test_extending_is_a_longer_run_and_truncating_a_shorter_one(words, few, more
 @given(words, words)
 def test_extending_on_another_corpus_is_the_reference_after_the_given_merges(first, second):
     given_merges = reference.learn_merges(first, 10)
-    tok = gm.extend_tokenizer(Tokenizer(given_merges), Words.from_counts(second), vocab_size=256 + 25)
+    tok = gm.extend_tokenizer(
+        Tokenizer(given_merges), Words.from_counts(second, special_tokens=()), vocab_size=256 + 25
+    )
     # Words that stand for the second corpus after the given merges: what the reference learns beyond a prefix it is
     # made to learn, by weights that no other pair can reach.
     sequences = [[bytes([byte]) for byte in word] for word in second]

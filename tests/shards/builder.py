@@ -64,6 +64,8 @@ def build_folder(
         command="gristmill encode",
     )
     tokenizer.save(folder / "tokenizer.json")
+    for name in LAYOUTS[layout].extra_names:
+        (folder / name).write_bytes(LAYOUTS[layout].extra_file(name, tokenizer.vocab, tokenizer.vocab_size))
     write_manifest(folder, manifest)
     return manifest
 

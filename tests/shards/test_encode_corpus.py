@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from shard_corpora import (
     EOT,
@@ -23,6 +24,7 @@ from shard_corpora import (
 
 import gristmill as gm
 from gristmill import encode_corpus
+from gristmill.shards import verify_shards
 from texts import random_story
 
 
@@ -374,3 +376,43 @@ def test_shards_stay_current_when_a_later_version_has_an_option_that_they_do_not
     assert differences(there, {"layout": "gristmill", "options": {"seed": 0, "on_error": "raise"}}) == []
     asked = {"layout": "gristmill", "options": {"seed": 0, "on_error": "skip"}}
     assert differences(there, asked) == ["on_error was 'raise' and is now 'skip'"]
+
+
+def test_the_column_of_parquet_has_the_name_that_was_asked_for(tok, tmp_path):
+    texts = text_documents(3)
+    out = tmp_path / "out"
+    corpus = write_jsonl(tmp_path / "c.jsonl", texts)
+    options = {"format": "parquet", "tokens_column": "input_ids", "val_fraction": 0.2, "progress": None}
+    run = encode_corpus(corpus, tok, out=out, **options)
+    tables = [pq.read_table(out / f"{split}-00000.parquet") for split in ("train", "val")]
+    assert {name for table in tables for name in table.column_names} == {"input_ids"}
+    rows = sorted(row for table in tables for row in table["input_ids"].to_pylist())
+    assert rows == sorted(expected_ids(texts, tok))
+    report = verify_shards(out)
+    assert (report.is_sound, report.num_documents) == (True, len(texts))
+    assert "--tokens-column input_ids" in run.manifest.command
+    assert encode_corpus(corpus, tok, out=out, **options).profile is None
+    with pytest.raises(gm.ShardsMismatchError, match="tokens_column was 'input_ids' and is now None"):
+        encode_corpus(corpus, tok, out=out, **{**options, "tokens_column": None})
+    with pytest.raises(gm.ShardsFormatError, match=r'\["input_ids"\]'):
+        run.shards()
+
+
+@pytest.mark.parametrize("column", [None, "tokens"])
+def test_the_usual_column_of_parquet_is_called_tokens_and_is_not_recorded(tok, tmp_path, column):
+    run = encode_corpus(["low"], tok, out=tmp_path / "o", format="parquet", tokens_column=column, progress=None)
+    assert pq.read_table(tmp_path / "o" / "train-00000.parquet").column_names == ["tokens"]
+    assert "tokens_column" not in run.manifest.options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens_column": "input_ids"}, r"format 'gristmill' has none\. Pass format='parquet', or leave it out"),
+        ({"tokens_column": "", "format": "parquet"}, "no name of a column"),
+        ({"tokens_column": 5, "format": "parquet"}, "tokens_column=5 is a int"),
+    ],
+)
+def test_a_column_that_cannot_be(tok, tmp_path, options, message):
+    with pytest.raises(gm.OptionError, match=message):
+        encode_corpus(["low"], tok, out=tmp_path / "o", progress=None, **options)

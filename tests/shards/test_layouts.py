@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import pickle
+import pickletools
 import struct
 import sys
 from itertools import pairwise
@@ -14,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gristmill as gm
+from gristmill.shards import verify_shards
 from gristmill.shards.layouts import LAYOUTS, Part, check_layout, layout, megatron, parquet
 from gristmill.shards.layouts.layout import INT32, UINT16, UINT32
-from shards.builder import cut_into_shards, published, write_shard
+from shards.builder import cut_into_shards, published, train, write_shard
 
 DOCUMENTS = [[1, 2, 3], [4, 5]]
 
@@ -271,7 +274,7 @@ def test_names_of_the_files():
         "megatron": ["train.bin", "val.bin"],
         "npy": ["train-00000.npy", "val-00000.npy"],
         "parquet": ["train-00000.parquet", "val-00000.parquet"],
-        "datatrove": ["train-00000.ds", "val-00000.ds"],
+        "datatrove": ["train-00000.ds", "val-00000.ds-val"],
     }
 
 
@@ -359,3 +362,65 @@ def test_shards_of_any_size_hold_all_documents_in_order(documents, name, shard_t
         base += len(tokens)
     assert flat == [id for document in documents for id in document]
     assert ends == np.cumsum([len(document) for document in documents]).tolist()
+
+
+# meta.pkl of nanoGPT
+
+
+def test_nanogpt_gets_a_meta_that_its_scripts_can_train_and_sample_with(tmp_path):
+    tok = train(text="low lower lowest é newer newest wider widest " * 50)
+    gm.encode_corpus(["low é"], tok, out=tmp_path / "n", format="nanogpt", progress=None)
+    meta = pickle.loads((tmp_path / "n" / "meta.pkl").read_bytes())
+    assert meta["vocab_size"] == 275  # train.py
+    encode, decode = [meta["stoi"][c] for c in "\nlow"], "".join([meta["itos"][i] for i in tok.encode("low é")])
+    assert tok.decode(encode) == "\nlow"  # sample.py encodes by character
+    assert decode == "low é"
+    assert meta["itos"][274] == "<|endoftext|>"
+
+
+def test_the_meta_of_nanogpt_holds_plain_values_in_the_same_bytes_every_time():
+    vocab = {0: b"a", 1: b"\xff", 2: b"a", 3: "é".encode(), 4: b"ab"}
+    data = LAYOUTS["nanogpt"].extra_file("meta.pkl", vocab, 5)
+    assert data == LAYOUTS["nanogpt"].extra_file("meta.pkl", dict(vocab), 5)
+    itos = {0: "a", 1: "\ufffd", 2: "a", 3: "é", 4: "ab"}
+    assert pickle.loads(data) == {"vocab_size": 5, "itos": itos, "stoi": {"a": 0, "é": 3}}
+    names = {opcode.name for opcode, _, _ in pickletools.genops(data)}
+    assert names == {"PROTO", "EMPTY_DICT", "MARK", "BINUNICODE", "BININT", "SETITEMS", "STOP"}
+
+
+def test_the_meta_of_nanogpt_is_verified_and_replaced_with_the_shards(tmp_path):
+    tok = train()
+    out, meta = tmp_path / "n", tmp_path / "n" / "meta.pkl"
+    corpus = tmp_path / "c.txt"
+    corpus.write_text("low lower")
+    gm.encode_corpus(corpus, tok, out=out, format="nanogpt", progress=None)
+    assert verify_shards(out).is_sound
+    good = meta.read_bytes()
+    meta.write_bytes(good[:-1])
+    assert [problem.where for problem in verify_shards(out).problems] == ["meta.pkl"]
+    gm.encode_corpus(corpus, tok.truncated(265), out=out, format="nanogpt", overwrite=True, progress=None)
+    assert pickle.loads(meta.read_bytes())["vocab_size"] == 265
+    gm.encode_corpus(corpus, tok, out=out, format="gristmill", overwrite=True, progress=None)
+    assert not meta.exists()
+    assert verify_shards(out).is_sound
+
+
+# datatrove
+
+
+def test_datatrove_finds_training_files_by_its_ending_and_validation_files_by_theirs(tmp_path):
+    tok = train()
+    texts = [f"low {i}" for i in range(60)]
+    gm.encode_corpus(
+        texts, tok, out=tmp_path / "d", format="datatrove", val_fraction=0.3, shard_tokens=50, progress=None
+    )
+    # DatatroveFolderDataset(folder) lists "*.ds", in whatever depth.
+    for pattern, split in (("**/*.ds", "train"), ("**/*.ds-val", "val")):
+        files = sorted((tmp_path / "d").glob(pattern))
+        ids = np.concatenate([np.fromfile(path, "<u2") for path in files]).tolist()
+        assert len(files) >= 2
+        assert ids == gm.Shards(tmp_path / "d", split=split).tokens[:].tolist()
+        assert all(path.with_name(f"{path.name}.index").exists() for path in files)
+    assert verify_shards(tmp_path / "d").is_sound
+    (tmp_path / "d" / "val-00099.ds-val").touch()
+    assert [problem.where for problem in verify_shards(tmp_path / "d").problems] == ["val-00099.ds-val"]

@@ -203,12 +203,55 @@ def test_an_unfinished_folder(tmp_path):
         Shards(tmp_path)
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "gristmill"])
-def test_another_layout_says_how_to_read_it(layout, tmp_path):
-    manifest = build_folder(tmp_path / "s", TEXTS, layout=layout, tokenizer=TOKENIZER)
+def test_parquet_which_cannot_be_mapped_says_how_to_read_it(tmp_path):
+    manifest = build_folder(tmp_path / "s", TEXTS, layout="parquet", tokenizer=TOKENIZER)
     file = manifest.splits["train"].shards[0].file
-    with pytest.raises(gm.ShardsFormatError, match=rf"layout is '{layout}'.*Read it with .*{file}"):
+    with pytest.raises(gm.ShardsFormatError, match=rf"layout is 'parquet'.*Read it with .*{file}"):
         Shards(tmp_path / "s")
+
+
+MAPPED = [name for name in LAYOUTS if not LAYOUTS[name].converts]
+
+
+@pytest.mark.parametrize("layout", MAPPED)
+def test_every_layout_that_can_be_mapped_gives_the_documents_back(layout, tmp_path):
+    size = None if LAYOUTS[layout].shard_tokens is None else 7
+    build_folder(
+        tmp_path / "s", TEXTS, layout=layout, tokenizer=TOKENIZER, shard_tokens=size, val_texts=["low", "wider"]
+    )
+    shards = Shards(tmp_path / "s")
+    assert shards.layout == layout
+    assert [shards.decode(i) for i in range(len(shards))] == TEXTS
+    assert shards.tokens[:].tolist() == [id for document in shards for id in document.tolist()]
+    assert pickle.loads(pickle.dumps(shards))[-1].tolist() == shards[-1].tolist()
+    val = shards.other_split("val")
+    assert [val.decode(i) for i in range(len(val))] == ["low", "wider"]
+
+
+@pytest.mark.parametrize("layout", [name for name in MAPPED if not LAYOUTS[name].index_file("x", "train", 0)])
+def test_documents_that_no_index_and_no_mark_delimits_are_an_error_but_their_tokens_are_not(layout, tmp_path):
+    build_folder(tmp_path / "s", TEXTS, layout=layout, tokenizer=TOKENIZER, end_of_text=False)
+    shards = Shards(tmp_path / "s")
+    assert len(shards) == len(TEXTS)
+    assert shards.tokenizer.decode(shards.tokens[:]) == "".join(TEXTS)
+    with pytest.raises(gm.ShardsFormatError, match="do not say where documents end"):
+        shards[0]
+
+
+def test_more_marks_than_documents_are_an_error_and_not_other_documents(tmp_path):
+    build_folder(tmp_path / "s", TEXTS, layout="nanogpt", tokenizer=TOKENIZER)
+    ids = np.fromfile(tmp_path / "s" / "train.bin", "<u2")
+    ids[0] = TOKENIZER.special_tokens["<|endoftext|>"]
+    ids.tofile(tmp_path / "s" / "train.bin")
+    with pytest.raises(gm.ShardsFormatError, match=r"marks .* documents where the manifest counts"):
+        Shards(tmp_path / "s")[0]
+
+
+def test_a_tokenizer_that_did_not_make_the_shards_is_refused(tmp_path):
+    build_folder(tmp_path / "s", TEXTS, tokenizer=TOKENIZER)
+    assert Shards(tmp_path / "s", tokenizer=TOKENIZER).decode(0) == TEXTS[0]
+    with pytest.raises(gm.OptionError, match="not the one that made"):
+        Shards(tmp_path / "s", tokenizer=train(270))
 
 
 def test_a_tokenizer_that_was_exchanged_is_refused(tmp_path):

@@ -57,7 +57,7 @@ def test_a_sound_folder_of_every_layout(layout, position, tmp_path):
     assert report.num_tokens == sum(split.tokens for split in splits)
     if layout in ("gristmill", "megatron", "datatrove", "parquet"):
         assert report.num_documents == sum(split.documents for split in splits)
-    names = {path.name for path in (tmp_path / "s").iterdir()} - {"manifest.json", "tokenizer.json"}
+    names = {path.name for path in (tmp_path / "s").iterdir()} - {"manifest.json", "tokenizer.json", "meta.pkl"}
     assert report.num_files == len(names)
     assert report.num_bytes == sum((tmp_path / "s" / name).stat().st_size for name in names)
 

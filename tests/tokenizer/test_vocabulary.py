@@ -245,7 +245,7 @@ def test_other_ids_give_the_same_tokens_everywhere(pattern, tmp_path):
     assert list(tok.encode_iterable(text, **rule)) == expected
     assert tok.count_tokens(text, **rule) == len(expected)
     (tmp_path / "t.txt").write_bytes(text.encode())
-    assert tok.encode_file(tmp_path / "t.txt").tolist() == expected
+    assert tok.encode_file(tmp_path / "t.txt", **rule).tolist() == expected
     assert tok.decode(expected) == text
     assert tok.merges == plain.merges
     assert tok.merge_ids.tolist() == [[new_id[left], new_id[right]] for left, right in plain.merge_ids.tolist()]

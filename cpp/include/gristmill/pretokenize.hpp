@@ -15,12 +15,20 @@
 #include <vector>
 
 #include "gristmill/kernel.hpp"
+#include "gristmill/pattern_list.hpp"
 
 namespace gristmill {
 
-enum class Pattern : std::uint8_t { gpt2, cl100k, o200k, llama3, qwen2, whitespace };
+#define GRISTMILL_PATTERN(name, ...) name,
+enum class Pattern : std::uint8_t { GRISTMILL_PATTERNS(GRISTMILL_PATTERN) };
+#undef GRISTMILL_PATTERN
+
+#define GRISTMILL_PATTERN(name, ...) Pattern::name,
+inline constexpr Pattern kAllPatterns[] = {GRISTMILL_PATTERNS(GRISTMILL_PATTERN)};
+#undef GRISTMILL_PATTERN
 
 std::optional<Pattern> pattern_from_name(std::string_view name);
+std::string_view pattern_name(Pattern pattern);
 // The Unicode version of the class tables, e.g. "17.0.0".
 std::string_view unicode_version();
 

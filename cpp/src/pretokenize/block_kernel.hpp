@@ -129,12 +129,9 @@ constexpr BlockKernel block_kernel() {
 
 template <class Simd>
 constexpr BlockKernels block_kernels() {
-    return {.gpt2 = block_kernel<Simd, Gpt2Rules>(),
-            .cl100k = block_kernel<Simd, Cl100kRules<3, true>>(),
-            .o200k = block_kernel<Simd, O200kRules>(),
-            .llama3 = block_kernel<Simd, Cl100kRules<3, false>>(),
-            .qwen2 = block_kernel<Simd, Cl100kRules<1, false>>(),
-            .whitespace = block_kernel<Simd, WhitespaceRules>()};
+#define GRISTMILL_PATTERN(name, ...) block_kernel<Simd, BlockRules<__VA_ARGS__>>(),
+    return {{GRISTMILL_PATTERNS(GRISTMILL_PATTERN)}};
+#undef GRISTMILL_PATTERN
 }
 
 }  // namespace

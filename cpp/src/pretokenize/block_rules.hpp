@@ -1,4 +1,4 @@
-// Which characters of a block begin a piece, for 64 characters at once. One struct a pattern:
+// Which characters of a block begin a piece, for 64 characters at once. One struct a family of patterns:
 //   kFiller        what stands behind the end of the text, chosen so that the end needs no rule of its own;
 //   BlockType      the class masks it needs: Block or CasedBlock;
 //   kContractions  which of 's, 'll and the like are pieces of their own;
@@ -12,6 +12,9 @@
 
 namespace gristmill {
 namespace {
+
+template <class Family>
+struct BlockRules;
 
 enum class Contractions { none, exact_case, any_case };
 
@@ -49,7 +52,8 @@ inline Mask space_begins(const Block& block, const Block& next, Carry& carry) {
     return block.space & ~inside;
 }
 
-struct Gpt2Rules {
+template <>
+struct BlockRules<Gpt2> {
     static constexpr std::uint8_t kFiller = ' ';
     using BlockType = Block;
     static constexpr Contractions kContractions = Contractions::exact_case;
@@ -67,7 +71,8 @@ struct Gpt2Rules {
     }
 };
 
-struct WhitespaceRules {
+template <>
+struct BlockRules<Whitespace> {
     static constexpr std::uint8_t kFiller = ' ';
     using BlockType = Block;
     static constexpr Contractions kContractions = Contractions::none;
@@ -81,21 +86,25 @@ struct WhitespaceRules {
     }
 };
 
-// \p{N}{1,3}: every third character of a run of numbers begins a piece.
-[[gnu::always_inline]] inline Mask number_begins_by_three(const Block& block, Carry& carry) {
+// \p{N}{1,kMax}: every kMax-th character of a run of numbers begins a piece.
+template <int kMax>
+[[gnu::always_inline]] inline Mask number_begins(const Block& block, Carry& carry) {
+    static_assert(kMax >= 1 && kMax < 16, "a block has at least 16 characters");
     const Mask number = block.number;
+    if constexpr (kMax == 1) return number;
     if (number == 0) {
         carry.digits = 0;
         return 0;
     }
     Mask begins = number & ~after(number, carry.digits != 0);
     if (carry.digits != 0) {
-        const Mask up_to_begin = (Mask{2} << (3 - carry.digits)) - 1;
-        if ((number & up_to_begin) == up_to_begin) begins |= Mask{1} << (3 - carry.digits);
+        const Mask up_to_begin = (Mask{2} << (kMax - carry.digits)) - 1;
+        if ((number & up_to_begin) == up_to_begin) begins |= Mask{1} << (kMax - carry.digits);
     }
-    const Mask third = number & number << 1 & number << 2;
-    for (Mask group = begins << 3 & third; group != 0; group = group << 3 & third) begins |= group;
-    // The run at the end of the block has a begin in the block, because a block has more than 3 characters.
+    Mask run = number;  // bit i: this character and the kMax - 1 before it are numbers
+    for (int i = 1; i < kMax; ++i) run &= number << i;
+    for (Mask group = begins << kMax & run; group != 0; group = group << kMax & run) begins |= group;
+    // The run at the end of the block has a begin in the block, because a block has more than kMax characters.
     carry.digits = last_bit(number, block) ? block.num_chars - (63 - __builtin_clzll(begins)) : 0;
     return begins;
 }
@@ -150,9 +159,9 @@ template <bool kSpaceToEnd>
     return run_begins | last | behind_newline;
 }
 
-// cl100k, llama3 and qwen2: see cl100k_end in specification.hpp.
+// cl100k, llama3, nanochat and qwen2: see piece_end in specification.hpp.
 template <int kMaxDigits, bool kSpaceToEnd>
-struct Cl100kRules {
+struct BlockRules<Cl100k<kMaxDigits, kSpaceToEnd>> {
     // With `\s++$` the end of text acts on the white space before it as a newline does: it takes all of it.
     static constexpr std::uint8_t kFiller = kSpaceToEnd ? '\n' : ' ';
     using BlockType = Block;
@@ -167,7 +176,7 @@ struct Cl100kRules {
         const Mask letter_begins =
             block.letter & ~(after(block.letter, carry.letter) | after(plain, carry.plain_space) |
                              after(other_begins, carry.other_begins));
-        const Mask number_begins = kMaxDigits == 1 ? block.number : number_begins_by_three(block, carry);
+        const Mask numbers = number_begins<kMaxDigits>(block, carry);
         carry.letter = last_bit(block.letter, block);
         carry.other = last_bit(other, block);
         carry.blank = last_bit(block.blank, block);
@@ -176,7 +185,7 @@ struct Cl100kRules {
         // `[\r\n]*+` of a piece of others: the sum carries through each run of newlines behind one and clears it.
         const Mask taken = block.newline & ~(block.newline + (block.newline & after(other, carry.takes_newlines)));
         carry.takes_newlines = last_bit(other | taken, block);
-        return letter_begins | number_begins | other_begins |
+        return letter_begins | numbers | other_begins |
                free_space_begins<kSpaceToEnd>(scan, block, next, taken, plain, carry);
     }
 };

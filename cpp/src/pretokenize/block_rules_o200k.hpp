@@ -1,4 +1,4 @@
-// o200k for 64 characters at once: see o200k_end in specification.hpp, and block_rules.hpp for the conventions.
+// o200k for 64 characters at once: see piece_end in specification.hpp, and block_rules.hpp for the conventions.
 #pragma once
 
 #include "pretokenize/block_rules.hpp"
@@ -8,7 +8,8 @@ namespace {
 
 // Subtle: a mark is a letter of a word or, inside a piece of punctuation, an "other" like the rest of it; a slash is an
 // "other" or taken along with newlines. The first step settles both and the rest deals with disjoint classes.
-struct O200kRules {
+template <>
+struct BlockRules<O200k> {
     static constexpr std::uint8_t kFiller = ' ';
     using BlockType = CasedBlock;
     static constexpr Contractions kContractions =
@@ -29,8 +30,8 @@ struct O200kRules {
         const Mask plain = block.space & ~block.newline;
         const Mask run_begins =
             punctuation.run & ~after(punctuation.run, carry.punctuation) & ~after(block.blank, carry.blank);
-        const Mask found = words_begin(scan, block, next, word, plain, single, carry) |
-                           number_begins_by_three(block, carry) | single | run_begins |
+        const Mask found = words_begin(scan, block, next, word, plain, single, carry) | number_begins<3>(block, carry) |
+                           single | run_begins |
                            free_space_begins<false>(scan, block, next, punctuation.taken, plain, carry);
         carry.punctuation = last_bit(punctuation.run, block);
         carry.blank = last_bit(block.blank, block);

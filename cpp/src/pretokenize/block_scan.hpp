@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gristmill/pattern_list.hpp"
+
 namespace gristmill {
 
 inline constexpr std::size_t kBlockBytes = 64;
@@ -74,9 +76,13 @@ struct BlockKernel {
                          std::uint16_t offset);
 };
 
-// One kernel for each pattern.
+#define GRISTMILL_PATTERN(...) +1
+inline constexpr std::size_t kNumPatterns = GRISTMILL_PATTERNS(GRISTMILL_PATTERN);
+#undef GRISTMILL_PATTERN
+
+// One kernel for each pattern, in the order of the enum.
 struct BlockKernels {
-    BlockKernel gpt2, cl100k, o200k, llama3, qwen2, whitespace;
+    BlockKernel of_pattern[kNumPatterns];
 };
 
 #if defined(__x86_64__)

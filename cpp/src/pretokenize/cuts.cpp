@@ -4,8 +4,9 @@
 // or at the end of a piece of visible characters, so a piece ends there; no look-ahead crosses the cut, because the
 // only one, (?!\S), and the end of text matter to white space alone, and the left part does not end in any.
 //
-// Followed by \r or \n the claim needs more in cl100k, o200k, llama3 and qwen2, where `[\r\n]*` lets punctuation (and
-// in o200k marks, as part of it) take newlines along: the character before must be a letter or a number.
+// Followed by \r or \n the claim needs more in cl100k, o200k, llama3, nanochat and qwen2, where `[\r\n]*` lets
+// punctuation (and in o200k marks, as part of it) take newlines along: the character before must be a letter or a
+// number.
 #include <cstring>
 
 #include "gristmill/pretokenize.hpp"
@@ -26,6 +27,10 @@ std::uint8_t classes_before(const std::uint8_t* text, std::size_t p) {
     return 0;
 }
 
+#define GRISTMILL_PATTERN(name, ...) __VA_ARGS__::kNewlineNeedsWord,
+constexpr bool kNewlineNeedsWord[] = {GRISTMILL_PATTERNS(GRISTMILL_PATTERN)};
+#undef GRISTMILL_PATTERN
+
 bool is_ascii_space(std::uint8_t byte) { return byte == ' ' || (byte >= '\t' && byte <= '\r'); }
 
 bool may_cut(bool newline_needs_word, const std::uint8_t* text, std::size_t p) {
@@ -45,7 +50,7 @@ bool has_low_byte(const std::uint8_t* p) {
 }  // namespace
 
 std::size_t find_cut(Pattern pattern, const std::uint8_t* text, std::size_t size, std::size_t from) {
-    const bool newline_needs_word = pattern != Pattern::gpt2 && pattern != Pattern::whitespace;
+    const bool newline_needs_word = kNewlineNeedsWord[static_cast<std::size_t>(pattern)];
     std::size_t p = from > 0 ? from : 1;
     while (p < size) {
         if (p + 8 <= size && !has_low_byte(text + p)) {

@@ -1,7 +1,5 @@
 // Names of patterns and kernels, and which code runs for them.
-#include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -13,17 +11,9 @@
 namespace gristmill {
 namespace {
 
-struct PatternEntry {
-    std::string_view name;
-    Pattern pattern;
-    BlockKernel BlockKernels::* kernel;
-};
-
-constexpr PatternEntry kPatterns[] = {
-    {"gpt2", Pattern::gpt2, &BlockKernels::gpt2},    {"cl100k", Pattern::cl100k, &BlockKernels::cl100k},
-    {"o200k", Pattern::o200k, &BlockKernels::o200k}, {"llama3", Pattern::llama3, &BlockKernels::llama3},
-    {"qwen2", Pattern::qwen2, &BlockKernels::qwen2}, {"whitespace", Pattern::whitespace, &BlockKernels::whitespace},
-};
+#define GRISTMILL_PATTERN(name, ...) #name,
+constexpr std::string_view kPatternNames[] = {GRISTMILL_PATTERNS(GRISTMILL_PATTERN)};
+#undef GRISTMILL_PATTERN
 
 struct KernelEntry {
     std::string_view name;
@@ -62,11 +52,13 @@ const BlockKernels* block_kernels(Kernel kernel) {
 }  // namespace
 
 std::optional<Pattern> pattern_from_name(std::string_view name) {
-    for (const PatternEntry& entry : kPatterns) {
-        if (entry.name == name) return entry.pattern;
+    for (const Pattern pattern : kAllPatterns) {
+        if (pattern_name(pattern) == name) return pattern;
     }
     return std::nullopt;
 }
+
+std::string_view pattern_name(Pattern pattern) { return kPatternNames[static_cast<std::size_t>(pattern)]; }
 
 std::optional<Kernel> kernel_from_name(std::string_view name) {
     for (const KernelEntry& entry : kKernels) {
@@ -126,9 +118,7 @@ std::string_view unicode_version() { return kUnicodeVersion; }
 std::unique_ptr<BoundaryScanner> make_scanner(Pattern pattern, Kernel kernel) {
     const BlockKernels* kernels = block_kernels(kernel);
     if (kernels == nullptr) return make_scalar_scanner(pattern);
-    const auto* entry = std::find_if(std::begin(kPatterns), std::end(kPatterns),
-                                     [=](const PatternEntry& candidate) { return candidate.pattern == pattern; });
-    return make_block_scanner(kernels->*entry->kernel);
+    return make_block_scanner(kernels->of_pattern[static_cast<std::size_t>(pattern)]);
 }
 
 }  // namespace gristmill

@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kBatchEnds = 1024;
 constexpr std::size_t kMaxOffset = 0xFFFF;
 
-template <std::size_t (*kPieceEnd)(const Text&, std::size_t)>
+template <class Family>
 class ScalarScanner final : public BoundaryScanner {
   public:
     ScalarScanner() { ends_ = buffer_; }
@@ -25,10 +25,10 @@ class ScalarScanner final : public BoundaryScanner {
         size_ = 0;
         if (end_ == text_.size) return false;
         // The first piece may be longer than an offset can say: the batch begins where that piece ends.
-        const std::size_t first = end_ = kPieceEnd(text_, end_);
+        const std::size_t first = end_ = piece_end(Family{}, text_, end_);
         buffer_[size_++] = 0;
         while (size_ < kBatchEnds && end_ < text_.size) {
-            const std::size_t end = kPieceEnd(text_, end_);
+            const std::size_t end = piece_end(Family{}, text_, end_);
             if (end - first > kMaxOffset) break;
             buffer_[size_++] = static_cast<std::uint16_t>(end - first);
             end_ = end;
@@ -40,7 +40,7 @@ class ScalarScanner final : public BoundaryScanner {
     std::size_t append(const std::uint8_t* text, std::size_t size, std::uint16_t offset, std::uint16_t* out) override {
         std::size_t num_ends = 0;
         for (std::size_t end = 0; end < size;) {
-            end = kPieceEnd({text, size}, end);
+            end = piece_end(Family{}, {text, size}, end);
             out[num_ends++] = static_cast<std::uint16_t>(offset + end);
         }
         return num_ends;
@@ -56,18 +56,11 @@ class ScalarScanner final : public BoundaryScanner {
 
 std::unique_ptr<BoundaryScanner> make_scalar_scanner(Pattern pattern) {
     switch (pattern) {
-        case Pattern::gpt2:
-            return std::make_unique<ScalarScanner<gpt2_end>>();
-        case Pattern::cl100k:
-            return std::make_unique<ScalarScanner<cl100k_end<3, true>>>();
-        case Pattern::o200k:
-            return std::make_unique<ScalarScanner<o200k_end>>();
-        case Pattern::llama3:
-            return std::make_unique<ScalarScanner<cl100k_end<3, false>>>();
-        case Pattern::qwen2:
-            return std::make_unique<ScalarScanner<cl100k_end<1, false>>>();
-        case Pattern::whitespace:
-            return std::make_unique<ScalarScanner<whitespace_end>>();
+#define GRISTMILL_PATTERN(name, ...) \
+    case Pattern::name:              \
+        return std::make_unique<ScalarScanner<__VA_ARGS__>>();
+        GRISTMILL_PATTERNS(GRISTMILL_PATTERN)
+#undef GRISTMILL_PATTERN
     }
     throw std::invalid_argument("make_scanner: no such pattern");
 }

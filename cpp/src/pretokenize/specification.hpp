@@ -1,10 +1,11 @@
-// The specification: for every pattern a function that returns the end of the piece beginning at `begin`, written as
-// its regular expression reads. Kernels must agree with it on every input.
+// The specification: for every family of patterns a function that returns the end of the piece beginning at `begin`,
+// written as its regular expression reads. Kernels must agree with it on every input.
 //
 // Each runs in time linear in the text although the expressions, taken literally, backtrack: a function that looks
 // further than the piece it returns has looked at a run that the next piece or two consume.
 #pragma once
 
+#include "gristmill/pattern_list.hpp"
 #include "pretokenize/unicode.hpp"
 
 namespace gristmill {
@@ -72,7 +73,7 @@ inline std::size_t space_end(const Text& text, std::size_t begin, const SpaceRun
 }
 
 // '(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s
-inline std::size_t gpt2_end(const Text& text, std::size_t begin) {
+inline std::size_t piece_end(Gpt2, const Text& text, std::size_t begin) {
     if (const std::size_t size = contraction_size<false>(text, begin)) return begin + size;
     const std::size_t p = begin + is_blank(text.at(begin));
     const Character c = text.at(p);
@@ -82,12 +83,12 @@ inline std::size_t gpt2_end(const Text& text, std::size_t begin) {
     return space_end(text, begin, space_run(text, begin));
 }
 
-// cl100k, llama3 and qwen2 differ only in the length of a number and in `\s++$`, which cl100k alone has:
+// cl100k, llama3, nanochat and qwen2 differ only in the length of a number and in `\s++$`, which cl100k alone has:
 //   '(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+|
 //   ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s
 //   (?i:'s|'t|…)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 template <int kMaxDigits, bool kSpaceToEnd>
-std::size_t cl100k_end(const Text& text, std::size_t begin) {
+std::size_t piece_end(Cl100k<kMaxDigits, kSpaceToEnd>, const Text& text, std::size_t begin) {
     if (const std::size_t size = contraction_size<true>(text, begin)) return begin + size;
     const Character c = text.at(begin);
     const std::size_t second = begin + c.size;
@@ -129,7 +130,7 @@ inline std::size_t o200k_word_end(const Text& text, std::size_t begin) {
 
 // [^\r\n\p{L}\p{N}]?capitals*smalls+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?capitals+smalls*(?i:'s|…)?
 //   |\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
-inline std::size_t o200k_end(const Text& text, std::size_t begin) {
+inline std::size_t piece_end(O200k, const Text& text, std::size_t begin) {
     const Character c = text.at(begin);
     const std::size_t second = begin + c.size;
     // A mark is both a possible prefix and a letter of both sets; the two readings end at the same place.
@@ -152,7 +153,7 @@ inline std::size_t o200k_end(const Text& text, std::size_t begin) {
 }
 
 //  ?\S+|\s+(?!\S)|\s+
-inline std::size_t whitespace_end(const Text& text, std::size_t begin) {
+inline std::size_t piece_end(Whitespace, const Text& text, std::size_t begin) {
     const std::size_t p = begin + is_blank(text.at(begin));
     if (is_visible(text.at(p))) return skip<is_visible>(text, p);
     return space_end(text, begin, space_run(text, begin));

@@ -18,18 +18,38 @@ from typing import Any
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS = {
-    "train-tokenizer": "train a byte-level BPE tokenizer on text files",
-    "encode": "encode a corpus into token shards",
-    "export": "write a tokenizer in the format of another tool",
-    "inspect": "show what a tokenizer or a folder of shards holds",
-    "verify": "check every byte of a folder of shards against its manifest",
-    "train-model": "train a language model on token shards",
-    "evaluate": "show how well a trained model predicts shards",
-    "generate": "write text with a trained model",
-    "report": "make one page with the curves and samples of a training run",
-    "sample-corpus": "write a corpus of children's stories to try things on",
+# What each command does, by what it works on: the overview shows them in these groups.
+GROUPS = {
+    "make a tokenizer": {
+        "train-tokenizer": "train a byte-level BPE tokenizer on a corpus",
+        "count-words": "count the words of a corpus once, to train on them often",
+        "extend": "make the vocabulary of a tokenizer larger, from a corpus",
+        "truncate": "make the vocabulary of a tokenizer smaller",
+        "export": "write a tokenizer in the format of another tool",
+    },
+    "use a tokenizer": {
+        "tokenize": "show the ids and tokens of a text",
+        "decode": "turn ids back into text",
+        "count": "count the tokens of texts and files",
+        "compare": "compare tokenizers on a text, and their vocabularies",
+        "inspect": "show what a tokenizer or a folder of shards holds",
+    },
+    "encode a corpus": {
+        "encode": "encode a corpus into token shards",
+        "verify": "check every byte of a folder of shards against its manifest",
+    },
+    "train a model": {
+        "train-model": "train a language model on token shards",
+        "evaluate": "show how well a trained model predicts shards",
+        "generate": "write text with a trained model",
+        "report": "make one page with the curves and samples of a training run",
+    },
+    "other": {
+        "sample-corpus": "write a corpus of children's stories to try things on",
+        "completion": "print a script that completes commands and options in a shell",
+    },
 }
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -84,23 +104,26 @@ def _dispatch(arguments: list[str], debug: bool) -> int:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    commands = "\n\n".join(
+        "\n".join([f"{title}:", *(f"  {name:{width}}  {summary}" for name, summary in group.items())])
+        for title, group in GROUPS.items()
+    )
     return f"""\
 Gristmill: raw text in, trained model out.
 
 usage: gristmill COMMAND [OPTIONS]
 
-commands:
 {commands}
 
+more:
   gristmill COMMAND --help   the options of a command
   gristmill --version        the version
   --debug                    with any command: show the traceback of an error
 
 example:
   gristmill sample-corpus -o stories.txt --size 50MB
-  gristmill train-tokenizer stories.txt --vocab-size 8000 -o tok.json
-  gristmill inspect tok.json
+  gristmill train-tokenizer stories.txt --vocab-size 8k -o tok.json
+  gristmill tokenize -t tok.json "Once upon a time"
   gristmill export tok.json -f huggingface -o tokenizer.json
   gristmill encode stories.txt -t tok.json -o shards"""
 
@@ -120,7 +143,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
     import tyro
 
     from gristmill.cli.usage import check_usage
-    from gristmill.cli.values import UsageError
+    from gristmill.cli.values import UsageError, registry
     from gristmill.errors import MissingPackageError, OptionError
 
     module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
@@ -132,6 +155,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
             "prog": f"gristmill {name}",
             "description": _description(module.Command),
             "config": (tyro.conf.HelptextFromCommentsOff,),
+            "registry": registry(),
         }
         if hasattr(module, "parse"):  # a command whose defaults depend on what is given
             return module.parse(arguments, **settings)

@@ -1,7 +1,7 @@
 """Messages in the language of the command line: `num_threads=0` of Python is `--threads 0` here.
 
-Errors and warnings name options as keyword arguments. On their way to a terminal, the options of the command that runs
-are spelled as its flags, with values as a shell takes them.
+Errors and warnings name options as keyword arguments and stages as functions. On their way to a terminal, the options
+of the command that runs are spelled as its flags, with values as a shell takes them, and functions as commands.
 """
 
 from __future__ import annotations
@@ -16,6 +16,20 @@ from gristmill.cli.usage import options_of
 # Keyword arguments of Python whose flag has another name.
 OTHER_NAMES = {"num_threads": "threads", "out": "output"}
 
+# Functions of Python, and the commands that do the same.
+COMMANDS = {
+    "train_tokenizer": "train-tokenizer",
+    "extend_tokenizer": "extend",
+    "encode_corpus": "encode",
+    "verify_shards": "verify",
+    "count_words": "count-words",
+    "lm.train": "train-model",
+    "lm.evaluate": "evaluate",
+    "lm.generate": "generate",
+    "sample_corpus.write_sample_corpus": "sample-corpus",
+}
+_FUNCTION = re.compile(rf"(?:\bgm\.|\bgristmill\.|(?<![\w.]))({'|'.join(map(re.escape, COMMANDS))})\b(?:\([^()]*\))?")
+
 # Not inside a word, a path, a quotation or a call: those are not options of this command.
 _START = r"(?<![\w.\-'\"/=|<])(?<!\w\()"
 # A Python value in a message: a string, a bracketed list of strings, or a word.
@@ -24,7 +38,7 @@ _COMPARISON = r" (?:>=|<=|<|>|must )"
 
 
 def in_flags(message: str, command: object) -> str:
-    """The message with the options of `command` spelled as flags.
+    """The message with the options of `command` spelled as flags, and functions as commands.
 
     >>> @dataclasses.dataclass
     ... class Command:
@@ -35,7 +49,10 @@ def in_flags(message: str, command: object) -> str:
     '--threads 0 is too small. Pass --threads >= 1.'
     >>> in_flags("Pass overwrite=True, or on_error='skip'.", Command())
     'Pass --overwrite, or --on-error skip.'
+    >>> in_flags("a.txt is text. Run gm.encode_corpus(...) first.", Command())
+    'a.txt is text. Run gristmill encode first.'
     """
+    message = _FUNCTION.sub(lambda found: f"gristmill {COMMANDS[found[1]]}", message)
     flags = _flags(command)
     if not flags:
         return message

@@ -61,6 +61,9 @@ class Command(ReadingOptions):
     ] = None
     """Tokens in a file, such as 100M."""
 
+    tokens_column: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: tokens)")] = None
+    """The column of ids in Parquet files, such as input_ids."""
+
     val_fraction: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.0
     """The share of documents for validation, chosen by a hash of their text."""
 
@@ -94,7 +97,7 @@ class Command(ReadingOptions):
             self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
         )
         run = gristmill.encode_corpus(
-            [Path(name) if "://" not in name else name for name in self.corpus],
+            gristmill.Files(self.corpus),
             tokenizer,
             out=self.output,
             format=self.format,
@@ -103,6 +106,7 @@ class Command(ReadingOptions):
             allowed_special="all" if self.allowed_special == ("all",) else self.allowed_special,
             dtype=self.dtype,
             shard_tokens=self.shard_tokens,
+            tokens_column=self.tokens_column,
             val_fraction=self.val_fraction,
             seed=self.seed,
             num_threads=self.threads,

@@ -33,7 +33,8 @@ class Command:
     ]
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="PATH")]
-    """The file to write; for gpt2 the folder of vocab.json and merges.txt; for minbpe the name without .model."""
+    """The file to write; for huggingface a folder, or one file if the name ends in .json; for gpt2 a folder; for minbpe
+    the name without .model."""
 
     overwrite: Flag = False
     """Replace the output if it is already there."""
@@ -51,10 +52,16 @@ class Command:
     """gguf: the name of the pattern in llama.cpp, where it is not known."""
 
     bos_token: Annotated[str | None, tyro.conf.arg(metavar="TOKEN", help_behavior_hint="")] = None
-    """gguf: the special token that begins a text; without it <|endoftext|>, where there is one."""
+    """huggingface, gguf: the special token that begins a text; without it one whose name says so."""
 
     eos_token: Annotated[str | None, tyro.conf.arg(metavar="TOKEN", help_behavior_hint="")] = None
-    """gguf: the special token that ends a text; without it <|endoftext|>, where there is one."""
+    """huggingface, gguf: the special token that ends a text; without it <|endoftext|>, where there is one."""
+
+    pad_token: Annotated[str | None, tyro.conf.arg(metavar="TOKEN", help_behavior_hint="")] = None
+    """huggingface: the special token that fills up short texts; without it one whose name says so."""
+
+    model_max_length: Annotated[int | None, tyro.conf.arg(metavar="TOKENS", help_behavior_hint="")] = None
+    """huggingface: the longest text that the model takes, in tokens."""
 
     def run(self) -> int:
         options = self._options()
@@ -87,6 +94,8 @@ class Command:
             "pre": self.pre,
             "bos_token": self.bos_token,
             "eos_token": self.eos_token,
+            "pad_token": self.pad_token,
+            "model_max_length": self.model_max_length,
         }
         options = {name: value for name, value in given.items() if value is not None}
         unfit = sorted(set(options) - FORMATS[self.format].OPTIONS)

@@ -60,13 +60,9 @@ class Command:
         tokenizer = gristmill.Tokenizer.load(
             self.path, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
         )
-        sections = [
-            self._sizes(tokenizer),
-            _lengths(tokenizer),
-            _longest(tokenizer),
-            _merges(tokenizer),
-            self._text_figures(tokenizer),
-        ]
+        sections = [self._sizes(tokenizer), _lengths(tokenizer), _longest(tokenizer), _merges(tokenizer)]
+        # Who passes a text asks for its ids.
+        sections.insert(0 if self.string is not None else len(sections), self._text_figures(tokenizer))
         print("\n\n".join(section for section in sections if section))
         return 0
 
@@ -102,9 +98,12 @@ class Command:
         figures = [("bytes", f"{len(data):,}"), ("tokens", f"{len(ids):,}"), ("bytes per token", f"{ratio:.3f}")]
         lines = [f"Text: {name}", pairs(figures)]
         if self.text is None and ids:
-            vocab = tokenizer.vocab
-            shown = [f"[{show_token(vocab[id])}]" for id in ids[:NUM_TOKENS_SHOWN]]
-            lines.append(_wrapped(shown + ["…"] * (len(ids) > NUM_TOKENS_SHOWN)))
+            vocab, more = tokenizer.vocab, ["…"] * (len(ids) > NUM_TOKENS_SHOWN)
+            shown = ids[:NUM_TOKENS_SHOWN]
+            cuts = _wrapped([f"[{show_token(vocab[id])}]" for id in shown] + more)
+            if self.string is not None:
+                return "\n".join(["Ids", _wrapped([f"{id} " for id in shown] + more), "Tokens", cuts, pairs(figures)])
+            lines.append(cuts)
         return "\n".join(lines)
 
     def _read_text(self) -> tuple[str, bytes]:
@@ -177,4 +176,4 @@ def _wrapped(words: list[str], width: int = WIDTH) -> str:
             lines.append(line)
             line = "  "
         line += word
-    return "\n".join([*lines, line])
+    return "\n".join(line.rstrip() for line in [*lines, line])

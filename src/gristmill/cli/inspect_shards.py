@@ -130,9 +130,9 @@ def _frequent_tokens(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> 
 
 def _token_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[Any]]:
     """The tokens in chunks: all, or every so many of them."""
-    from gristmill.shards import LAYOUTS
+    from gristmill.shards.layouts import layout_of
 
-    layout, entries = LAYOUTS[manifest.layout], _entries(manifest)
+    layout, entries = layout_of(manifest.layout, manifest.options), _entries(manifest)
     step = _thinned(sum(entry.tokens for entry in entries), MAX_TOKENS)
     if layout.converts:
         for entry in entries[::step]:
@@ -160,9 +160,9 @@ def _lengths(folder: Path, manifest: Manifest) -> str:
 
 def _length_chunks(folder: Path, manifest: Manifest) -> Iterator[NDArray[np.int64]]:
     """The lengths of documents in chunks: all, or every so many of them."""
-    from gristmill.shards import LAYOUTS
+    from gristmill.shards.layouts import layout_of
 
-    layout, entries = LAYOUTS[manifest.layout], _entries(manifest)
+    layout, entries = layout_of(manifest.layout, manifest.options), _entries(manifest)
     step = _thinned(sum(entry.documents for entry in entries), MAX_DOCUMENTS)
     if layout.converts:
         for entry in entries[::step]:
@@ -184,10 +184,11 @@ def _thinned(number: int, most: int) -> int:
 
 def _samples(folder: Path, manifest: Manifest, seed: int) -> str:
     """Some documents, decoded and shortened."""
-    from gristmill.shards import Shards
+    from gristmill.shards import LAYOUTS, Shards
     from gristmill.shards.shards import without_end
 
-    if manifest.layout != "gristmill" or not manifest.splits.get("train"):
+    # Without an index, finding documents means reading every token.
+    if LAYOUTS[manifest.layout].index_file("", "train", 0) is None or not manifest.splits.get("train"):
         return ""
     shards = Shards(folder)
     chosen = sorted(random.Random(seed).sample(range(len(shards)), min(NUM_SAMPLES, len(shards))))

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import tyro
 
+from gristmill.arguments import DEFAULT_SPECIAL_TOKENS
 from gristmill.cli.choices import DocumentsMode, InputFormat, OnError
 from gristmill.cli.values import UsageError as UsageError
-from gristmill.cli.values import byte_size, whole_number
+from gristmill.cli.values import byte_size, several, whole_number
+from gristmill.pretokenize import NATIVE_PATTERNS
+from gristmill.pretokenize.patterns import DEFAULT_PATTERN
 
 if TYPE_CHECKING:
-    from gristmill.corpus import ReadOptions
+    from gristmill.corpus import FoundFiles, ReadOptions
+    from gristmill.count import Words
 
 
 def plural(number: int, word: str) -> str:
@@ -50,6 +54,19 @@ Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(he
 Threads: TypeAlias = Annotated[
     int | None, whole_number("--threads"), tyro.conf.arg(help_behavior_hint="(default: all cores)")
 ]
+PatternChoice: TypeAlias = Annotated[
+    str | None,
+    tyro.conf.arg(
+        metavar="NAME|REGEX",
+        help=f"What cuts the text into pieces: {', '.join(NATIVE_PATTERNS)}, or a regular expression.",
+        help_behavior_hint=f"(default: {DEFAULT_PATTERN}, or that of counted words)",
+    ),
+]
+NewSpecialTokens: TypeAlias = Annotated[
+    tuple[str, ...] | None,
+    several("[TOKEN …]"),
+    tyro.conf.arg(help_behavior_hint=f"(default: {' '.join(DEFAULT_SPECIAL_TOKENS)}, or those of counted words)"),
+]
 CorpusNames: TypeAlias = Annotated[
     tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CORPUS…", help_behavior_hint="")
 ]
@@ -62,7 +79,7 @@ class ReadingOptions:
     input_format: InputFormat = "auto"
     """What the files are; auto: by suffix. Text and JSON lines may also be .gz or .zst."""
 
-    text_field: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text"
+    text_field: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: text)")] = None
     """The JSON key or the column that holds the text."""
 
     documents: Annotated[DocumentsMode, tyro.conf.arg(help_behavior_hint="")] = None
@@ -86,6 +103,41 @@ class ReadingOptions:
         """The options, as functions take them; what was not given is left to their defaults."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(ReadingOptions)}
         return cast("ReadOptions", {name: value for name, value in given.items() if value is not None})
+
+
+def find_corpus(names: tuple[str, ...], options: ReadingOptions, *, documents: str) -> FoundFiles | Words:
+    """The files that the names of a command mean, or the words that `gristmill count-words` counted (.gmw) added up."""
+    from gristmill.corpus import Reading, find_files
+
+    if not names:
+        before = ", before --special-tokens" if hasattr(options, "special_tokens") else ""
+        raise UsageError(f"no corpus given. Name at least one file or folder{before}.")
+    are_words = [name.lower().endswith(".gmw") for name in names]
+    if not any(are_words):
+        return find_files(names, Reading.checked(options.read_options(), documents=documents))
+    if not all(are_words):
+        raise UsageError(
+            f"{names[are_words.index(True)]} holds counted words, and {names[are_words.index(False)]} is text. "
+            f"Count the text with 'gristmill count-words' first, or name text alone."
+        )
+    _check_no_reading(options, names[0])
+    return _add_words(names)
+
+
+def _check_no_reading(options: ReadingOptions, name: str) -> None:
+    for field in dataclasses.fields(ReadingOptions):
+        if getattr(options, field.name) != field.default:
+            flag = field.name.replace("_", "-")
+            raise UsageError(f"--{flag} says how text is read, and {name} holds counted words. Leave it out.")
+
+
+def _add_words(names: tuple[str, ...]) -> Words:
+    from gristmill.count import Words
+
+    words = Words.load(names[0])
+    for name in names[1:]:
+        words = words + Words.load(name)
+    return words
 
 
 def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:

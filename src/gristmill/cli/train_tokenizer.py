@@ -8,26 +8,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gristmill.arguments import DEFAULT_SPECIAL_TOKENS
 from gristmill.cli.choices import ProgressKind, TieBreak
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
+    NewSpecialTokens,
     Output,
+    PatternChoice,
     ReadingOptions,
     Threads,
-    UsageError,
     check_output,
+    find_corpus,
     format_size,
     plural,
 )
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.values import byte_size, whole_number
-from gristmill.pretokenize import NATIVE_PATTERNS
 
 if TYPE_CHECKING:
     from gristmill import Profile, Tokenizer
-    from gristmill.corpus import Files, Reading
+    from gristmill.corpus import FoundFiles, Reading
+    from gristmill.count import Words
 
 SAMPLE_BYTES = 1_000_000
 
@@ -41,7 +42,7 @@ class Command(ReadingOptions):
     """
 
     corpus: CorpusNames
-    """Files, folders, URLs, or globs such as 'data/**/*.txt'. Name them before --special-tokens."""
+    """Files, folders, URLs, globs such as 'data/**/*.txt', or words (.gmw). Name them before --special-tokens."""
 
     vocab_size: Annotated[int, whole_number("--vocab-size")]
     """Tokens in all, such as 32k: 256 bytes, the merges and the special tokens."""
@@ -52,15 +53,9 @@ class Command(ReadingOptions):
     overwrite: Flag = False
     """Replace the output if it is already there."""
 
-    pattern: Annotated[
-        str,
-        tyro.conf.arg(
-            metavar="NAME|REGEX",
-            help=f"What cuts the text into pieces: {', '.join(NATIVE_PATTERNS)}, or a regular expression.",
-        ),
-    ] = "gpt2"
+    pattern: PatternChoice = None
 
-    special_tokens: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]")] = DEFAULT_SPECIAL_TOKENS
+    special_tokens: NewSpecialTokens = None
     """Special tokens, in the order of their ids. The bare option, without any, means none."""
 
     tie_break: TieBreak = "greatest-bytes"
@@ -85,16 +80,14 @@ class Command(ReadingOptions):
     """Show what each stage took."""
 
     def run(self) -> int:
-        if not self.corpus:
-            raise UsageError("no corpus given. Name at least one file or folder, before --special-tokens.")
         import gristmill
-        from gristmill.corpus import Reading, find_files
+        from gristmill.corpus import FoundFiles
 
-        reading = Reading.checked(self.read_options(), documents="file")
-        files = find_files(self.corpus, reading)
-        check_output(self.output, overwrite=self.overwrite, inputs=files.paths)
+        corpus = find_corpus(self.corpus, self, documents="file")
+        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
+        check_output(self.output, overwrite=self.overwrite, inputs=inputs)
         tokenizer = gristmill.train_tokenizer(
-            files,
+            corpus,
             vocab_size=self.vocab_size,
             special_tokens=self.special_tokens,
             pattern=self.pattern,
@@ -107,13 +100,20 @@ class Command(ReadingOptions):
             **self.read_options(),
         )
         tokenizer.save(self.output, overwrite=self.overwrite)
-        print(self._summary(tokenizer, files, reading))
+        print(self._summary(tokenizer, corpus))
         if self.profile and tokenizer.profile is not None:
             print("\n" + profile_table(tokenizer.profile))
         return 0
 
-    def _summary(self, tokenizer: Tokenizer, files: Files, reading: Reading) -> str:
+    def _summary(self, tokenizer: Tokenizer, corpus: FoundFiles | Words) -> str:
+        from gristmill.corpus import FoundFiles, Reading
+
         rows = _run_rows(tokenizer.profile) if tokenizer.profile is not None else []
+        if not isinstance(corpus, FoundFiles) and rows:
+            rows[:2] = [
+                ("corpus", f"{corpus.source_bytes:,} bytes, counted before"),
+                ("words", f"{len(corpus):,}  ({corpus.total:,} pieces)"),
+            ]
         specials = len(tokenizer.special_tokens)
         stopped = tokenizer.vocab_size < self.vocab_size
         rows[2:2] = [
@@ -122,8 +122,10 @@ class Command(ReadingOptions):
                 f"{tokenizer.vocab_size:,}  (256 bytes, {len(tokenizer.merge_ids):,} merges, {specials} special)",
             ),
             *([("stopped early", f"no pair was left to merge; {self.vocab_size:,} were asked for")] * stopped),
-            ("bytes per token", _bytes_per_token(tokenizer, files, reading)),
         ]
+        if isinstance(corpus, FoundFiles):
+            reading = Reading.checked(self.read_options(), documents="file")
+            rows.insert(3 + stopped, ("bytes per token", _bytes_per_token(tokenizer, corpus, reading)))
         return pairs([*rows, ("saved to", str(self.output))])
 
 
@@ -134,11 +136,11 @@ def _run_rows(profile: Profile) -> list[tuple[str, str]]:
     num_words = max((stage.num_words or 0 for stage in profile.stages), default=0)
     pieces = f"  ({count.num_pieces:,} pieces)" if count and count.num_pieces else ""
     threads = plural(profile.num_threads, "thread")
-    rate = f"  ({num_bytes / 1e6 / profile.seconds:,.0f} MB/s, {threads})" if profile.seconds else ""
+    speed = f"{num_bytes / 1e6 / profile.seconds:,.0f} MB/s, " if num_bytes and profile.seconds else ""
     rows = [
         ("corpus", f"{num_bytes:,} bytes"),
         ("words", f"{num_words:,}{pieces}"),
-        ("time", f"{profile.seconds:.2f} s{rate}"),
+        ("time", f"{profile.seconds:.2f} s  ({speed}{threads})"),
     ]
     if profile.peak_memory_bytes is not None:
         rows.append(("peak memory", format_size(profile.peak_memory_bytes)))
@@ -173,7 +175,7 @@ def profile_table(profile: Profile) -> str:
     return table + "\n" + pairs(notes)
 
 
-def _bytes_per_token(tokenizer: Tokenizer, files: Files, reading: Reading) -> str:
+def _bytes_per_token(tokenizer: Tokenizer, files: FoundFiles, reading: Reading) -> str:
     """On the first megabyte of the corpus, special tokens counted as one each."""
     from gristmill.errors import GristmillError
 
@@ -185,7 +187,7 @@ def _bytes_per_token(tokenizer: Tokenizer, files: Files, reading: Reading) -> st
     return f"{sum(map(len, sample)) / max(num_tokens, 1):.3f}  (first MB of the corpus)"
 
 
-def _first_texts(files: Files, reading: Reading) -> list[bytes]:
+def _first_texts(files: FoundFiles, reading: Reading) -> list[bytes]:
     """The first texts of a corpus, the last of them cut, SAMPLE_BYTES together."""
     from gristmill.corpus import read_files
 

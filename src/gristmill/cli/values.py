@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-from tyro.constructors import PrimitiveConstructorSpec
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from gristmill.arguments import nearest
 
-__all__ = ["Choice", "UsageError", "byte_size", "one_of", "parse_count", "parse_size", "whole_number"]
+__all__ = [
+    "Choice",
+    "UsageError",
+    "byte_size",
+    "one_of",
+    "parse_count",
+    "parse_size",
+    "registry",
+    "several",
+    "whole_number",
+]
 
 
 class UsageError(Exception):
@@ -37,7 +47,7 @@ def one_of(option: str, names: Iterable[str]) -> Choice:
     def parse(values: list[str]) -> str:
         if values[0] not in known:
             hint = nearest(values[0], known)
-            raise UsageError(f"{option} {values[0]!r} is not known.{hint} Pass one of {', '.join(known)}.")
+            raise UsageError(f"{_named(option, values[0])} is not known.{hint} Pass one of {', '.join(known)}.")
         return values[0]
 
     return Choice(
@@ -58,6 +68,47 @@ def whole_number(option: str) -> PrimitiveConstructorSpec[Any]:
 def byte_size(option: str) -> PrimitiveConstructorSpec[Any]:
     """The value of an option that is a number of bytes: digits, or a form such as 512MB."""
     return _number(option, "SIZE", parse_size)
+
+
+def several(metavar: str) -> PrimitiveConstructorSpec[Any]:
+    """The values of an option that takes any number of them; None where it is not given."""
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=metavar,
+        instance_from_str=tuple,
+        is_instance=lambda value: value is None or isinstance(value, tuple),
+        str_from_instance=lambda value: list(value or ()),
+    )
+
+
+def registry() -> ConstructorRegistry:
+    """How tyro is to read whole numbers and choices of options that do not say it themselves, such as those of models.
+
+    These values do not know their option. The word None stays with tyro, for an option that may be None.
+    """
+    rules = ConstructorRegistry()
+
+    @rules.primitive_rule
+    def _whole_number(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        if kind.type is not int:
+            return None
+        return _number("", "INT", lambda text, option: parse_count(_but_none(text), option))
+
+    @rules.primitive_rule
+    def _choice(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        names = get_args(kind.type)
+        if get_origin(kind.type) is not Literal or not all(isinstance(name, str) for name in names):
+            return None
+        spec = one_of("", names)
+        return replace(spec, instance_from_str=lambda values: spec.instance_from_str([_but_none(values[0])]))
+
+    return rules
+
+
+def _but_none(text: str) -> str:
+    if text == "None":
+        raise ValueError("None is not a value here")
+    return text
 
 
 def _number(option: str, metavar: str, parse: Callable[[str, str], int]) -> PrimitiveConstructorSpec[Any]:
@@ -84,7 +135,7 @@ def parse_count(text: str, option: str) -> int:
     """
     number = _parsed(_COUNT, text)
     if number is None or number.denominator != 1:
-        raise UsageError(f"{option} {text!r} is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki.")
+        raise UsageError(f"{_named(option, text)} is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki.")
     return int(number)
 
 
@@ -97,7 +148,7 @@ def parse_size(text: str, option: str) -> int:
     number = _parsed(_SIZE, text)
     if number is None:
         raise UsageError(
-            f"{option} {text!r} is not a size. Write bytes, or a form such as 512MB (10^6) or 2GiB (2^30)."
+            f"{_named(option, text)} is not a size. Write bytes, or a form such as 512MB (10^6) or 2GiB (2^30)."
         )
     return round(number)
 
@@ -109,3 +160,7 @@ def _parsed(form: re.Pattern[str], text: str) -> Fraction | None:
         return None
     unit: int = (1024 if match[3] else 1000) ** _EXPONENTS[(match[2] or "").lower()]
     return Fraction(match[1].replace("_", "").replace(",", "")) * unit
+
+
+def _named(option: str, text: str) -> str:
+    return f"{option} {text!r}".strip()

@@ -1,8 +1,9 @@
-"""Documents of a corpus: any iterable of `str` and `bytes` -> batches of bytes, never more than one in memory."""
+"""Documents of a corpus that are no files: any iterable of `str` and `bytes`, or of rows that hold them, as batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,45 +11,77 @@ import numpy as np
 
 from gristmill.arguments import as_utf8
 from gristmill.corpus import batches
-from gristmill.corpus.batches import Mark, Spans
+from gristmill.corpus.batches import Batch, Mark, Spans
+from gristmill.errors import CorpusError
 
-BATCH_BYTES = 16 << 20
 MAX_DOCUMENTS = 1 << 16  # in a batch: millions of empty ones are not free
+NUM_FIELDS_SHOWN = 20
+# What applies where documents are a field of something.
+FIELD_OPTIONS = frozenset({"text_field"})
+
+
+class DocumentStream(ABC):
+    """Documents that are still to be read, once, in order."""
+
+    what: str  # for messages, such as "documents" or "a table"
+    options: frozenset[str]  # those of `ReadOptions` that apply
+
+    @abstractmethod
+    def read_batches(self, batch_bytes: int | None = None) -> Iterator[Batch]:
+        """The documents as readers of files give them, in batches of about `batch_bytes`; marks count documents."""
 
 
 @dataclass(frozen=True)
-class Documents:
-    """Documents that are still to be read from an iterable, once."""
+class TextStream(DocumentStream):
+    """Texts of an iterable: never more of them in memory than a batch."""
 
     items: Iterable[Any]
+    what: str = "documents"
+    options: frozenset[str] = frozenset()
+    has_nulls: bool = False  # None, NaN and pandas.NA are left out and counted; otherwise they are errors
 
-    def batches(self, batch_bytes: int = BATCH_BYTES) -> Iterator[list[bytes]]:
-        r"""The documents as bytes, gathered in lists of about `batch_bytes`; a longer document is a list of its own.
+    def read_batches(self, batch_bytes: int | None = None) -> Iterator[Batch]:
+        r"""Batches of about `batch_bytes`; a longer document is a batch of its own.
 
-        >>> list(Documents(["ab", b"cd", "é"]).batches(batch_bytes=4))
+        >>> [batch.documents for batch in TextStream(["ab", b"cd", "é"]).read_batches(batch_bytes=4)]
         [[b'ab', b'cd'], [b'\xc3\xa9']]
         """
-        batch: list[bytes] = []
-        room = batch_bytes
+        limit = room = batch_bytes or batches.BATCH_BYTES
+        batch = DocumentBatch.after(None)
         for index, item in enumerate(self.items):
-            document = item if isinstance(item, bytes) else as_utf8(item, f"document {index} of the corpus")
-            if batch and (len(document) > room or len(batch) == MAX_DOCUMENTS):
-                yield batch
-                batch, room = [], batch_bytes
-            batch.append(document)
+            if self.has_nulls and is_null(item):
+                batch.num_nulls += 1
+                continue
+            document = item if type(item) is bytes else as_utf8(item, f"document {index} of the corpus")
+            if batch.documents and (len(document) > room or len(batch.documents) == MAX_DOCUMENTS):
+                yield batch.closed()
+                batch, room = DocumentBatch.after(batch), limit
+            batch.documents.append(document)
             room -= len(document)
-        if batch:
-            yield batch
+        if batch.documents or batch.num_nulls:
+            yield batch.closed()
 
-    def read_batches(self, batch_bytes: int | None = None) -> Iterator[DocumentBatch]:
-        """The documents as readers of files give them; marks count documents."""
-        mark, position = Mark(), 0
-        for documents in self.batches(batch_bytes or batches.BATCH_BYTES):
-            num_bytes = sum(map(len, documents))
-            next_mark = Mark(mark.offset + len(documents))
-            position += num_bytes
-            yield DocumentBatch(mark, next_mark, position, num_bytes, documents)
-            mark = next_mark
+
+@dataclass(frozen=True)
+class RowStream(DocumentStream):
+    """Rows of an iterable, each a dict of which one field is the text."""
+
+    rows: Iterable[Any]
+    text_field: str
+    what: str = "rows"
+    options: frozenset[str] = FIELD_OPTIONS
+
+    def read_batches(self, batch_bytes: int | None = None) -> Iterator[Batch]:
+        return TextStream(self._texts(), has_nulls=True).read_batches(batch_bytes)
+
+    def _texts(self) -> Iterator[Any]:
+        for index, row in enumerate(self.rows):
+            if not isinstance(row, Mapping):
+                raise TypeError(f"row {index} of the corpus is a {type(row).__name__}, after dicts. Pass only dicts.")
+            if self.text_field not in row:
+                types = {name: isinstance(value, str) for name, value in row.items()}
+                raise CorpusError(f"row {index} of the corpus: {explain_missing('field', self.text_field, types)}")
+            yield row[self.text_field]
 
 
 @dataclass(slots=True)
@@ -60,9 +93,42 @@ class DocumentBatch:
     position: int
     num_bytes: int
     documents: list[bytes]
+    num_nulls: int = 0
+
+    @classmethod
+    def after(cls, batch: DocumentBatch | None) -> DocumentBatch:
+        """An empty one that follows `batch`."""
+        mark = Mark() if batch is None else batch.next_mark
+        return cls(mark, mark, 0 if batch is None else batch.position, 0, [])
+
+    def closed(self) -> DocumentBatch:
+        """The batch itself, when all its documents are in it."""
+        self.num_bytes = sum(map(len, self.documents))
+        self.position += self.num_bytes
+        self.next_mark = Mark(self.mark.offset + len(self.documents) + self.num_nulls)
+        return self
 
     def spans(self) -> Spans:
         """The documents, end to end."""
         ends = np.cumsum([len(document) for document in self.documents], dtype=np.int64)
-        begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-        return Spans(b"".join(self.documents), begins, ends)
+        begins = np.concatenate([np.zeros(min(1, len(ends)), np.int64), ends[:-1]])
+        return Spans(b"".join(self.documents), begins, ends, num_nulls=self.num_nulls)
+
+
+def is_null(value: Any) -> bool:
+    """Whether a value of a column stands for none: None, NaN or pandas.NA."""
+    if isinstance(value, str | bytes):
+        return False
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
+
+
+def explain_missing(what: str, name: str, fields: Mapping[Any, bool]) -> str:
+    r"""What to say about a field that is not there; `fields` are those there are, and whether they hold text.
+
+    >>> explain_missing("column", "text", {"id": False, "body": True})
+    'no column \'text\' (columns: \'id\', \'body\'). Pass text_field="body".'
+    """
+    names = list(fields)
+    shown = ", ".join(map(repr, names[:NUM_FIELDS_SHOWN])) + ", …" * (len(names) > NUM_FIELDS_SHOWN)
+    likely = next((field for field in names if fields[field] and isinstance(field, str)), "…")
+    return f'no {what} {name!r} ({what}s: {shown or "none"}). Pass text_field="{likely}".'

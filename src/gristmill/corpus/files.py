@@ -15,20 +15,36 @@ from typing import NamedTuple, TypeVar
 
 from gristmill.corpus import remote, walk
 from gristmill.corpus.formats import READERS, load_packages
-from gristmill.corpus.inputs import Files, Input, is_url
+from gristmill.corpus.inputs import FoundFiles, Input, is_url, shown
 from gristmill.corpus.options import Reading
+from gristmill.corpus.skipped import count_suffixes, warn_of_left_out
 from gristmill.corpus.threads import PATIENCE_SECONDS, map_in_order
 from gristmill.errors import CorpusError, RemoteInputError
 
-__all__ = ["Files", "Input", "are_plain_texts", "could_be_path", "find_files", "looks_like_path", "names_something"]
+__all__ = [
+    "FoundFiles",
+    "Input",
+    "are_plain_texts",
+    "could_be_path",
+    "find_files",
+    "looks_like_path",
+    "looks_like_text",
+    "names_something",
+]
 
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst"}
 # Bytes of these are no text; counting them as such would be a silent waste of an hour.
 PACKED_SUFFIXES = frozenset({".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".tgz"})
+BINARY_SUFFIXES = {
+    **dict.fromkeys((".bin", ".idx", ".npy", ".npz"), "holds numbers, such as token ids, not text"),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".safetensors", ".gguf"), "holds a model, not text"),
+    **dict.fromkeys((".tiktoken", ".model"), "holds a tokenizer, not text"),
+    **dict.fromkeys((".pdf", ".doc", ".docx", ".epub"), "is a document of another program, not plain text"),
+}
 MAX_NAME_CHARACTERS = 1024
 NUM_REQUESTS = 16  # that wait for an answer at the same time
 _LINE_BREAK = re.compile(r"[\n\r\0]")
-_SPACES = re.compile(r"\s\S+\s")
+_WORDS = re.compile(r"\s\S+\s")
 _LETTER = re.compile(r"[^\W_]")
 # Suffixes of files that people have and that no reader claims.
 _OTHER_SUFFIXES = (".md", ".csv", ".tsv", ".htm", ".html", ".xml")
@@ -38,19 +54,23 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def find_files(names: Sequence[str | os.PathLike[str]], reading: Reading) -> Files:
+def find_files(names: Sequence[str | os.PathLike[str]], reading: Reading) -> FoundFiles:
     """The inputs that `names` mean, each of them checked: there, regular, readable, of a format that can be read."""
     for index, name in enumerate(names):
         if not isinstance(name, str | os.PathLike):
             raise TypeError(f"item {index} of the corpus is a {type(name).__name__}, among paths. Pass only paths.")
     texts = [os.fspath(name) for name in names]
+    left_out: list[tuple[str, str]] = []
     are_remote = sum(isinstance(name, str) and is_url(name) for name in texts) > 1
-    places = list(chain.from_iterable(_map(partial(_expand, reading=reading), texts, at_once=are_remote)))
+    places = list(
+        chain.from_iterable(_map(partial(_expand, reading=reading, left_out=left_out), texts, at_once=are_remote))
+    )
     are_unknown = sum(place.about is not None and not remote.is_known(place.about) for place in places) > 1
     inputs = tuple(_map(partial(_found, reading=reading), places, at_once=are_unknown))
     for input in {(input.format, input.compression, input.is_local): input for input in inputs}.values():
         load_packages(input)
-    return Files(inputs)
+    warn_of_left_out(left_out)
+    return FoundFiles(inputs)
 
 
 class _Place(NamedTuple):
@@ -68,7 +88,7 @@ def _map(work: Callable[[Item], Result], items: Sequence[Item], *, at_once: bool
     return map_in_order(work, items, num_threads=NUM_REQUESTS, patience=PATIENCE_SECONDS)
 
 
-def are_plain_texts(files: Files, reading: Reading) -> bool:
+def are_plain_texts(files: FoundFiles, reading: Reading) -> bool:
     """Whether each file is one text as it lies on the disk, so that whoever counts can read any part of it himself.
 
     Not with on_error="skip": what was counted of a file that then turns out to be unreadable cannot be taken back.
@@ -95,6 +115,15 @@ def names_something(text: str) -> bool:
         return False
 
 
+def looks_like_text(text: str) -> bool:
+    """Whether a bare string is a text rather than a path: too long for one, of several lines, or of several words.
+
+    >>> looks_like_text("Once upon a time"), looks_like_text("my corpus.txt")
+    (True, False)
+    """
+    return len(text) > MAX_NAME_CHARACTERS or "\n" in text or _WORDS.search(text) is not None
+
+
 def looks_like_path(text: str) -> bool:
     """Whether `text`, which names nothing on the disk, was probably meant to.
 
@@ -106,8 +135,11 @@ def looks_like_path(text: str) -> bool:
     return Path(text).suffix.lower() in suffixes or _FOLDERS.fullmatch(text) is not None
 
 
-def _expand(name: str, *, reading: Reading) -> list[_Place]:
-    """The files that `name` means: those that match a glob, those in a folder, or itself."""
+def _expand(name: str, *, reading: Reading, left_out: list[tuple[str, str]]) -> list[_Place]:
+    """The files that `name` means: those that match a glob, those in a folder, or itself.
+
+    left_out: gets (folder, name) of each file of a folder that is not meant.
+    """
     if not isinstance(name, str):
         raise TypeError(f"the path {name!r} is {type(name).__name__}. Pass a str or pathlib.Path.")
     if not name:
@@ -115,9 +147,11 @@ def _expand(name: str, *, reading: Reading) -> list[_Place]:
     if name.startswith(("file://", "local://")):
         name = _local_path(name.split("://", 1)[1])
     elif is_url(name):
-        return _expand_url(name, reading)
-    if Path(name).is_dir():
-        return [_Place(path) for path in _of_format(walk.files_below(name), name, reading)]
+        return _expand_url(name, reading, left_out)
+    if os.path.isdir(name):  # noqa: PTH112  a Path raises for a name that is too long
+        if _is_ours(Path(name) / "manifest.json", "gristmill-shards"):
+            raise CorpusError(f"{shown(name)}: holds token shards, not text. Pass the text that they were made from.")
+        return [_Place(path) for path in _of_format(walk.files_below(name), name, reading, left_out)]
     if not glob.has_magic(name) or os.path.lexists(name):  # a file whose name looks like a glob is a file
         return [_Place(name)]
     paths = walk.files_that_match(name)
@@ -126,7 +160,7 @@ def _expand(name: str, *, reading: Reading) -> list[_Place]:
     return [_Place(path) for path in paths]
 
 
-def _expand_url(url: str, reading: Reading) -> list[_Place]:
+def _expand_url(url: str, reading: Reading, left_out: list[tuple[str, str]]) -> list[_Place]:
     if remote.is_glob(url):
         listed = remote.list_files(url)
         if not listed:
@@ -141,7 +175,7 @@ def _expand_url(url: str, reading: Reading) -> list[_Place]:
     if "::" in url or about["type"] != "directory":
         return [_Place(url, about)]
     listed = remote.list_files(url)
-    return [_Place(name, listed[name]) for name in _of_format(list(listed), url, reading)]
+    return [_Place(name, listed[name]) for name in _of_format(list(listed), url, reading, left_out)]
 
 
 def _local_path(path: str) -> str:
@@ -151,7 +185,7 @@ def _local_path(path: str) -> str:
     return path if os.path.lexists(path) else unquote(path)
 
 
-def _of_format(names: list[str], folder: str, reading: Reading) -> list[str]:
+def _of_format(names: list[str], folder: str, reading: Reading, left_out: list[tuple[str, str]]) -> list[str]:
     """Those files of a folder whose suffix says that they are meant. There is always something else in a folder."""
     if reading.input_format == "auto":
         suffixes = {suffix for reader in READERS.values() for suffix in reader.suffixes}
@@ -161,10 +195,23 @@ def _of_format(names: list[str], folder: str, reading: Reading) -> list[str]:
     found = [name for name in names if _suffixes(name)[0] in suffixes]
     if not found:
         known = ", ".join(sorted(suffixes))
+        others = f"; it holds {count_suffixes(names)}" if names else "; it holds no files"
         raise FileNotFoundError(
-            errno.ENOENT, f"No file with a known suffix in this folder ({known}, each also .gz or .zst)", folder
+            errno.ENOENT, f"No file with a known suffix in this folder ({known}, each also .gz or .zst){others}", folder
         )
+    if reading.input_format == "auto":  # otherwise the caller has asked for these suffixes
+        kept = frozenset(found)
+        left_out += [(folder, name) for name in names if name not in kept]
     return found
+
+
+def _is_ours(path: Path, format: str) -> bool:
+    """Whether a file begins as our JSON files of this format do."""
+    try:
+        with path.open("rb") as file:
+            return f'"format": "{format}"'.encode() in file.read(80)
+    except OSError:
+        return False
 
 
 def _suffixes(name: str) -> tuple[str, str]:
@@ -200,25 +247,32 @@ def _found(place: _Place, *, reading: Reading) -> Input:
 def _format_of(name: str, reading: Reading) -> tuple[str, str]:
     """The format and the compression of a file, by its name and what was asked for."""
     suffix, packed = _suffixes(name)
+    place = shown(name)
     if suffix == ".gmw":
-        raise CorpusError(f"{name}: is a table of counted words, not text. Pass Words.load({name!r}) to train from it.")
+        raise CorpusError(f"{place}: is a table of counted words, not text. Words.load(path) reads it.")
     if suffix in PACKED_SUFFIXES:
         raise CorpusError(
-            f"{name}: a {suffix} file is not plain text, and only .gz and .zst are unpacked. "
-            f"Unpack it, or pass an iterable of its documents."
+            f"{place}: a {suffix} file is not plain text, and only .gz and .zst are unpacked. Unpack it first."
         )
     format = reading.input_format
     if format == "auto":
+        if suffix in BINARY_SUFFIXES:
+            raise CorpusError(
+                f"{place}: a {suffix} file {BINARY_SUFFIXES[suffix]}. "
+                f"Pass text files, or input_format='text' to take its bytes as they are."
+            )
+        if suffix == ".json" and not is_url(name) and _is_ours(Path(name), "gristmill-tokenizer"):
+            raise CorpusError(f"{place}: is a tokenizer, not text. Pass the text to read.")
         format = next((format for format, reader in READERS.items() if suffix in reader.suffixes), "text")
         asked = next((format for format, reader in READERS.items() if suffix in reader.asked_suffixes), "")
         if asked:
             raise CorpusError(
-                f"{name}: a {suffix} file may be several things. Pass input_format={asked!r}"
+                f"{place}: a {suffix} file may be several things. Pass input_format={asked!r}"
                 + (" if it holds one object a line" if asked == "jsonl" else "")
                 + ", or input_format='text' to take its bytes as they are."
             )
     if packed and not READERS[format].may_be_compressed:
-        raise CorpusError(f"{name}: a {format} file is compressed inside and is read at any place. Unpack it first.")
+        raise CorpusError(f"{place}: a {format} file is compressed inside and is read at any place. Unpack it first.")
     return format, COMPRESSIONS.get(packed, "")
 
 
@@ -230,14 +284,14 @@ def _local_status(path: str) -> tuple[int, int]:
         if os.path.islink(path):  # noqa: PTH114
             reason = f"Broken symbolic link to {os.readlink(path)!r}; correct or remove it"  # noqa: PTH115
             raise FileNotFoundError(errno.ENOENT, reason, path) from error
-        if isinstance(error, OSError) and could_be_path(path) and not _SPACES.search(path):
+        if isinstance(error, OSError) and len(path) <= MAX_NAME_CHARACTERS:
             raise
         short = path if len(path) <= 80 else path[:80] + "…"
-        raise FileNotFoundError(errno.ENOENT, "No such file; to pass one text, pass [text]", short) from error
+        raise FileNotFoundError(errno.ENOENT, "No file can have this name", short) from error
     if not stat.S_ISREG(status.st_mode):
         raise CorpusError(
-            f"{path}: not a regular file but a pipe or device, which cannot be shared among threads. "
-            f"Write it to a file first, or pass an iterable of documents."
+            f"{shown(path)}: not a regular file but a pipe or device, which cannot be shared among threads. "
+            f"Write it to a file first."
         )
     os.close(os.open(path, os.O_RDONLY))  # PermissionError now, not after an hour of counting other files
     return status.st_size, status.st_mtime_ns

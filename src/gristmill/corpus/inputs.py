@@ -24,13 +24,18 @@ class Input:
     failure: OSError | None = field(default=None, compare=False)
 
     @property
+    def shown(self) -> str:
+        """The name as messages show it."""
+        return shown(self.name)
+
+    @property
     def is_local(self) -> bool:
         """Whether it is a file of this machine."""
         return not is_url(self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class FoundFiles:
     """Inputs in the order in which they are read."""
 
     inputs: tuple[Input, ...]
@@ -49,6 +54,15 @@ class Files:
     def is_plain_text(self) -> bool:
         """Whether all inputs are local text files that are not compressed, so that the core can read them itself."""
         return all(input.is_local and input.format == "text" and not input.compression for input in self.inputs)
+
+
+def shown(name: str) -> str:
+    r"""A name as messages show it: on one line, with control characters escaped, so that it forges no other line.
+
+    >>> shown("data/a.txt"), shown("a\nb.txt")
+    ('data/a.txt', 'a\\nb.txt')
+    """
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def is_url(name: str) -> bool:
@@ -78,7 +92,7 @@ class FileState:
 
 def changed(name: str, how: str) -> InputChangedError:
     """What to raise when an input is no longer what it was."""
-    return InputChangedError(f"{name} changed while it was read: {how}. Run again when the file is complete.")
+    return InputChangedError(f"{shown(name)} changed while it was read: {how}. Run again when the file is complete.")
 
 
 def check_state(name: str, before: FileState, now: FileState) -> None:

@@ -7,40 +7,85 @@ import io
 import os
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from gristmill.corpus.documents import Documents
-from gristmill.corpus.files import could_be_path, find_files, looks_like_path, names_something
-from gristmill.corpus.inputs import Files
-from gristmill.corpus.options import Reading
-from gristmill.errors import CorpusError
+from gristmill.corpus.documents import DocumentStream, RowStream, TextStream
+from gristmill.corpus.files import could_be_path, find_files, looks_like_path, looks_like_text, names_something
+from gristmill.corpus.formats import describe, options_of
+from gristmill.corpus.given import Documents, Files, PathLike
+from gristmill.corpus.inputs import FoundFiles
+from gristmill.corpus.options import Reading, check_applies
+from gristmill.corpus.tables import open_table
+from gristmill.errors import CorpusError, EmptyCorpusError
 
-__all__ = ["Corpus", "open_corpus"]
+__all__ = ["Corpus", "Source", "open_corpus"]
 
-PathLike: TypeAlias = str | os.PathLike[str]
-Corpus: TypeAlias = "PathLike | Iterable[PathLike] | Iterable[str] | Iterable[bytes] | Files"
+
+class ArrowTable(Protocol):
+    """A table or column of any library that exports Arrow data: pyarrow, pandas, polars, duckdb and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The data, as a capsule."""
+
+
+Corpus: TypeAlias = (
+    "PathLike | Iterable[PathLike] | Iterable[str] | Iterable[bytes] | Iterable[Mapping[str, Any]] | "
+    "ArrowTable | Files | Documents | FoundFiles"
+)
+Source: TypeAlias = FoundFiles | DocumentStream
 
 NUM_STRINGS_LOOKED_AT = 1_000
 
 
-def open_corpus(corpus: PathLike | Iterable[Any] | Files, reading: Reading = Reading()) -> Files | Documents:  # noqa: B008
+def open_corpus(corpus: Any, reading: Reading = Reading()) -> Source:  # noqa: B008
     """The files or the documents that `corpus` means; see the table in the docstring of `gristmill.corpus`."""
-    if isinstance(corpus, Files):
+    source = _open(corpus, reading)
+    if isinstance(source, FoundFiles):
+        formats = {input.format for input in source.inputs}
+        check_applies(reading, options_of(formats), describe(formats))
+    else:
+        check_applies(reading, source.options, source.what)
+    return source
+
+
+def _open(corpus: Any, reading: Reading) -> Source:
+    if isinstance(corpus, FoundFiles):
         return corpus
-    _refuse_what_is_not_a_corpus(corpus)
+    if isinstance(corpus, Files):
+        return _find(corpus.names, reading)
     if isinstance(corpus, str | os.PathLike):
-        return find_files([corpus], reading)
-    if isinstance(corpus, list | tuple):
-        return find_files(corpus, reading) if _are_paths(corpus) else Documents(corpus)
-    items = iter(corpus)
-    first = list(islice(items, 1))
-    if first and isinstance(first[0], os.PathLike):
-        return find_files(first + list(items), reading)
-    return Documents(chain(first, items))
+        _refuse_text(corpus)
+        return _find([corpus], reading)
+    items = corpus.items if isinstance(corpus, Documents) else corpus
+    table = open_table(items, reading.text_field)
+    if table is not None:
+        return table
+    _refuse_what_is_not_a_corpus(items)
+    if items is corpus and isinstance(items, list | tuple) and _are_paths(items):
+        return _find(items, reading)
+    return _open_items(items, reading, may_be_paths=items is corpus)
+
+
+def _find(names: Iterable[Any], reading: Reading) -> FoundFiles:
+    files = find_files(list(names), reading)
+    if not files.inputs:
+        raise EmptyCorpusError("the list of files is empty. Pass at least one path, glob or folder.")
+    return files
+
+
+def _open_items(items: Iterable[Any], reading: Reading, *, may_be_paths: bool) -> Source:
+    """The documents of an iterable: the first item says whether they are texts, rows, or paths after all."""
+    rest = iter(items)
+    first = list(islice(rest, 1))
+    if may_be_paths and first and isinstance(first[0], os.PathLike):
+        return _find(chain(first, rest), reading)
+    if first and isinstance(first[0], Mapping):
+        return RowStream(chain(first, rest), reading.text_field)
+    return TextStream(chain(first, rest))
 
 
 def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether a list holds paths rather than texts; an error where that cannot be told."""
+    """Whether a list holds paths rather than texts; an error where both could be meant."""
     strings = items[:NUM_STRINGS_LOOKED_AT]
     if any(isinstance(item, os.PathLike) for item in strings):
         return True
@@ -52,27 +97,37 @@ def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
     missing = strings[found.index(False)]
     if any(found):
         raise CorpusError(
-            f"cannot tell whether this list of strings holds paths or texts: {_short(strings[found.index(True)])} "
-            f"names a file, {_short(missing)} does not. Pass pathlib.Path objects for paths, iter(texts) for texts."
+            f"this list of strings may hold paths or texts: {_short(strings[found.index(True)])} names a file, "
+            f"{_short(missing)} does not. Pass gm.Files(…) for paths, gm.Documents(…) for texts."
         )
     if all(could_be_path(item) for item in strings) and any(looks_like_path(item) for item in strings):
         raise FileNotFoundError(
-            errno.ENOENT, "No such file (if these are texts and not paths, pass iter(texts))", missing
+            errno.ENOENT, "No such file. Pass gm.Files(…) for paths, gm.Documents(…) if these are texts", missing
         )
     return False
+
+
+def _refuse_text(corpus: PathLike) -> None:
+    """Raise for a bare str that is a text, by its look, and names nothing."""
+    if not isinstance(corpus, str) or not corpus or names_something(corpus):
+        return
+    if looks_like_text(corpus):
+        short = corpus if len(corpus) <= 80 else corpus[:80] + "…"
+        raise FileNotFoundError(errno.ENOENT, "No such file; to pass one text, pass gm.Documents([text])", short)
 
 
 def _refuse_what_is_not_a_corpus(corpus: Any) -> None:
     hint = ""
     if isinstance(corpus, bytes | bytearray | memoryview):
-        hint = "Pass [data] to train from one document, or a str or pathlib.Path to name a file"
+        hint = "Pass gm.Documents([data]) to use it as one document, or a str or pathlib.Path to name a file"
     elif isinstance(corpus, io.IOBase):
         hint = f"Pass its path instead{_named(corpus)}, or iter(lambda: file.read(n), '') for its parts as documents"
     elif isinstance(corpus, Mapping):
-        hint = "Pass gristmill.Words.from_counts(mapping) to train from counts"
+        columns = ", such as data['text']," if any(isinstance(value, list | tuple) for value in corpus.values()) else ""
+        hint = f"Pass the texts{columns} to use them as documents, or gm.Words.from_counts(…) to train from counts"
     elif isinstance(corpus, set | frozenset):
         hint = "A set has no order, and the result would not be the same every time: pass sorted(...)"
-    elif not isinstance(corpus, str | os.PathLike) and not isinstance(corpus, Iterable):
+    elif not isinstance(corpus, Iterable):
         hint = "Pass a path, a list of paths, a glob, an iterable of str or bytes documents, or counted Words"
     if hint:
         raise TypeError(f"a {type(corpus).__name__} is not a corpus. {hint}.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from gristmill.arguments import MAX_NATIVE, check_choice, check_whole_number, nearest
@@ -20,7 +20,7 @@ class ReadOptions(TypedDict, total=False):
     """What `count_words`, `train_tokenizer`, `extend_tokenizer` and `encode_corpus` take beside their own arguments.
 
     input_format: "auto" (by suffix), "text", "jsonl", "parquet" or "arrow".
-    text_field: the JSON key or the column that holds the text. Default: "text".
+    text_field: the JSON key, the column or the key of rows that holds the text. Default: "text".
     documents: what a document of a text file is: what lies between separators ("separator"), the whole ("file"), or
         a line ("line"). Counting takes "file", because special tokens are boundaries anyway; encoding "separator".
     separator: what ends a document of a text file, "<|endoftext|>" unless given; it belongs to no document.
@@ -47,22 +47,24 @@ class Reading:
     separator: str = "<|endoftext|>"
     on_error: str = "raise"
     max_document_bytes: int = 64 << 20
+    # The names of those that the caller gave: one that does not apply to the corpus is an error.
+    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @classmethod
-    def checked(cls, options: Mapping[str, Any], *, documents: str = "separator") -> Reading:
-        """The options, with `documents` as its default; TypeError for one that there is not.
+    def checked(cls, options: Mapping[str, Any], **defaults: str) -> Reading:
+        """The options, with other defaults for some; TypeError for one that there is not.
 
         >>> Reading.checked({"text_field": "body"}, documents="file").documents
         'file'
         """
-        names = [field.name for field in fields(cls)]
+        names = list(ReadOptions.__annotations__)
         for name in options:
             if name not in names:
                 raise TypeError(
                     f"unexpected keyword argument {name!r}.{nearest(name, names)} "
                     f"Options for reading are {', '.join(names)}."
                 )
-        reading = cls(**{"documents": documents, **options})
+        reading = cls(**{**defaults, **options}, given=frozenset(options))
         check_choice("input_format", reading.input_format, INPUT_FORMATS)
         check_choice("documents", reading.documents, DOCUMENTS)
         check_choice("on_error", reading.on_error, ON_ERROR)
@@ -71,10 +73,44 @@ class Reading:
         _check_limit(reading.max_document_bytes)
         return reading
 
+    def options(self) -> dict[str, Any]:
+        """The options by name."""
+        return {name: getattr(self, name) for name in ReadOptions.__annotations__}
+
     @property
     def end_of_document(self) -> bytes | None:
         """What ends a document of a text file; None where the file does."""
         return {"separator": self.separator.encode(), "line": b"\n", "file": None}[self.documents]
+
+
+# What the options are about that only some corpora have.
+_ABOUT = {
+    "input_format": "is about files",
+    "text_field": "names a field of JSON lines, rows and tables",
+    "documents": "is about text files",
+    "separator": "is about text files",
+    "on_error": "is about files",
+    "max_document_bytes": "is about files",
+}
+# Values that ask for nothing, whatever the corpus is.
+_HARMLESS = {"input_format": "auto", "on_error": "raise"}
+
+
+def check_applies(reading: Reading, applicable: Collection[str], what: str) -> None:
+    """Raise for an option that was given and does not apply to the corpus, which is `what`."""
+    for name in ReadOptions.__annotations__:
+        value = getattr(reading, name)
+        if name not in reading.given or _HARMLESS.get(name) == value:
+            continue
+        if name not in applicable:
+            raise OptionError(
+                f"{name}={value!r} does not apply: it {_ABOUT[name]}, and the corpus is {what}. Leave it out."
+            )
+        if name == "separator" and reading.documents != "separator":
+            raise OptionError(
+                f"separator={value!r} does not apply to documents={reading.documents!r}. "
+                f"Pass documents='separator' too, or leave it out."
+            )
 
 
 def _check_text(name: str, value: Any) -> None:

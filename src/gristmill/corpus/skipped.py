@@ -1,12 +1,20 @@
-"""Inputs that could not be read and were left out, as on_error="skip" asks: said once, at the end."""
+"""Inputs that are left out: those of on_error="skip", and files of a folder that are no text by their suffix."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from gristmill.corpus.inputs import shown
 from gristmill.errors import SkippedInputWarning, warn_user
 
 NUM_SHOWN = 5
+# What lies beside the files of a corpus and nobody takes for a part of it.
+_COMPANION = re.compile(
+    r"(readme|licen[cs]e|notice|citation|changelog|dataset_infos?|dataset_dict|state)(\..*)?", re.IGNORECASE
+)
 
 
 def warn_of_skipped(reasons: Mapping[int, str], num_inputs: int) -> None:
@@ -20,3 +28,52 @@ def warn_of_skipped(reasons: Mapping[int, str], num_inputs: int) -> None:
         + (f"; and {more:,} more" if more > 0 else ""),
         SkippedInputWarning,
     )
+
+
+def without_skip_advice(error: Exception) -> Exception:
+    """The error of an input, without the advice to pass on_error='skip': the caller has."""
+    if error.args and isinstance(error.args[0], str):
+        error.args = (error.args[0].replace(", or pass on_error='skip'", ""), *error.args[1:])
+    return error
+
+
+def warn_of_left_out(left_out: Sequence[tuple[str, str]]) -> None:
+    """Name the suffixes of files that folders hold beside those of the corpus; `left_out` is (folder, name) of each.
+
+    Files without a suffix, a README or LICENSE, what Hugging Face writes beside its data, and the files of a folder
+    that holds a `tokenizer.json`, as shards do, are not worth a word.
+    """
+    outputs = {os.path.dirname(name) for _, name in left_out if os.path.basename(name) == "tokenizer.json"}  # noqa: PTH119, PTH120
+    worth = [(folder, name) for folder, name in left_out if _is_worth_a_word(name, outputs)]
+    if not worth:
+        return
+    folders = sorted({folder for folder, _ in worth})
+    where = shown(folders[0]) if len(folders) == 1 else f"{len(folders):,} folders"
+    plural = "s" * (len(worth) != 1)
+    warn_user(
+        f"left out {len(worth):,} file{plural} of {where} whose suffix is not one of text: "
+        f"{count_suffixes(name for _, name in worth)}. Name them, or pass a glob, to include them.",
+        SkippedInputWarning,
+    )
+
+
+def _is_worth_a_word(name: str, outputs: set[str]) -> bool:
+    folder, base = os.path.split(name)
+    return bool(_suffix(base)) and _COMPANION.fullmatch(base) is None and folder not in outputs
+
+
+def count_suffixes(names: Iterable[str]) -> str:
+    """The suffixes of files with how many there are of each, the most frequent first.
+
+    >>> count_suffixes(["a.md", "b.md", "c.csv.gz", "d"])
+    '.md (2), .csv.gz (1), no suffix (1)'
+    """
+    counts = Counter(_suffix(os.path.basename(name)) or "no suffix" for name in names)  # noqa: PTH119
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    text = ", ".join(f"{shown(suffix)} ({count:,})" for suffix, count in most[:NUM_SHOWN])
+    return text + (f" and {len(most) - NUM_SHOWN:,} more" if len(most) > NUM_SHOWN else "")
+
+
+def _suffix(base: str) -> str:
+    stem, suffix = os.path.splitext(base.lower())  # noqa: PTH122
+    return os.path.splitext(stem)[1] + suffix if suffix in (".gz", ".zst", ".zstd") else suffix  # noqa: PTH122

@@ -92,7 +92,7 @@ class RemoteSource:
         if num_bytes == 0 and len(buffer) and self.position < self._input.num_bytes:
             self.check_unchanged()
             raise TruncatedInputError(
-                f"{self._input.name}: the file system gave {self.position:,} of its {self._input.num_bytes:,} bytes. "
+                f"{self._input.shown}: the file system gave {self.position:,} of its {self._input.num_bytes:,} bytes. "
                 f"Run again, or pass on_error='skip'.",
                 path=self._input.name,
                 offset=self.position,

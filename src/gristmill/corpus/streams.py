@@ -140,10 +140,10 @@ class CompressedStream(Stream):
             self._source.check_unchanged()
             if "memory" in str(error):  # zstd --long beyond 128 MiB
                 raise CorpusError(
-                    f"{self.input.name}: was compressed with a window of more than 128 MiB. Compress it without --long."
+                    f"{self.input.shown}: compressed with a window of more than 128 MiB. Compress it without --long."
                 ) from error
             raise CorruptInputError(
-                f"{self.input.name}: damaged in bytes {self._chunk_begin:,} to {self.position:,} of the compressed "
+                f"{self.input.shown}: damaged in bytes {self._chunk_begin:,} to {self.position:,} of the compressed "
                 f"stream ({error}). Get the file again, or pass on_error='skip'.",
                 path=self.input.name,
                 offset=self._chunk_begin,
@@ -152,7 +152,7 @@ class CompressedStream(Stream):
     def _fail_truncated(self) -> None:
         self._source.check_unchanged()
         raise TruncatedInputError(
-            f"{self.input.name}: truncated at byte {self.position:,} of the compressed stream. "
+            f"{self.input.shown}: truncated at byte {self.position:,} of the compressed stream. "
             f"Get the file again, or pass on_error='skip'.",
             path=self.input.name,
             offset=self.position,

@@ -17,9 +17,10 @@ from typing import Generic, TypeVar
 
 from gristmill.corpus.batches import Batch, Cut, Mark, Spans
 from gristmill.corpus.formats import read_batches
-from gristmill.corpus.inputs import Files, Input
+from gristmill.corpus.inputs import FoundFiles, Input
 from gristmill.corpus.options import Reading
-from gristmill.errors import CorpusError
+from gristmill.corpus.skipped import without_skip_advice
+from gristmill.errors import CorpusError, DamagedInputError
 
 NUM_BATCHES_AHEAD = 2
 # How long to wait for a thread that is to end. It looks after every batch, so only a read that hangs takes longer;
@@ -37,7 +38,7 @@ NUM_AHEAD = 3
 
 
 def read_files(
-    files: Files,
+    files: FoundFiles,
     reading: Reading,
     *,
     cut: Cut,
@@ -140,6 +141,8 @@ class _Reader:
                 self._put_all()
         except BaseException as error:  # raised again where the batches are taken
             self._error = error
+            if self._read[1].on_error == "skip" and isinstance(error, DamagedInputError):
+                self._error = without_skip_advice(error)
         with self._changed:
             self._has_ended = True
             self._changed.notify()
@@ -155,7 +158,7 @@ class _Reader:
                     return False
                 batch.spans()
         except (CorpusError, OSError) as error:
-            self.skipped = error
+            self.skipped = without_skip_advice(error)
             return False
         return True
 

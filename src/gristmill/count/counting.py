@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Unpack
@@ -21,10 +20,10 @@ from gristmill.arguments import (
     check_special_tokens,
     show_options,
 )
-from gristmill.corpus import Corpus, Documents, Files, Reading, ReadOptions, open_corpus, read_files
-from gristmill.corpus.batches import Spans, join_spans
-from gristmill.corpus.documents import BATCH_BYTES
+from gristmill.corpus import Corpus, DocumentStream, FoundFiles, Reading, ReadOptions, Source, open_corpus, read_files
+from gristmill.corpus.batches import Batch, Spans, join_spans
 from gristmill.corpus.files import are_plain_texts
+from gristmill.corpus.options import check_applies
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.corpus.threads import find_documents
 from gristmill.count.words import Words
@@ -68,6 +67,7 @@ class CountOptions:
         check_kernel()
         given_pattern = None if pattern is None else resolve_pattern(pattern)
         given_specials = None if special_tokens is None else check_special_tokens(special_tokens)
+        checked_reading = Reading.checked(reading, documents="file")
         if isinstance(corpus, Words):
             if given_pattern is not None and str(given_pattern) != corpus.pattern:
                 raise PatternError(
@@ -79,6 +79,7 @@ class CountOptions:
                     f"special_tokens={list(given_specials)}, but the words were counted with "
                     f"special_tokens={list(corpus.special_tokens)}. Leave special_tokens out, or count again."
                 )
+            check_applies(checked_reading, (), "counted words")
             given_pattern, given_specials = resolve_pattern(corpus.pattern), corpus.special_tokens
         return cls(
             pattern=given_pattern or resolve_pattern(DEFAULT_PATTERN),
@@ -86,11 +87,11 @@ class CountOptions:
             min_frequency=check_min_frequency(min_frequency),
             memory_limit=check_memory_limit(memory_limit),
             num_threads=check_num_threads(num_threads),
-            reading=Reading.checked(reading, documents="file"),
+            reading=checked_reading,
         )
 
 
-@show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
+@show_options(ReadOptions, Reading(documents="file").options())
 def count_words(
     corpus: Corpus | Words,
     *,
@@ -147,10 +148,10 @@ def count(corpus: Corpus | Words, options: CountOptions, on_progress: OnProgress
 
 
 def _count_source(
-    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None
+    source: Source, options: CountOptions, on_progress: OnProgress | None
 ) -> tuple[WordTable, list[Stage]]:
     skipped: dict[int, str] = {}
-    num_inputs = len(source.inputs) if isinstance(source, Files) else 0
+    num_inputs = len(source.inputs) if isinstance(source, FoundFiles) else 0
     if options.pattern.name is not None:
         table, figures = _count_natively(source, options, on_progress, skipped)
     else:
@@ -171,12 +172,12 @@ def _count_source(
 
 
 def _count_natively(
-    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
+    source: Source, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
 ) -> tuple[WordTable, dict[str, Any]]:
-    reads_itself = isinstance(source, Files) and are_plain_texts(source, options.reading)
+    reads_itself = isinstance(source, FoundFiles) and are_plain_texts(source, options.reading)
     meter = None
     if on_progress is not None and not reads_itself:
-        meter = _BatchMeter(on_progress, source.num_bytes if isinstance(source, Files) else 0)
+        meter = _BatchMeter(on_progress, source.num_bytes if isinstance(source, FoundFiles) else 0)
     counter = Counter(
         pattern=str(options.pattern),
         special_tokens=[special.encode() for special in options.special_tokens],
@@ -186,28 +187,29 @@ def _count_natively(
         min_frequency=options.min_frequency,
         on_progress=meter or on_progress,
     )
-    if isinstance(source, Documents):
-        _add_documents(counter, source, options, meter)
+    if isinstance(source, DocumentStream):
+        call_bytes = _call_bytes(options)
+        # Half of it: a batch of texts is a call of its own, so that they are put together only once.
+        _add_batches(counter, _documents(source, call_bytes), [0], call_bytes // 2, meter)
     elif reads_itself:
         counter.add_files(list(source.paths))
     else:
-        _add_batches(counter, source, options, meter, skipped)
+        _add_files(counter, source, options, meter, skipped)
     return counter.finish()
 
 
-def _add_documents(counter: Counter, source: Documents, options: CountOptions, meter: _BatchMeter | None) -> None:
-    batch_bytes = min(BATCH_BYTES, (options.memory_limit or BATCH_BYTES * 8) // 8)
-    for batch in source.batches(batch_bytes):
-        counter.add_texts(batch)
-        if meter is not None:
-            meter.counted += sum(map(len, batch))
+def _call_bytes(options: CountOptions) -> int:
+    return min(CALL_BYTES, (options.memory_limit or CALL_BYTES * 8) // 8)
 
 
-def _add_batches(
-    counter: Counter, files: Files, options: CountOptions, meter: _BatchMeter | None, skipped: dict[int, str]
+def _documents(source: DocumentStream, batch_bytes: int) -> Generator[tuple[int, Batch, Spans], None, None]:
+    for batch in source.read_batches(batch_bytes):
+        yield 0, batch, batch.spans()
+
+
+def _add_files(
+    counter: Counter, files: FoundFiles, options: CountOptions, meter: _BatchMeter | None, skipped: dict[int, str]
 ) -> None:
-    """Count what the readers give, several batches at a time."""
-    call_bytes = min(CALL_BYTES, (options.memory_limit or CALL_BYTES * 8) // 8)
     batches = read_files(
         files,
         options.reading,
@@ -216,22 +218,33 @@ def _add_batches(
         on_skip=lambda index, error: skipped.update({index: str(error)}),
     )
     bytes_before = [0, *accumulate(input.num_bytes for input in files.inputs)]
-    gathered: list[Spans] = []
-    num_bytes = 0
     # Closed at once, whatever happens: a thread may wait for room in a queue that nobody empties any more.
     with (
         contextlib.closing(batches),
         contextlib.closing(find_documents(batches, num_threads=options.num_threads)) as found,
     ):
-        for index, batch, spans in found:
-            gathered.append(spans)
-            num_bytes += batch.num_bytes
-            if num_bytes >= call_bytes:
-                _add_spans(counter, gathered)
-                gathered, num_bytes = [], 0
-            if meter is not None:
-                meter.counted = bytes_before[index] + batch.position
-        _add_spans(counter, gathered)
+        _add_batches(counter, found, bytes_before, _call_bytes(options), meter)
+
+
+def _add_batches(
+    counter: Counter,
+    found: Iterable[tuple[int, Batch, Spans]],
+    bytes_before: list[int],  # on the disk, of the inputs before each
+    call_bytes: int,
+    meter: _BatchMeter | None,
+) -> None:
+    """Count what the readers give, `call_bytes` or more at a time."""
+    gathered: list[Spans] = []
+    num_bytes = 0
+    for index, batch, spans in found:
+        gathered.append(spans)
+        num_bytes += batch.num_bytes
+        if num_bytes >= call_bytes:
+            _add_spans(counter, gathered)
+            gathered, num_bytes = [], 0
+        if meter is not None:
+            meter.counted = bytes_before[index] + batch.position
+    _add_spans(counter, gathered)
 
 
 def _add_spans(counter: Counter, gathered: list[Spans]) -> None:
@@ -256,7 +269,7 @@ class _BatchMeter:
 
 
 def _count_by_regex(
-    source: Files | Documents, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
+    source: Source, options: CountOptions, on_progress: OnProgress | None, skipped: dict[int, str]
 ) -> tuple[WordTable, dict[str, Any]]:
     from gristmill.count.regex_counting import count_by_regex  # not at the top: native patterns never need it
 

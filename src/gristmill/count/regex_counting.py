@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 
 from gristmill._core import WordTable
-from gristmill.corpus import Documents, Files, Reading, read_files
+from gristmill.corpus import FoundFiles, Reading, Source, read_files
 from gristmill.corpus.batches import Batch, Buffer
 from gristmill.corpus.files import are_plain_texts
 from gristmill.corpus.threads import OnSkip, map_in_order
@@ -37,7 +37,7 @@ ENTRY_BYTES = 250
 
 
 def count_by_regex(
-    source: Files | Documents,
+    source: Source,
     *,
     reading: Reading,
     on_skip: OnSkip,
@@ -49,9 +49,9 @@ def count_by_regex(
 ) -> WordTable:
     """The words of `source` under any regular expression: the same table for every number of workers."""
     specials = _Specials(special_tokens)
-    if isinstance(source, Files) and are_plain_texts(source, reading):
+    if isinstance(source, FoundFiles) and are_plain_texts(source, reading):
         tasks, total = _tasks_of_files(source, specials, reading.max_document_bytes), source.num_bytes
-    elif isinstance(source, Files):
+    elif isinstance(source, FoundFiles):
         tasks, total = _tasks_of_inputs(source, specials, reading, on_skip, min(num_threads, MAX_READERS)), 0
     else:
         tasks, total = _tasks_of_batches(source.read_batches(TASK_BYTES), specials), 0
@@ -141,7 +141,7 @@ def _between(specials: Iterable[tuple[int, int]], begin: int, size: int) -> Iter
 
 
 def _tasks_of_inputs(
-    source: Files, specials: _Specials, reading: Reading, on_skip: OnSkip, num_readers: int
+    source: FoundFiles, specials: _Specials, reading: Reading, on_skip: OnSkip, num_readers: int
 ) -> Generator[Task, None, None]:
     batches = read_files(source, reading, cut=specials.last_cut, num_readers=num_readers, on_skip=on_skip)
     with contextlib.closing(batches):
@@ -169,7 +169,7 @@ def _tasks_of_batches(batches: Iterable[Batch], specials: _Specials) -> Generato
         position += end - offset
 
 
-def _tasks_of_files(source: Files, specials: _Specials, max_document_bytes: int) -> Generator[Task, None, None]:
+def _tasks_of_files(source: FoundFiles, specials: _Specials, max_document_bytes: int) -> Generator[Task, None, None]:
     position = 0
     for path in source.paths:
         with Path(path).open("rb") as file:

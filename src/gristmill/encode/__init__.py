@@ -8,7 +8,8 @@
 | `regex_encoder.py`, `regex_rule.py`, `regex_worker.py` | the one of all other patterns, and its worker processes |
 | `has_encoder.py`, `special_rules.py` | a tokenizer with its encoder; which special tokens may stand in a text |
 | `document_encoder.py` | `DocumentEncoder`: documents of a corpus, on many threads |
-| `encode_methods.py`, `chunks.py`, `offsets.py`, `dropout.py` | text -> ids: the methods; streams; offsets; dropout |
+| `encode_methods.py`, `chunks.py`, `compressed.py` | text -> ids: the methods; streams; compressed files |
+| `offsets.py`, `dropout.py` | offsets; dropout |
 | `decode_methods.py`, `stream_decoder.py`, `ids.py` | ids -> text: the methods; streams; ids checked |
 | `ragged.py` | `Ragged`: many rows of ids as two flat arrays |
 """

@@ -6,15 +6,17 @@ text may be cut in two whatever follows; what comes after it waits for the next 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from gristmill import _core
 from gristmill.arguments import as_utf8
 from gristmill.encode.encoder import Encoder
 
 BLOCK_BYTES = 16 << 10
+
+Ids = TypeVar("Ids")
 
 
 def as_blocks(chunks: Iterable[str | bytes]) -> Iterator[bytes]:
@@ -43,8 +45,18 @@ def _parts(chunk: str | bytes, i: int) -> Iterable[bytes]:
     return (as_utf8(chunk[begin : begin + BLOCK_BYTES], "") for begin in range(0, len(chunk), BLOCK_BYTES))
 
 
-def encode_chunks(blocks: Iterable[bytes], encoder: Encoder[Any], rule: Any) -> Iterator[list[int]]:
-    """The ids of the blocks joined, some at a time. `ForgedSpecial` has the position in the whole text."""
+def encode_chunks(
+    blocks: Iterable[bytes],
+    encoder: Encoder[Any],
+    rule: Any,
+    *,
+    encode: Callable[[bytes, Any], Ids],
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[Ids]:
+    """The ids of the blocks joined, some at a time. `ForgedSpecial` has the position in the whole text.
+
+    encode: the ids of a text under the rule, of at least `block_bytes` but for the last.
+    """
     position = 0  # of `text` in the whole
     text = b""  # what is not yet encoded
     searched = 0  # how far `text` was searched for a cut in vain
@@ -54,7 +66,7 @@ def encode_chunks(blocks: Iterable[bytes], encoder: Encoder[Any], rule: Any) -> 
         arrived.append(block)
         num_arrived += len(block)
         # A text without any cut is joined and searched when it has doubled, so each byte is looked at a few times only.
-        if num_arrived < max(len(text), BLOCK_BYTES):
+        if num_arrived < max(len(text), block_bytes):
             continue
         text = b"".join([text, *arrived])
         arrived, num_arrived = [], 0
@@ -62,13 +74,13 @@ def encode_chunks(blocks: Iterable[bytes], encoder: Encoder[Any], rule: Any) -> 
             cut = encoder.last_cut(text, searched, rule)
         if cut:
             with _placed_at(position):
-                ids = encoder.encode(text[:cut], rule)
+                ids = encode(text[:cut], rule)
             yield ids
             text, position, searched = text[cut:], position + cut, 0
         else:
             searched = len(text)
     with _placed_at(position):
-        ids = encoder.encode(b"".join([text, *arrived]), rule)
+        ids = encode(b"".join([text, *arrived]), rule)
     yield ids
 
 

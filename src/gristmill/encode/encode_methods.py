@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from gristmill import _core
 from gristmill.arguments import as_utf8, check_num_threads, usable_cores
 from gristmill.encode.chunks import as_blocks, encode_chunks
+from gristmill.encode.compressed import encode_compressed, find_compression
 from gristmill.encode.decode_methods import DecodeMethods
 from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_dropout, check_seed, seed_of_text
@@ -197,7 +198,7 @@ class EncodeMethods(DecodeMethods):
 
     def _encode_chunks(self, blocks: Iterable[bytes], rule: Any) -> Iterator[int]:
         try:
-            for ids in encode_chunks(blocks, self._encoder, rule):
+            for ids in encode_chunks(blocks, self._encoder, rule, encode=self._encoder.encode):
                 yield from ids
         except _core.ForgedSpecial as error:
             raise self._explained(error, ()) from None
@@ -227,15 +228,25 @@ class EncodeMethods(DecodeMethods):
         num_threads: int | None = None,
         progress: ProgressOption = None,
     ) -> NDArray[Any]:
-        """Return the ids of the file at `path`: those of its text, as `encode_array` gives them."""
+        """Return the ids of the file at `path`: those of its text, as `encode_array` gives them.
+
+        A file whose name ends in .gz or .zst is unpacked while it is read, as in training; progress is then in bytes of
+        the compressed file. Any other is taken as it is, JSON Lines too; for tables such as Parquet there is
+        `encode_corpus`.
+        """
         if not isinstance(path, str | os.PathLike):
             raise TypeError(f"path is of type {type(path).__name__}. Pass a str or a Path.")
         kind = check_dtype(dtype, self.vocab_size)
         rule = self._rules.rule(allowed_special, disallowed_special)
         threads = check_num_threads(num_threads)
+        compression = find_compression(os.fsdecode(path)) if os.path.isfile(path) else ""  # noqa: PTH113
         try:
             with open_progress(progress) as on_progress:
-                ids = self._encoder.encode_file(path, rule, threads, on_progress)
+                if compression:
+                    name = os.fsdecode(path)
+                    ids = encode_compressed(name, compression, self._encoder, rule, threads, on_progress)
+                else:
+                    ids = self._encoder.encode_file(path, rule, threads, on_progress)
         except _core.ForgedSpecial as error:
             raise self._explained(error, (), os.fspath(path).replace("{", "{{").replace("}", "}}")) from None
         return ids.astype(kind, copy=False)

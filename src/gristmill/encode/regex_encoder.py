@@ -23,7 +23,7 @@ from gristmill.corpus.batches import Buffer
 from gristmill.corpus.threads import map_in_order
 from gristmill.encode.regex_rule import RegexRule
 from gristmill.pretokenize.patterns import Pattern, warn_of_slow_pattern
-from gristmill.pretokenize.pieces import cut_into_pieces, time_limit, to_bytes, too_slow
+from gristmill.pretokenize.pieces import cut_with_timeout, to_bytes
 from gristmill.progress import OnProgress
 from gristmill.tokenizer import Vocabulary
 
@@ -88,7 +88,7 @@ class RegexEncoder(EncodesTexts):
         self._core = core
         self._regex = regex
         self._vocabulary = vocabulary
-        self._cut = cut or _cut_with_timeout
+        self._cut = cut or cut_with_timeout
         self._id_of_special = {special.encode(): id for special, id in vocabulary.special_tokens.items()}
         self.decode_bytes = core.decode_bytes
         self.decode_list = core.decode_list
@@ -279,13 +279,6 @@ def _as_bytes(text: str | bytes) -> bytes:
     if isinstance(text, bytes):
         return text
     raise TypeError
-
-
-def _cut_with_timeout(document: bytes, regex: str, name: str) -> list[str]:
-    try:
-        return cut_into_pieces(document, regex, timeout=time_limit(document))
-    except TimeoutError:
-        raise too_slow(regex, document, name) from None
 
 
 def _gathered(texts: Iterable[bytes], num_bytes: int) -> Iterator[list[bytes]]:

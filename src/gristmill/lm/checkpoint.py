@@ -360,12 +360,10 @@ def build_model(config: TrainConfig) -> nn.Module:
 
 def shards_identity(shards: Shards) -> dict[str, Any]:
     """What tells shards apart: their tokenizer, how many tokens they hold, and a fingerprint of all their files."""
-    manifest = shards.manifest
-    files = {name: [entry.xxh64 for entry in split.shards] for name, split in manifest.splits.items()}
     return {
-        "tokenizer_fingerprint": manifest.tokenizer_fingerprint,
+        "tokenizer_fingerprint": shards.tokenizer_fingerprint,
         "num_tokens": shards.num_tokens,
-        "fingerprint": _state_checksum({"dtype": manifest.dtype, "files": files}),
+        "fingerprint": _state_checksum({"dtype": shards.dtype.name, "files": shards.checksums()}),
     }
 
 

@@ -24,7 +24,6 @@ from gristmill.lm.documents import changes_of_document
 from gristmill.lm.permutation import permuted
 from gristmill.lm.read_ahead import ReadAhead
 from gristmill.lm.windows import ArrayTokens, TokenSource
-from gristmill.shards.manifest import Manifest
 from gristmill.shards.shards import Shards
 
 __all__ = ["TokenDataset", "validation_shards"]
@@ -247,7 +246,8 @@ class TokenDataset:
 
 def validation_shards(folder: str | os.PathLike[str]) -> Shards | None:
     """The split "val" of a folder of shards, or None where there is none."""
-    return Shards(folder, split="val") if "val" in Manifest.read(folder).splits else None
+    shards = Shards(folder)
+    return shards.other_split("val") if "val" in shards.splits else None
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,11 @@ def stream_text(
 ) -> Iterator[str]:
     """The text after `prompt`, in whole characters as they come, to the end of the document; options as in `generate`.
 
-    An empty prompt begins a new document, if the tokenizer has a token that ends one.
+    A special token spelled out in the prompt becomes its id: the prompt is written by the user of the model. An empty
+    prompt begins a new document, if the tokenizer has a token that ends one.
     """
     stop_id = end_of_text_id(check_tokenizer(tokenizer))
-    prompt_ids = tokenizer.encode(prompt) or ([] if stop_id is None else [stop_id])
+    prompt_ids = tokenizer.encode(prompt, allowed_special="all") or ([] if stop_id is None else [stop_id])
     ids = generate(
         model,
         prompt_ids,

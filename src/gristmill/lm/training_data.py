@@ -38,6 +38,7 @@ __all__ = [
 
 
 BATCH_NORM_LEAST = 16  # sequences at once
+CHUNK_TOKENS = 1 << 20
 
 
 class Dataset(Protocol):
@@ -100,7 +101,8 @@ def open_training_data(
             f"pass it as out with resume='auto'; to start from its weights, pass init_from={str(data)!r}."
         )
     if config.model == "vae":
-        data = data.paths[0].parent if isinstance(data, Shards) else data  # which has all splits
+        if isinstance(data, Shards) and data.has_manifest:
+            data = data.paths[0].parent  # which has all splits
         return DocumentData(open_documents(data, config, progress=progress))
     if isinstance(data, Shards):
         return WindowData(data)
@@ -159,14 +161,14 @@ class WindowData:
 
         self._shards = shards
         self.num_tokens = shards.num_tokens
-        self.vocab_size: int | None = shards.manifest.vocab_size
+        self.vocab_size: int | None = shards.vocab_size or _largest_id(shards) + 1
         self.identity = shards_identity(shards)
         self.messages: list[str] = []
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the shards."""
-        return self._shards.tokenizer
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the shards; None for those of another program that were opened without one."""
+        return None if self._shards.tokenizer_fingerprint is None else self._shards.tokenizer
 
     def tokens_per_sequence(self, config: TrainConfig) -> float:
         """All windows are of one length."""
@@ -187,16 +189,16 @@ class WindowData:
             device=device,
         )
 
-    def bits_per_byte(self, loss: float, split: str) -> float:
-        """By the tokens and the bytes of the split."""
+    def bits_per_byte(self, loss: float, split: str) -> float | None:
+        """By the tokens and the bytes of the split; None where another program made the shards."""
         shards = self._split(split)
         assert shards is not None  # there is a loss on it
-        return bits_per_byte(loss, shards)
+        return bits_per_byte(loss, shards) if shards.has_manifest else None
 
     def _split(self, split: str) -> Shards | None:
         if split == self._shards.split:
             return self._shards
-        if split not in self._shards.manifest.splits:
+        if split not in self._shards.splits:
             return None
         return self._shards.other_split(split)
 
@@ -267,6 +269,16 @@ def said_at_the_start(dataset: SequenceDataset, config: TrainConfig) -> list[str
             f"{BATCH_NORM_LEAST}, with fewer gradient_accumulation_steps."
         )
     return said
+
+
+def _largest_id(shards: Shards) -> int:
+    """The largest id of all splits. Reads every token: only for shards of another program, which do not state it."""
+    largest = 0
+    for name in shards.splits:
+        tokens = shards.other_split(name).tokens
+        for begin in range(0, len(tokens), CHUNK_TOKENS):
+            largest = max(largest, int(tokens[begin : begin + CHUNK_TOKENS].max()))
+    return largest
 
 
 def bits_per_byte(loss: float, shards: Shards) -> float:

@@ -1,8 +1,8 @@
 r"""Patterns: the regular expressions that cut a text into pieces.
 
-Six have native matchers and are called by name; `NATIVE_PATTERNS` holds their definitions, as published: gpt2, cl100k
-and o200k by tiktoken 0.14, llama3 and qwen2 by their model cards. Any other regular expression of the `regex` module
-works as well, through worker processes.
+Seven have native matchers and are called by name; `NATIVE_PATTERNS` holds their definitions, as published: gpt2, cl100k
+and o200k by tiktoken 0.14, llama3 and qwen2 by their model cards, nanochat by its tokenizer. Any other regular
+expression of the `regex` module works as well, through worker processes.
 
 What a pattern means, for every pattern:
 
@@ -28,6 +28,7 @@ from typing import Any
 
 from gristmill.arguments import nearest
 from gristmill.errors import PatternError, SlowPatternWarning, warn_user
+from gristmill.pretokenize.stages import stages
 
 __all__ = ["NATIVE_PATTERNS", "Pattern", "pattern_names", "resolve_pattern"]
 
@@ -46,6 +47,10 @@ NATIVE_PATTERNS = {
     ),
     "llama3": (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+        r"|\s+(?!\S)|\s+"
+    ),
+    "nanochat": (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]"
         r"|\s+(?!\S)|\s+"
     ),
     "qwen2": (
@@ -76,6 +81,7 @@ CLASSIC = NATIVE_PATTERNS | {
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
         r"|\s+(?![\s\S])|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
+    "nanochat": NATIVE_PATTERNS["llama3"].replace("{1,3}", "{1,2}"),
 }
 
 # Other ways in which people write an expression that matches the same pieces.
@@ -86,6 +92,8 @@ SPELLINGS = {
     # Stanford CS336, minbpe, earlier tiktoken
     CLASSIC["gpt2"]: "gpt2",
     CLASSIC["cl100k"]: "cl100k",
+    # Hugging Face's spelling of GPT-4's expression, with numbers of two digits
+    CLASSIC["nanochat"]: "nanochat",
     # cl100k in earlier tiktoken and minbpe: unlike today's, it cuts white space at the end of a text behind its last
     # line break, as llama3 does. (What Hugging Face has for cl100k is llama3 to the letter.)
     (
@@ -153,7 +161,8 @@ def resolve_pattern(pattern: str) -> Pattern:
             f"pattern={pattern!r} is not known.{nearest(pattern, pattern_names())} Pass {_choices()}. "
             f"(To match just these letters, write {'(?:' + pattern + ')'!r}.)"
         )
-    compile_regex(pattern)
+    for expression in stages(pattern):
+        compile_regex(expression)
     return Pattern(pattern)
 
 

@@ -1,7 +1,8 @@
 """A worker process of `WorkerPool`: answers requests that come in on its standard input.
 
 Requests and answers are plain values, sent with `marshal`: it is fast, the parent is the same Python, and nothing of it
-is executed. The process ends when its input does, and so also when the parent was killed.
+is executed. The process ends when its input does, and so also when the parent was killed; while it matches, an alarm
+looks for the parent.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import marshal
 import os
 import signal
 import sys
+import time
 from typing import IO, Any
 
 from gristmill import errors
 from gristmill.errors import GristmillError
 from gristmill.pretokenize import pieces
+
+# How often a worker that matches looks at the clock and for its parent.
+ALARM_SECONDS = 0.5
 
 READY = b"\0gristmill worker\n"
 
@@ -59,10 +64,11 @@ def cut_within_time(document: bytes, regex: str, name: str) -> list[str]:
     makes matching three times slower.
     """
     seconds = pieces.time_limit(document)
+    if not hasattr(signal, "setitimer"):
+        return pieces.cut_with_timeout(document, regex, name)
+    _alarm.deadline = time.monotonic() + seconds
     try:
-        if not hasattr(signal, "setitimer"):
-            return pieces.cut_into_pieces(document, regex, timeout=seconds)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_REAL, min(seconds, ALARM_SECONDS), ALARM_SECONDS)
         try:
             return pieces.cut_into_pieces(document, regex)
         finally:
@@ -71,8 +77,20 @@ def cut_within_time(document: bytes, regex: str, name: str) -> list[str]:
         raise pieces.too_slow(regex, document, name) from None
 
 
-def _ring(*_: object) -> None:
-    raise TimeoutError
+class _Alarm:
+    """What happens once a second while the worker matches, on its only thread: `regex` lets no other one run."""
+
+    deadline = 0.0
+    parent = 0  # the process that started this one
+
+    def __call__(self, *_: object) -> None:
+        if os.getppid() != self.parent:
+            os._exit(0)  # it was killed: nobody waits for the answer, and an endless expression would be left running
+        if time.monotonic() >= self.deadline:
+            raise TimeoutError
+
+
+_alarm = _Alarm()
 
 
 def main() -> None:
@@ -82,7 +100,8 @@ def main() -> None:
     answers.write(READY)  # what was printed before, such as by a sitecustomize, ends here
     answers.flush()
     if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, _ring)
+        _alarm.parent = os.getppid()
+        signal.signal(signal.SIGALRM, _alarm)
     try:
         _serve(sys.stdin.buffer, answers)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):

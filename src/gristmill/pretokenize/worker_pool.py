@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from gristmill import progress
 from gristmill.errors import WorkerError
 from gristmill.pretokenize import pieces
 from gristmill.pretokenize.worker import READY, receive, send, unpack_error
@@ -71,6 +72,7 @@ class WorkerPool:
         self.stop()
         for worker in self._workers:
             worker.communicate()
+            progress.workers.discard(worker.pid)
 
     def _idle_worker(self) -> subprocess.Popen[bytes]:
         with self._starting:
@@ -94,6 +96,7 @@ class WorkerPool:
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         self._workers.append(worker)
+        progress.workers.add(worker.pid)  # a bar shows their CPU time too
         self._new.add(worker)
         return worker
 

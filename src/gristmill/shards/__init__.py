@@ -4,7 +4,8 @@
 |---|---|
 | `options.py` | `EncodeOptions`: what decides the bytes that are written |
 | `run.py` | `encode_corpus`: the story of a run, from top to bottom |
-| `plan.py`, `end_of_text.py`, `inputs.py`, `request.py` | its arguments, checked; what is recorded and compared |
+| `plan.py`, `end_of_text.py`, `inputs.py` | its arguments, checked; what is recorded |
+| `request.py`, `tokenizer_changes.py` | how what was recorded and what is asked for now differ |
 | `jobs.py` | the pipeline: batches of documents -> ids by splits, on threads |
 | `output.py`, `writer.py`, `disk.py` | ids of all splits -> parts -> shards; files in which every error is named |
 | `checkpoints.py`, `state.py`, `journal.py` | saving where a run stands: its position, the shards that are published |
@@ -14,7 +15,8 @@
 | `layouts/` | the formats of token files, one module each, and their registry `LAYOUTS` |
 | `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |
 | `schema.py` | the shape of manifest.json and of the files of an unfinished run, checked |
-| `shards.py`, `tokens.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `shards.py`, `tokens.py`, `document_ends.py` | `Shards`: documents and tokens of a folder, by memory map |
+| `foreign.py`, `explain.py` | folders of other programs, without a manifest; what is no folder of shards at all |
 | `edition.py`, `maps.py` | how a reader notices that its shards were replaced; memory maps |
 | `verify.py`, `verify_files.py` | `verify_shards`: whether a folder is what its manifest says, byte for byte |
 """

@@ -33,14 +33,15 @@ class Edition:
         self._stamp = stamp  # of the manifest when it was last seen to have this checksum
 
     @classmethod
-    def of(cls, folder: Path) -> Edition:
-        """What the folder holds now; `ShardsFormatError` if that is not finished."""
+    def of(cls, folder: Path, given: str | os.PathLike[str] | None = None) -> Edition:
+        """What the folder holds now; `ShardsFormatError` if that is not finished. `given` is its name in errors."""
         while True:
             try:
                 with _open_manifest(folder) as file:
                     return cls(folder, _checksum(file), _stamp(file))
             except (FileNotFoundError, NotADirectoryError):
-                read_manifest(folder)  # explains what the folder is instead, unless an overwrite has just ended
+                # Explains what the folder is instead, unless an overwrite has just ended.
+                read_manifest(given or folder)
 
     def check(self) -> None:
         """Raise `InputChangedError` if the folder holds other shards by now. Call it after opening a file, not before.
@@ -66,6 +67,16 @@ class Edition:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Edition, (self._folder, self.checksum)
+
+
+class ForeignEdition(Edition):
+    """A folder without a manifest. No other program tells when it replaces files, so nothing is checked."""
+
+    def check(self) -> None:
+        """Nothing: only the size of a file is checked, when it is mapped."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ForeignEdition, (self._folder, self.checksum)
 
 
 def _open_manifest(folder: Path) -> FileIO:

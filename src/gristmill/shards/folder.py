@@ -20,13 +20,16 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gristmill.corpus import batches
+from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import ShardsFormatError, ShardsMismatchError
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
+from gristmill.shards.explain import shown_path
 from gristmill.shards.journal import Journal
 from gristmill.shards.layouts import LAYOUTS, Layout
 from gristmill.shards.manifest import (
@@ -36,6 +39,7 @@ from gristmill.shards.manifest import (
     NEW_FOLDER,
     PROGRESS_FILE,
     REQUEST_FILE,
+    TOKENIZER_FILE,
     Manifest,
     ShardEntry,
 )
@@ -43,6 +47,7 @@ from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remov
 from gristmill.shards.place import check_place, create_and_lock
 from gristmill.shards.request import Request, differences, request_of_manifest
 from gristmill.shards.state import Checkpoint
+from gristmill.shards.tokenizer_changes import explain_tokenizer
 from gristmill.small_files import parse_json, read_small_file
 
 FORMAT = "gristmill-progress"
@@ -52,10 +57,11 @@ VERSION = 2
 class Folder:
     """A folder that one process writes shards to. Use it in a `with` block: what a failure leaves is put in order."""
 
-    def __init__(self, out: str | os.PathLike[str], request: Request, *, overwrite: bool) -> None:
+    def __init__(self, out: str | os.PathLike[str], request: Request, *, overwrite: bool, tokenizer: Tokenizer) -> None:
         self._out = Path(os.path.abspath(out))  # noqa: PTH100  `..` and `.` are no names
         self._request = request
         self._overwrite = overwrite
+        self._tokenizer = tokenizer
         self._names = self._names_of(request.layout)
         self.path = self._out  # where to write
         self.finished: Manifest | None = None  # all is done already
@@ -107,7 +113,7 @@ class Folder:
         """Find out whether the shards are finished, begun, or still to begin."""
         was_interrupted = finish_exchange(self._out)
         if (self._out / MANIFEST_FILE).is_file():
-            manifest = Manifest.read(self._out)
+            manifest = self._read_manifest()
             tidy(self._out, self._names_of(manifest.layout))
             if not self._overwrite or (was_interrupted and self._is_answered_by(manifest)):
                 self.finished = self._checked(manifest)
@@ -116,6 +122,15 @@ class Folder:
             self.path = self._out / NEW_FOLDER
             self.path.mkdir(exist_ok=True)
         self.state = self._find_state()
+
+    def _read_manifest(self) -> Manifest:
+        try:
+            return Manifest.read(self._out)
+        except ShardsFormatError as error:
+            raise ShardsFormatError(
+                f"{error} Only the manifest states which files are the old shards, so overwrite=True cannot replace "
+                f"them either: remove the folder yourself, or pass another one."
+            ) from None
 
     def _is_answered_by(self, manifest: Manifest) -> bool:
         asked = self._request.to_json()
@@ -229,7 +244,8 @@ class Folder:
             file.write(data)
 
     def _refuse_if_different(self, there: dict[str, Any], what: str) -> None:
-        found = differences(there, self._request.to_json())
+        explain = partial(explain_tokenizer, self.path / TOKENIZER_FILE, now=self._tokenizer)
+        found = differences(there, self._request.to_json(), explain)
         if found:
             raise self._mismatch(f"{what} of another kind: {'; '.join(found)}")
 
@@ -299,7 +315,7 @@ def check_shards(folder: Path, shards: Iterable[ShardEntry], layout: Layout) -> 
                 status = None
             if status is None or status.st_size != size:
                 raise ShardsFormatError(
-                    f"{folder / name}: the shard is missing or has another size than it was given. "
+                    f"{shown_path(folder / name)}: the shard is missing or has another size than it was given. "
                     f"Restore it, or pass overwrite=True to make all shards again."
                 )
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.corpus import Documents, batches, read_files
+from gristmill.corpus import DocumentStream, batches, read_files
 from gristmill.corpus.batches import Batch, Cut, Mark, Spans
 from gristmill.corpus.threads import OnSkip, map_in_order
 from gristmill.encode.document_encoder import DocumentEncoder
@@ -108,7 +108,7 @@ def encoded_jobs(plan: Plan, position: Position, clock: Clock, on_skip: OnSkip) 
 
 
 def _read(plan: Plan, position: Position, cut: Cut, on_skip: OnSkip) -> Generator[tuple[int, Batch]]:
-    if isinstance(plan.source, Documents):
+    if isinstance(plan.source, DocumentStream):
         return ((0, batch) for batch in plan.source.read_batches())
     return read_files(
         plan.source,

@@ -8,6 +8,7 @@ checksum of those before. Everything in it is checked when it is read: no file t
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gristmill.errors import ShardsFormatError
+from gristmill.shards.explain import shown_path, what_instead
 from gristmill.small_files import parse_json, read_small_file
 
 __all__ = ["EndOfText", "InputEntry", "Manifest", "ShardEntry", "Split"]
@@ -83,9 +85,9 @@ class EndOfText:
     position: Literal["after", "before"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Manifest:
-    """What a folder of shards holds."""
+    """What a folder of shards holds. Printed, it is one line; `dataclasses.asdict` gives all of it."""
 
     layout: str
     dtype: str
@@ -103,6 +105,16 @@ class Manifest:
     def token_dtype(self) -> np.dtype[Any]:
         """The type of the tokens in the files: little-endian on every machine."""
         return np.dtype(self.dtype).newbyteorder("<")
+
+    def __repr__(self) -> str:
+        splits = ", ".join(
+            f"{name}: {split.documents:,} documents, {split.tokens:,} tokens, {len(split.shards):,} shards"
+            for name, split in self.splits.items()
+        )
+        return (
+            f"<Manifest: layout {self.layout!r}, {self.dtype}, vocabulary {self.vocab_size:,}, "
+            f"{len(self.inputs):,} inputs; {splits}>"
+        )
 
     def to_json(self) -> bytes:
         """The file.
@@ -150,7 +162,7 @@ class Manifest:
         return manifest
 
 
-EDITED = "its checksum does not fit its contents: it was edited or damaged. Encode again, or restore it."
+EDITED = "its checksum does not fit its contents: it was edited or damaged. Restore it, or encode into a new folder."
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> bytes:
@@ -160,11 +172,19 @@ def read_manifest(folder: str | os.PathLike[str]) -> bytes:
     while True:
         try:
             return read_manifest_file(path)
+        except NotADirectoryError:
+            raise NotADirectoryError(errno.ENOTDIR, what_instead(place), str(place)) from None
         except FileNotFoundError:
             place.stat()  # the folder itself may be missing
             why = _why_no_manifest(place)
             if not path.exists():  # otherwise an overwrite has ended since, and what was found is out of date
-                raise ShardsFormatError(f"{place}: {why}") from None
+                raise ShardsFormatError(f"{shown_path(place)}: {why}") from None
+
+
+def has_files_of_runs(folder: Path) -> bool:
+    """Whether `encode_corpus` has been at work in the folder, finished or not."""
+    names = (MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE, REPLACED_FILE, NEW_FOLDER)
+    return any(os.path.lexists(folder / name) for name in names)
 
 
 def _why_no_manifest(folder: Path) -> str:
@@ -176,7 +196,7 @@ def _why_no_manifest(folder: Path) -> str:
         )
     if (folder / PROGRESS_FILE).exists() or (folder / REQUEST_FILE).exists():
         return "unfinished: run the same command again to resume."
-    return f"not a folder of shards: it has no {MANIFEST_FILE}. `gristmill encode` makes one."
+    return f"not a folder of shards: it has no {MANIFEST_FILE}. {what_instead(folder)}"
 
 
 def read_manifest_file(path: Path) -> bytes:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import ShardsFormatError
+from gristmill.shards.explain import shown_path
 
 # A process may have a thousand files open, and before Python 3.13 a map is one of them.
 MAX_OPEN_MAPS = 128
@@ -30,8 +31,8 @@ def map_array(path: Path, dtype: np.dtype[Any], length: int, *, offset: int = 0)
         expected = offset + length * dtype.itemsize
         if num_bytes != expected:
             raise ShardsFormatError(
-                f"{path}: it has {num_bytes:,} bytes, and should have {expected:,}. "
-                f"`gristmill verify {path.parent}` finds all that is damaged."
+                f"{shown_path(path)}: it has {num_bytes:,} bytes, and should have {expected:,}. "
+                f"`gristmill verify {shown_path(path.parent)}` finds all that is damaged."
             )
         if length == 0:  # nothing cannot be mapped
             return np.empty(0, dtype)
@@ -48,17 +49,19 @@ def map_opener(
     lengths: Sequence[int],
     dtype: np.dtype[Any],
     *,
+    offset: int = 0,
     check: Callable[[], None] | None = None,
 ) -> Callable[[int], NDArray[Any]]:
     """A function that gives the map of file number i: opened when it is asked for, and kept while it is in use.
 
+    offset: where the items begin in each file, in bytes.
     check: called after a file is opened, and after it could not be; raises if the folder no longer holds these files.
     """
 
     @lru_cache(MAX_OPEN_MAPS)
     def opened(number: int) -> NDArray[Any]:
         try:
-            return map_array(folder / files[number], dtype, lengths[number])
+            return map_array(folder / files[number], dtype, lengths[number], offset=offset)
         finally:
             if check is not None:
                 check()

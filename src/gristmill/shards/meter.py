@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from itertools import accumulate
 
-from gristmill.corpus import Files
+from gristmill.corpus import FoundFiles
 from gristmill.progress import OnProgress
 from gristmill.shards.output import Output
 from gristmill.shards.plan import Plan
@@ -17,7 +17,7 @@ class Meter:
     """Reports progress: bytes of all inputs, of which an earlier run may have done some."""
 
     def __init__(self, plan: Plan, output: Output, on_progress: OnProgress | None) -> None:
-        inputs = plan.source.inputs if isinstance(plan.source, Files) else ()
+        inputs = plan.source.inputs if isinstance(plan.source, FoundFiles) else ()
         self._begins = list(accumulate((input.num_bytes for input in inputs), initial=0))
         self._initial = self._begins[output.position.index] if inputs else 0
         self._output = output

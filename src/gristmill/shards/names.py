@@ -14,8 +14,9 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 
 from gristmill.publish import flush_folder
+from gristmill.shards.explain import shown_path
 from gristmill.shards.journal import JOURNAL_FILE
-from gristmill.shards.layouts import Layout
+from gristmill.shards.layouts import LAYOUTS, Layout
 from gristmill.shards.manifest import (
     MANIFEST_FILE,
     PROGRESS_FILE,
@@ -47,7 +48,10 @@ class OwnNames:
         self._layout, self._name = layout, name
 
     def __contains__(self, file: object) -> bool:
-        return isinstance(file, str) and (file in _FIXED or self.is_shard(file) or self.is_leftover(file))
+        return isinstance(file, str) and (self._is_fixed(file) or self.is_shard(file) or self.is_leftover(file))
+
+    def _is_fixed(self, file: str) -> bool:
+        return file in _FIXED or (self._layout is not None and file in self._layout.extra_names)
 
     def is_shard(self, file: str) -> bool:
         """Whether a shard or its index can have this name."""
@@ -71,7 +75,7 @@ class OwnNames:
         if found := _PART.fullmatch(file):
             return self.is_shard(found["file"])
         if found := _TEMPORARY.fullmatch(file):
-            return found["file"] in _FIXED or self.is_shard(found["file"])
+            return self._is_fixed(found["file"]) or self.is_shard(found["file"])
         return False
 
     def leftovers(self, folder: Path) -> list[str]:
@@ -89,7 +93,8 @@ def files_of(manifest: Manifest) -> set[str]:
     """The files of finished shards, and of nothing else."""
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     indexes = {shard.index for shard in shards if shard.index is not None}
-    return {shard.file for shard in shards} | indexes | {manifest.tokenizer_file, MANIFEST_FILE}
+    extra = LAYOUTS[manifest.layout].extra_names
+    return {shard.file for shard in shards} | indexes | {manifest.tokenizer_file, MANIFEST_FILE, *extra}
 
 
 def refuse_other_files(folder: Path, *, known: Container[str], known_folder: str | None = None) -> None:
@@ -100,7 +105,7 @@ def refuse_other_files(folder: Path, *, known: Container[str], known_folder: str
         if (entry.name != known_folder if is_folder(entry) else entry.name not in known)
     )
     if others:
-        shown = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+        shown = ", ".join(map(shown_path, others[:3])) + ", …" * (len(others) > 3)
         message = f"Holds other files ({shown}), which are never replaced. Pass a new or empty folder"
         raise FileExistsError(errno.EEXIST, message, str(folder))
 

@@ -19,6 +19,7 @@ class EncodeOptions(ReadOptions, total=False):
     allowed_special: special tokens that become ids where a document spells them out. Default: they are plain text.
     dtype: of the ids; default: uint16 where that holds them all, otherwise uint32. Only for gristmill, npy, parquet.
     shard_tokens: ids per file. Default: 100 million; one file, whatever its size, for nanogpt and megatron.
+    tokens_column: the name of the column of ids; only for parquet. Default: "tokens".
     val_fraction, seed: this share of the documents goes into the split "val", chosen by a hash of the seed and of how
         a document begins (its first 64 KiB): the same ones however files are named, ordered or added.
     """
@@ -29,6 +30,7 @@ class EncodeOptions(ReadOptions, total=False):
     allowed_special: Specials
     dtype: DTypeLike | None
     shard_tokens: int | None
+    tokens_column: str | None
     val_fraction: float
     seed: int
 
@@ -40,6 +42,7 @@ DEFAULTS: EncodeOptions = {
     "allowed_special": NONE,
     "dtype": None,
     "shard_tokens": None,
+    "tokens_column": None,
     "val_fraction": 0.0,
     "seed": 0,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from gristmill.arguments import check_num_threads, check_whole_number, nearest
-from gristmill.corpus import Corpus, Documents, Files, Reading, open_corpus
+from gristmill.corpus import Corpus, FoundFiles, Reading, Source, open_corpus
 from gristmill.count import Words
 from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_seed
@@ -22,8 +21,10 @@ from gristmill.encode.ids import check_dtype
 from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
 from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
+from gristmill.shards.explain import check_path
 from gristmill.shards.inputs import fingerprints
 from gristmill.shards.layouts import Layout, check_layout
+from gristmill.shards.layouts.parquet import COLUMN
 from gristmill.shards.manifest import MANIFEST_FILE, REPLACED_FILE, REQUEST_FILE, TOKENIZER_FILE, EndOfText
 from gristmill.shards.options import DEFAULTS, EncodeOptions
 from gristmill.shards.request import Request
@@ -33,7 +34,7 @@ from gristmill.shards.request import Request
 class Plan:
     """What to do, every argument checked."""
 
-    source: Files | Documents
+    source: Source
     tokenizer: Tokenizer
     encoder: DocumentEncoder
     layout: Layout
@@ -57,7 +58,7 @@ class Plan:
     ) -> Plan:
         """What to do with these arguments of `encode_corpus`."""
         check_tokenizer(tokenizer)
-        if not os.fspath(out):
+        if not check_path(out, "out"):
             raise OptionError("out is empty. Pass the name of the folder to write.")
         if isinstance(corpus, Words):
             raise TypeError(
@@ -65,7 +66,7 @@ class Plan:
                 "Pass the corpus that they were counted from."
             )
         given: EncodeOptions = {**DEFAULTS, **options}
-        layout = check_layout(given["format"])
+        layout, tokens_column = _check_column(check_layout(given["format"]), given["tokens_column"])
         end_of_text = find_end_of_text(tokenizer, given["end_of_text"], given["end_of_text_position"], layout)
         reading = _check_reading(options, end_of_text)
         threads = check_num_threads(num_threads)
@@ -86,15 +87,17 @@ class Plan:
             "val_fraction": val_fraction,
             "seed": seed,
             "allowed_special": allowed if isinstance(allowed, str) else sorted(allowed),
-            **dataclasses.asdict(reading),
+            **reading.options(),
         }
+        if tokens_column is not None:
+            recorded["tokens_column"] = tokens_column
         request = Request(
             layout=layout.name,
             dtype=dtype.name,
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
             end_of_text=end_of_text,
-            inputs=fingerprints(source.inputs) if isinstance(source, Files) else None,
+            inputs=fingerprints(source.inputs) if isinstance(source, FoundFiles) else None,
             options=recorded,
             command=_command(source, given, recorded),
         )
@@ -121,7 +124,7 @@ class Plan:
 def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Reading:
     """The options for reading among all options; the end-of-text token separates documents unless told otherwise."""
     reading = {name: value for name, value in options.items() if name not in DEFAULTS}
-    known = [*DEFAULTS, *(field.name for field in dataclasses.fields(Reading))]
+    known = [*DEFAULTS, *Reading().options()]
     for name in reading:
         if name not in known:
             hint = nearest(name, [*known, "num_threads", "overwrite", "progress"])
@@ -129,17 +132,17 @@ def _check_reading(options: EncodeOptions, end_of_text: EndOfText | None) -> Rea
                 f"encode_corpus() got an unexpected keyword argument {name!r}.{hint} It takes {', '.join(known)}."
             )
     separator = {} if end_of_text is None else {"separator": end_of_text.token}
-    return Reading.checked({**separator, **reading})
+    return Reading.checked(reading, **separator)
 
 
-def _without_own_files(source: Files | Documents, out: str | os.PathLike[str]) -> Files | Documents:
+def _without_own_files(source: Source, out: str | os.PathLike[str]) -> Source:
     """The corpus without what an earlier run has written, where the output folder lies in a folder of the corpus."""
     written = (MANIFEST_FILE, REQUEST_FILE, REPLACED_FILE)
-    if isinstance(source, Documents) or not any((Path(out) / file).exists() for file in written):
+    if not isinstance(source, FoundFiles) or not any((Path(out) / file).exists() for file in written):
         return source
     prefix = os.path.join(os.path.abspath(out), "")  # noqa: PTH100, PTH118
     kept = [input for input in source.inputs if not os.path.abspath(input.name).startswith(prefix)]  # noqa: PTH100
-    return Files(tuple(kept))
+    return FoundFiles(tuple(kept))
 
 
 def _not_none(name: str, value: Any) -> Any:
@@ -158,6 +161,17 @@ def _check_shard_tokens(shard_tokens: Any, layout: Layout) -> int | None:
         raise OptionError(f"shard_tokens={number} is too small. Pass shard_tokens >= 1.")
     layout.check_num_tokens(number)
     return number
+
+
+def _check_column(layout: Layout, column: Any) -> tuple[Layout, str | None]:
+    """The layout with this column, and the name to record: None for the usual one, and for layouts without columns."""
+    if column is None:
+        return layout, None
+    if not isinstance(column, str):
+        raise OptionError(f"tokens_column={column!r} is a {type(column).__name__}. Pass a str such as 'input_ids'.")
+    if not column or not column.isprintable():
+        raise OptionError(f"tokens_column={column!r} is no name of a column. Pass one such as 'input_ids'.")
+    return layout.with_tokens_column(column), None if column == COLUMN else column
 
 
 def _check_fraction(fraction: Any) -> float:
@@ -180,15 +194,15 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
     return kind.newbyteorder("<")
 
 
-def _command(source: Files | Documents, given: EncodeOptions, recorded: dict[str, Any]) -> str:
+def _command(source: Source, given: EncodeOptions, recorded: dict[str, Any]) -> str:
     """The command line that makes the same files in a folder, with the tokenizer that lies in it."""
-    names: Sequence[str] = source.paths if isinstance(source, Files) else ["DOCUMENTS"]
+    names: Sequence[str] = source.paths if isinstance(source, FoundFiles) else ["DOCUMENTS"]
     words = ["gristmill", "encode", *names, "-t", TOKENIZER_FILE]
     dtype = given["dtype"]
     asked: dict[str, Any] = {name: given[name] for name in ("format", "end_of_text", "end_of_text_position")}
     asked |= {"dtype": None if dtype is None else np.dtype(dtype).name, **recorded}
     usual: dict[str, Any] = {**DEFAULTS, "shard_tokens": check_layout(given["format"]).shard_tokens}
-    usual |= {"allowed_special": [], **dataclasses.asdict(Reading())}
+    usual |= {"allowed_special": [], **Reading().options()}
     for name, value in asked.items():
         if value == usual[name]:
             continue

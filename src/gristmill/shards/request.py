@@ -7,11 +7,12 @@ if it was asked for the same.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gristmill.corpus import Reading
+from gristmill.shards.explain import shown_path
 from gristmill.shards.manifest import EndOfText, InputEntry, Manifest, Split
 from gristmill.shards.options import DEFAULTS
 
@@ -59,18 +60,20 @@ def request_of_manifest(manifest: Manifest) -> dict[str, Any]:
     return request
 
 
-def differences(there: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+def differences(
+    there: Mapping[str, Any], asked: Mapping[str, Any], explain_tokenizer: Callable[[str], str] | None = None
+) -> list[str]:
     """What is not the same in two requests, in words; empty if they are the same.
+
+    explain_tokenizer: what differs from the tokenizer with the fingerprint it is given.
 
     >>> differences({"dtype": "uint16", "options": {"seed": 0}}, {"dtype": "uint16", "options": {"seed": 1}})
     ['seed was 0 and is now 1']
     """
     found = []
     if there.get("tokenizer_fingerprint") != asked.get("tokenizer_fingerprint"):
-        found.append(
-            f"the tokenizer is another one (fingerprint {str(there.get('tokenizer_fingerprint'))[:12]}… then, "
-            f"{str(asked.get('tokenizer_fingerprint'))[:12]}… now)"
-        )
+        why = "" if explain_tokenizer is None else explain_tokenizer(str(there.get("tokenizer_fingerprint")))
+        found.append(f"the tokenizer is another one{f' ({why})' * bool(why)}")
     for name in ("layout", "dtype"):
         if there.get(name) != asked.get(name):
             found.append(f"{name} was {there.get(name)} and is now {asked.get(name)}")
@@ -99,12 +102,12 @@ def _input_differences(there: Any, asked: Any) -> list[str]:
     before, now = {entry["path"]: entry for entry in there}, {entry["path"]: entry for entry in asked}
     for path in before:
         if path not in now:
-            return [f"the input {path} is no longer among the {len(asked):,} inputs"]
+            return [f"the input {shown_path(path)} is no longer among the {len(asked):,} inputs"]
     for path, entry in now.items():
         if path not in before:
-            return [f"the input {path} is new (there were {len(there):,}, there are {len(asked):,})"]
+            return [f"the input {shown_path(path)} is new (there were {len(there):,}, there are {len(asked):,})"]
         if changed := _changes(before[path], entry):
-            return [f"the input {path} has changed: {changed}"]
+            return [f"the input {shown_path(path)} has changed: {changed}"]
     if [entry["path"] for entry in there] != [entry["path"] for entry in asked]:
         return ["the inputs come in another order, or another number of times"]
     return []

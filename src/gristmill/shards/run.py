@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,9 +13,12 @@ from gristmill.corpus import Corpus, Reading
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.encode import Tokenizer
 from gristmill.errors import EmptyCorpusError, ShardsFormatError
+from gristmill.notebook import html_table
 from gristmill.profile import Clock, Profile, peak_memory_bytes
 from gristmill.progress import OnProgress, ProgressOption, open_progress
+from gristmill.publish import publish
 from gristmill.shards.checkpoints import Checkpoints, check_interval
+from gristmill.shards.explain import shown_path
 from gristmill.shards.folder import Folder
 from gristmill.shards.jobs import encoded_jobs
 from gristmill.shards.manifest import TOKENIZER_FILE, Manifest
@@ -24,6 +26,7 @@ from gristmill.shards.meter import Meter
 from gristmill.shards.options import DEFAULTS, EncodeOptions
 from gristmill.shards.output import Output
 from gristmill.shards.plan import Plan
+from gristmill.shards.shards import Shards
 from gristmill.shards.state import Position
 
 __all__ = ["EncodeRun", "encode_corpus"]
@@ -31,9 +34,9 @@ __all__ = ["EncodeRun", "encode_corpus"]
 CHECKPOINT_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EncodeRun:
-    """What `encode_corpus` did: the manifest it wrote, and the figures of this run."""
+    """What `encode_corpus` did: the manifest it wrote, and the figures of this run. `shards()` opens what it made."""
 
     folder: Path
     manifest: Manifest
@@ -55,8 +58,32 @@ class EncodeRun:
         """Of the texts of all splits."""
         return sum(split.source_bytes for split in self.manifest.splits.values())
 
+    def shards(self, split: str = "train") -> Shards:
+        """The shards of a split, opened."""
+        return Shards(self.folder, split=split)
 
-@show_options(EncodeOptions, {**DEFAULTS, **dataclasses.asdict(Reading())})
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{name} {split.tokens:,}" for name, split in self.manifest.splits.items())
+        return (
+            f"<EncodeRun: {shown_path(self.folder)!r}, {self.num_documents:,} documents, {self.num_tokens:,} tokens "
+            f"({splits}), format {self.manifest.layout!r}, {self._how()}>"
+        )
+
+    def _how(self) -> str:
+        if self.profile is None:
+            return "complete already"
+        return f"{'resumed and finished' if self.resumed else 'made'} in {self.profile.seconds:.2f} s"
+
+    def _repr_html_(self) -> str:
+        manifest = self.manifest
+        rows = [("folder", str(self.folder)), ("format", f"{manifest.layout}, {manifest.dtype}")]
+        for name, split in manifest.splits.items():
+            ratio = f", {split.source_bytes / split.tokens:.3f} bytes per token" if split.tokens else ""
+            rows.append((name, f"{split.documents:,} documents, {split.tokens:,} tokens{ratio}"))
+        return html_table("EncodeRun", [*rows, ("run", self._how())])
+
+
+@show_options(EncodeOptions, {**DEFAULTS, **Reading().options()})
 def encode_corpus(
     corpus: Corpus,
     tokenizer: Tokenizer,
@@ -74,7 +101,8 @@ def encode_corpus(
     bounded whatever the size of the corpus. Called again after an interruption, it resumes; called again when all is
     done, it does nothing; called with another tokenizer, other inputs or other options, it is refused.
 
-    corpus: paths, globs, folders, URLs, or an iterable of `str` or `bytes` documents; `gristmill.corpus` has the table.
+    corpus: paths, globs, folders, URLs, an iterable of `str` or `bytes` documents, or a table with a text column;
+        `gristmill.corpus` has the whole list.
     out: the folder to write; made if it is not there.
     num_threads: threads that encode; default: every core this process may use.
     overwrite: replace finished shards of another kind; they stay until the new ones are complete.
@@ -94,7 +122,7 @@ def encode_corpus(
     plan = Plan.checked(corpus, tokenizer, out=out, num_threads=num_threads, options=options)
     interval = check_interval(checkpoint_seconds)
     check_switch("overwrite", overwrite)
-    with Folder(out, plan.request, overwrite=overwrite) as folder:
+    with Folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
         if folder.finished is not None:
             return EncodeRun(folder=Path(out), manifest=folder.finished, profile=None, resumed=False)
         with _open_output(plan, folder, overwrite=overwrite) as output:
@@ -132,7 +160,7 @@ def _encode(
     with closing(encoded_jobs(plan, output.position, clock, output.note_skipped)) as jobs:
         for number, job in enumerate(jobs):
             if number == 0:  # not sooner: all threads are at work by now
-                plan.tokenizer.save(folder.path / TOKENIZER_FILE)
+                _save_tokenizer(plan, folder)
             with clock.measure("write"):
                 output.write(job)
             checkpoints.save_if_due()
@@ -143,6 +171,15 @@ def _encode(
         splits = output.finish()
     meter.report_end()
     return plan.request.manifest(splits, skipped=output.position.skipped, num_nulls=output.position.num_nulls)
+
+
+def _save_tokenizer(plan: Plan, folder: Folder) -> None:
+    """Write the tokenizer, and what the tools of the layout want to know of it."""
+    tokenizer = plan.tokenizer
+    tokenizer.save(folder.path / TOKENIZER_FILE)
+    for name in plan.layout.extra_names:
+        with publish(folder.path / name) as file:
+            file.write(plan.layout.extra_file(name, tokenizer.vocab, tokenizer.vocab_size))
 
 
 def _why_empty(position: Position) -> str:

@@ -35,16 +35,18 @@ class Tokens:
         lengths: Sequence[int],
         dtype: np.dtype[Any],
         edition: Edition | None = None,
+        offset: int = 0,
     ) -> None:
-        """Tokens of the layout "gristmill": `files` in `folder`, one after the other, with `lengths` tokens each.
+        """The tokens in `files` of `folder`, one after the other: `lengths` tokens each, from byte `offset` on.
 
         With an `edition`, reading raises `InputChangedError` once other shards have taken their place.
         """
-        self._parts = (folder, tuple(files), tuple(lengths), dtype, edition)
+        self._parts = (folder, tuple(files), tuple(lengths), dtype, edition, offset)
         self.dtype = dtype
         # Where each file begins, and the end of the last.
         self.begins: list[int] = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
-        self._map = map_opener(*self._parts[:4], check=None if edition is None else edition.check)
+        check = None if edition is None else edition.check
+        self._map = map_opener(*self._parts[:4], offset=offset, check=check)
 
     @property
     def shape(self) -> tuple[int]:

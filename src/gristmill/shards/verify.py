@@ -12,21 +12,40 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gristmill.errors import ShardsFormatError
+from gristmill.notebook import html_table
 from gristmill.progress import ProgressOption, open_progress
+from gristmill.shards.explain import check_path, shown_path
 from gristmill.shards.inputs import find_changes
-from gristmill.shards.layouts import LAYOUTS
-from gristmill.shards.manifest import EDITED, MANIFEST_FILE, InputEntry, Manifest, checksum_fits, read_manifest
+from gristmill.shards.layouts import LAYOUTS, recognize
+from gristmill.shards.layouts.layout import read_head
+from gristmill.shards.manifest import (
+    EDITED,
+    MANIFEST_FILE,
+    SPLITS,
+    InputEntry,
+    Manifest,
+    checksum_fits,
+    has_files_of_runs,
+    read_manifest,
+)
 from gristmill.shards.shards import load_tokenizer
 from gristmill.shards.verify_files import FileChecks, Findings, Problem, entries_of, size_of, without_path
+
+if TYPE_CHECKING:
+    from gristmill.encode.tokenizer import Tokenizer
 
 __all__ = ["Problem", "Report", "verify_shards"]
 
 
-@dataclass(frozen=True, slots=True)
+NUM_SHOWN = 5  # problems
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """What was checked, and what was found."""
+    """What was checked, and what was found. Printed, it is a line, and one more for each of the first problems."""
 
     folder: str
     manifest: Manifest | None  # None where it could not be read
@@ -44,6 +63,29 @@ class Report:
         """Whether nothing was found."""
         return not self.problems
 
+    def __repr__(self) -> str:
+        number = len(self.problems)
+        found = f"{number:,} problem{'s' * (number != 1)}" if number else "all sound"
+        lines = [f"<Report: {shown_path(self.folder)!r}, {found}; {self._checked()}>"]
+        lines += [f"  {shown_path(str(problem))}" for problem in self.problems[:NUM_SHOWN]]
+        if number > NUM_SHOWN:
+            lines.append(f"  … and {number - NUM_SHOWN:,} more in .problems")
+        return "\n".join(lines)
+
+    def _checked(self) -> str:
+        unchecked = f", {len(self.unchecked):,} not checked" * bool(self.unchecked)
+        return (
+            f"{self.num_files:,} files, {self.num_bytes:,} bytes, {self.num_tokens:,} tokens, "
+            f"{self.num_inputs:,} inputs{unchecked}"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [("folder", self.folder), ("sound", "yes" if self.is_sound else "no"), ("checked", self._checked())]
+        rows += [(problem.where, problem.what) for problem in self.problems[:NUM_SHOWN]]
+        if len(self.problems) > NUM_SHOWN:
+            rows.append(("…", f"{len(self.problems) - NUM_SHOWN:,} more problems"))
+        return html_table("Report of verify_shards", rows)
+
 
 def verify_shards(folder: str | os.PathLike[str], *, inputs: bool = True, progress: ProgressOption = None) -> Report:
     """Check all that a folder of shards holds, and return what was found; damage is a problem in the report, no error.
@@ -53,7 +95,7 @@ def verify_shards(folder: str | os.PathLike[str], *, inputs: bool = True, progre
     A folder that is unfinished, or not one of shards, is a `ShardsFormatError`: there is nothing to hold it against.
     """
     began = time.perf_counter()
-    place, data, findings = Path(folder), read_manifest(folder), Findings()
+    place, data, findings = Path(check_path(folder)), _read_manifest(folder), Findings()
     manifest = _check_manifest(place, data, findings)
     if manifest is not None:
         with open_progress(progress) as on_progress:
@@ -78,6 +120,19 @@ def verify_shards(folder: str | os.PathLike[str], *, inputs: bool = True, progre
     )
 
 
+def _read_manifest(folder: str | os.PathLike[str]) -> bytes:
+    try:
+        return read_manifest(folder)
+    except ShardsFormatError:
+        found = None if has_files_of_runs(Path(folder)) else recognize(Path(folder))
+        if found is None:
+            raise
+    raise ShardsFormatError(
+        f"{shown_path(folder)}: it holds {found[0].name} files of another program, with no manifest to check them "
+        f"against. gm.Shards reads them; only folders that `gristmill encode` made can be verified."
+    )
+
+
 def _check_manifest(folder: Path, data: bytes, findings: Findings) -> Manifest | None:
     """What the manifest says; None for one that cannot be believed at all, of which no file is opened."""
     path = folder / MANIFEST_FILE
@@ -95,7 +150,7 @@ def _check_extra_files(folder: Path, manifest: Manifest, findings: Findings) -> 
     """Find what looks like a shard and is not named: a reader that takes all files of a folder would read it."""
     layout = LAYOUTS[manifest.layout]
     named = {name for entry in entries_of(manifest) for name in (entry.file, entry.index)}
-    ours = (layout.token_file("x", "train", 0), layout.index_file("x", "train", 0))
+    ours = [file("x", split, 0) for file in (layout.token_file, layout.index_file) for split in SPLITS]
     suffixes = tuple(name[name.index(".") :] for name in ours if name is not None)
     for name in sorted(os.listdir(folder)):  # noqa: PTH208  names are all that is needed
         if name.endswith(suffixes) and name not in named and not name.startswith("."):
@@ -111,12 +166,25 @@ def _check_tokenizer(folder: Path, manifest: Manifest, findings: Findings) -> No
     except ShardsFormatError as error:
         findings.found("tokenizer", name, without_path(error, folder / name))
         return
+    _check_extra_content(folder, manifest, tokenizer, findings)
     there, said = tokenizer.vocab_size, manifest.vocab_size
     if there != said:
         findings.found("tokenizer", name, f"its vocabulary has {there:,} ids, and the manifest says {said:,}.")
     mark = manifest.end_of_text
     if mark is not None and tokenizer.special_tokens.get(mark.token) != mark.id:
         findings.found("tokenizer", name, f"its special token {mark.token!r} does not have the id {mark.id}.")
+
+
+def _check_extra_content(folder: Path, manifest: Manifest, tokenizer: Tokenizer, findings: Findings) -> None:
+    """Check what stands beside the token files: it follows from the tokenizer, byte for byte."""
+    layout = LAYOUTS[manifest.layout]
+    for name in layout.extra_names:
+        if not os.path.lexists(folder / name):  # shards of an earlier version have none
+            findings.unchecked.append(f"{name}: it is not there.")
+        elif size_of(folder, name, findings) is not None:
+            expected = layout.extra_file(name, tokenizer.vocab, tokenizer.vocab_size)
+            if read_head(folder / name, len(expected) + 1) != expected:
+                findings.found("files", name, "it does not follow from the tokenizer. Encode again, or restore it.")
 
 
 def _check_sums(manifest: Manifest, findings: Findings) -> None:
@@ -131,19 +199,19 @@ def _check_sums(manifest: Manifest, findings: Findings) -> None:
 def _check_input(entry: InputEntry, findings: Findings) -> None:
     """Check whether a file of the corpus is still what it was when it was read."""
     if entry.skipped is not None:
-        findings.unchecked.append(f"{entry.path}: it was skipped when the shards were made.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: it was skipped when the shards were made.")
         return
     if "://" in entry.path:
-        findings.unchecked.append(f"{entry.path}: it is not a local file.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: it is not a local file.")
         return
     try:
         changes = find_changes(entry)
     except (FileNotFoundError, NotADirectoryError):
-        findings.unchecked.append(f"{entry.path}: it is not there.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: it is not there.")
     except OSError as error:
-        findings.unchecked.append(f"{entry.path}: it cannot be read: {error.strerror}.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: it cannot be read: {error.strerror}.")
     except ValueError:  # a character that names do not have in the encoding of this system
-        findings.unchecked.append(f"{entry.path}: no file can have this name here.")
+        findings.unchecked.append(f"{shown_path(entry.path)}: no file can have this name here.")
     else:
         findings.num_inputs += 1
         if changes:

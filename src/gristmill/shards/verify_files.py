@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from gristmill import _core
 from gristmill.errors import OptionError, ShardsFormatError
 from gristmill.progress import OnProgress
-from gristmill.shards.layouts import LAYOUTS
+from gristmill.shards.explain import shown_path
+from gristmill.shards.layouts import layout_of
 from gristmill.shards.manifest import Manifest, ShardEntry, Split
 
 CHUNK_BYTES = 1 << 20  # a multiple of every token's size, and not more than the cache holds
@@ -35,7 +36,7 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}"
+        return f"{shown_path(self.where)}: {self.what}"
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class FileChecks:
         """Look at the names and sizes of all files; nothing is read yet."""
         self._folder, self._manifest = folder, manifest
         self._findings, self._found = findings, findings.found
-        self._layout = LAYOUTS[manifest.layout]
+        self._layout = layout_of(manifest.layout, manifest.options)
         self._dtype = manifest.token_dtype
         self._buffer = memoryview(bytearray(CHUNK_BYTES))
         self._sizes = self._find_files()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,7 @@ from gristmill.pretokenize import resolve_pattern
 from gristmill.profile import Profile
 from gristmill.tokenizer.formats import read_tokenizer, write_tokenizer
 from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.pretrained import read_pretrained
 from gristmill.tokenizer.vocabulary import Vocabulary, read_only
 
 
@@ -202,6 +204,28 @@ class VocabularyMethods:
         `pattern` and `special_tokens` are for formats that do not hold them. Nothing in the file is executed.
         """
         return cls.of_parts(read_tokenizer(path, format, pattern=pattern, special_tokens=special_tokens))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, int] | Sequence[str] | None = None,
+        tie_break: str | None = None,
+    ) -> Self:
+        """The tokenizer in a folder, or of this name on the Hugging Face Hub (needs the package `huggingface_hub`).
+
+        A path that is there is read; only a name that is no path is looked up on the Hub, and only the files of
+        tokenizers are downloaded. Nothing in them is executed.
+
+        revision: a branch, tag or commit on the Hub.
+        pattern, special_tokens: for formats that do not hold them.
+        tie_break: the rule that `extend_tokenizer` uses, which only Gristmill's own file holds.
+        """
+        parts = read_pretrained(name, revision=revision, pattern=pattern, special_tokens=special_tokens)
+        return cls.of_parts(parts if tie_break is None else replace(parts, tie_break=check_tie_break(tie_break)))
 
     @classmethod
     def from_tiktoken(cls, encoding: Any) -> Self:

@@ -29,8 +29,8 @@ def test_write_read_write_gives_the_same_bytes_and_the_same_tokenizer(layout, tm
         written = write_tokenizer(layout, tmp_path / "a", format="gpt2")
         again = read_tokenizer(tmp_path / "a")
         write_tokenizer(again, tmp_path / "b", format="gpt2")
-    assert [path.name for path in written] == ["vocab.json", "merges.txt"]
-    for name in ("vocab.json", "merges.txt"):
+    assert [path.name for path in written] == ["vocab.json", "merges.txt", "tokenizer_config.json"]
+    for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert same_ids(layout, again)
 
@@ -38,7 +38,7 @@ def test_write_read_write_gives_the_same_bytes_and_the_same_tokenizer(layout, tm
 def test_tokenizers_reads_the_files_and_gives_the_same_ids(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     tok = gm.Tokenizer.of_parts(renumbered())
-    vocab, merges = tok.export(tmp_path, format="gpt2")
+    vocab, merges, _ = tok.export(tmp_path, format="gpt2")
     theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocab), str(merges)))
     theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     for text in TEXTS:
@@ -53,7 +53,8 @@ def test_the_folder_or_either_file_is_read(name, tmp_path):
 
 @pytest.mark.parametrize("names", [("tales-vocab.json", "tales-merges.txt"), ("encoder.json", "vocab.bpe")])
 def test_files_with_longer_names_belong_together_by_their_beginning(names, tmp_path):
-    written = trained().export(tmp_path / names[0], format="gpt2")
+    with pytest.warns(FormatWarning, match=r"transformers takes '<\|end\|>' for text\. Pass the name of a folder"):
+        written = trained().export(tmp_path / names[0], format="gpt2")
     assert [path.name for path in written] == list(names)
     for name in names:
         assert same_ids(read_tokenizer(tmp_path / name), trained().parts)
@@ -99,17 +100,39 @@ def test_the_pattern_is_gpt2s_unless_given(tmp_path):
     assert same_ids(read_tokenizer(tmp_path, pattern="cl100k"), tok.parts)
 
 
-def test_specials_that_a_reader_cannot_tell_are_said(tmp_path):
-    tok = gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>", "<|x|>"])
-    with pytest.warns(FormatWarning, match=r"Read it with special_tokens=\['<s>'\]"):
-        tok.export(tmp_path, format="gpt2")
-    assert gm.Tokenizer.load(tmp_path, special_tokens=["<s>"]).special_tokens == tok.special_tokens
+def test_specials_of_any_look_are_named_in_a_folder_and_lost_without_one(tmp_path):
+    tok = gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>", "<|x|>", "two words", "<|endoftext|>"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tok.export(tmp_path / "folder", format="gpt2")
+    assert gm.Tokenizer.load(tmp_path / "folder") == tok
+    message = r"takes '<s>', '<\|x\|>', 'two words' for text.*special_tokens=\['<s>', '<\|x\|>', 'two words'\]"
+    with pytest.warns(FormatWarning, match=message):
+        tok.export(tmp_path / "t-vocab.json", format="gpt2")
+    again = gm.Tokenizer.load(tmp_path / "t-vocab.json", special_tokens=["<s>", "two words"])
+    assert again.special_tokens == tok.special_tokens
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"added_tokens_decoder": [1]}', '{"added_tokens_decoder": {"1": {"content": 2}}}']
+)
+def test_a_config_that_names_no_special_tokens_changes_nothing(text, tmp_path):
+    trained().export(tmp_path, format="gpt2")
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    assert gm.Tokenizer.load(tmp_path) == trained()
+
+
+def test_a_damaged_config_is_named(tmp_path):
+    trained().export(tmp_path, format="gpt2")
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(gm.TokenizerFormatError, match=r"tokenizer_config\.json: "):
+        gm.Tokenizer.load(tmp_path)
 
 
 def test_what_the_files_cannot_hold_is_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(gm.TokenizerFormatError, match="ids would differ"):
         write_tokenizer(whole_pieces(), tmp_path / "a", format="gpt2")
-    with pytest.warns(FormatWarning), pytest.raises(gm.TokenizerFormatError, match="the special token 'é'"):
+    with pytest.raises(gm.TokenizerFormatError, match="the special token 'é'"):
         gm.Tokenizer([], special_tokens=["é"]).export(tmp_path / "a", format="gpt2")
     assert not list(tmp_path.iterdir())
 
@@ -123,7 +146,7 @@ def test_gaps_are_held(tmp_path):
 def test_nothing_is_replaced_unless_asked(tmp_path):
     trained().export(tmp_path, format="gpt2")
     (tmp_path / "vocab.json").unlink()
-    with pytest.raises(FileExistsError, match=r"merges\.txt"):
+    with pytest.raises(FileExistsError, match=r"tokenizer_config\.json"):
         trained().export(tmp_path, format="gpt2", overwrite=False)
     assert not (tmp_path / "vocab.json").exists()
 

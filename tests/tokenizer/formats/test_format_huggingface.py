@@ -83,10 +83,9 @@ def test_legacy_merges_are_strings_and_mean_the_same():
     assert_ids_of_tokenizers(tok, tokenizers.Tokenizer.from_str(data.decode()))
 
 
-def test_specials_whose_ids_tokenizers_would_not_give_by_itself_are_in_the_model():
-    plain = json.loads(huggingface.dump(trained().parts))
-    assert not set(SPECIALS) & set(plain["model"]["vocab"])
-    for parts in (with_gaps(), renumbered()):
+def test_specials_are_in_the_model_so_that_its_vocab_size_counts_them():
+    assert trained().to_huggingface().get_vocab_size(with_added_tokens=False) == trained().vocab_size
+    for parts in (trained().parts, with_gaps(), renumbered()):
         content = json.loads(huggingface.dump(parts))
         assert {text: content["model"]["vocab"][text] for text in parts.vocabulary.special_tokens} == (
             parts.vocabulary.special_tokens
@@ -98,6 +97,47 @@ def test_a_special_that_tokenizers_would_take_for_a_plain_token_is_refused(speci
     tok = gm.Tokenizer([(b"a", b"b")], special_tokens=[special])
     with pytest.raises(gm.TokenizerFormatError, match=r"x\.json: the special token .* is spelled as the token with id"):
         tok.export(tmp_path / "x.json", format="huggingface")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["model", "model/", "model.v2", "models.json"])
+def test_a_folder_has_the_two_files_that_transformers_reads(name, tmp_path):
+    if name.endswith(".json"):
+        (tmp_path / name).mkdir()  # a folder that is there is a folder, whatever its name
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained().export(f"{tmp_path}/{name}", format="huggingface")
+    assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+    assert same_ids(read_tokenizer(tmp_path / name), trained().parts)
+    config = json.loads((tmp_path / name / "tokenizer_config.json").read_text("utf-8"))
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert (config["eos_token"], config["additional_special_tokens"]) == ("<|endoftext|>", ["<|end|>"])
+    assert config["clean_up_tokenization_spaces"] is False
+
+
+def test_a_name_that_ends_in_json_is_one_file_and_a_bare_tokenizer_json_is_said_to_be_too_little(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained().export(tmp_path / "mill.json", format="huggingface")
+    with pytest.warns(FormatWarning, match=r"without tokenizer_config\.json .* Pass the name of a folder"):
+        trained().export(tmp_path / "tokenizer.json", format="huggingface")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mill.json", "tokenizer.json"]
+    with pytest.raises(gm.OptionError, match=r"mill\.json is a single file\. Pass the name of a folder"):
+        trained().export(tmp_path / "mill.json", format="huggingface", eos_token="<|end|>")
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained().export(tmp_path / "tokenizer.json", format="huggingface")
+    (tmp_path / "mill").write_text("a file")
+    with pytest.raises(FileExistsError, match="Is a file; pass the name of a folder"):
+        trained().export(tmp_path / "mill", format="huggingface")
+
+
+def test_roles_must_be_special_tokens(tmp_path):
+    with pytest.raises(gm.OptionError, match="pad_token='<pad>' is not a special token of this tokenizer"):
+        trained().export(tmp_path / "model", format="huggingface", pad_token="<pad>")
+    with pytest.raises(gm.OptionError, match=r"model_max_length=1\.5 is a float"):
+        trained().export(tmp_path / "model", format="huggingface", model_max_length=1.5)
     assert not list(tmp_path.iterdir())
 
 
@@ -125,7 +165,7 @@ def test_no_pattern_at_all_is_byte_level_alone():
 
 
 def test_an_option_of_another_format_is_refused(tmp_path):
-    with pytest.raises(gm.OptionError, match=r"'huggingface' has no option 'pre'\. Its options: legacy_merges"):
+    with pytest.raises(gm.OptionError, match=r"'huggingface' has no option 'pre'\. Its options: .*legacy_merges"):
         trained().export(tmp_path / "x.json", format="huggingface", pre="gpt-2")
 
 
@@ -165,7 +205,8 @@ def test_what_tokenizers_trains_and_saves_is_read():
 
 def test_a_folder_with_a_tokenizer_json_is_read(tmp_path):
     (tmp_path / "model").mkdir()
-    assert trained().export(tmp_path / "model", format="huggingface") == [tmp_path / "model" / "tokenizer.json"]
+    written = trained().export(tmp_path / "model", format="huggingface")
+    assert [path.name for path in written] == ["tokenizer.json", "tokenizer_config.json"]
     (tmp_path / "model" / "vocab.json").write_text("{}")  # many models have both
     assert same_ids(read_tokenizer(tmp_path / "model"), trained().parts)
 
@@ -252,7 +293,11 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
     [
         (lambda c: c.update(truncation={"max_length": 5}), "the truncation that this tokenizer asks for is not done"),
         (
-            lambda c: (c["added_tokens"][0].update(content="<|e"), c["added_tokens"][1].update(normalized=True)),
+            lambda c: (
+                c["added_tokens"][0].update(content="<|e"),
+                c["added_tokens"][1].update(normalized=True),
+                c["model"]["vocab"].pop("<|endoftext|>"),
+            ),
             "normalized=false overlap others",
         ),
         (lambda c: c.update(padding={"strategy": "BatchLongest"}), "the padding that"),
@@ -282,12 +327,16 @@ def test_what_is_not_applied_is_said(change, message):
         ),
         (lambda c: c.update(pre_tokenizer={**BYTE_LEVEL, "add_prefix_space": True}), "add_prefix_space"),
         (lambda c: c["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True), "add_prefix_space"),
-        (lambda c: c["pre_tokenizer"]["pretokenizers"][1].update(use_regex=True), "the pre-tokenizer"),
         (lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed"), "behavior='Removed'"),
         (lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(invert=True), "invert=True"),
-        (lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(pattern={"String": " "}), "the pre-tokenizer"),
+        (lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(pattern={"String": ""}), "the pre-tokenizer 'Split'"),
         (lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": "("}), "not a valid regular"),
-        (lambda c: c["pre_tokenizer"]["pretokenizers"].insert(0, {"type": "Digits"}), "'Digits', 'Split', 'ByteLevel'"),
+        (lambda c: c["pre_tokenizer"]["pretokenizers"].insert(0, {"type": "Punctuation"}), "tokenizer 'Punctuation'"),
+        (
+            lambda c: c["pre_tokenizer"]["pretokenizers"].insert(0, {"type": "ByteLevel", "add_prefix_space": False}),
+            "'ByteLevel', which is not the last step",
+        ),
+        (lambda c: c["pre_tokenizer"]["pretokenizers"].pop(), "which does not end in ByteLevel"),
         (lambda c: c.update(pre_tokenizer={"type": "Metaspace"}), "the pre-tokenizer .'Metaspace'"),
         (lambda c: c.update(pre_tokenizer=None), "the pre-tokenizer"),
         (lambda c: c.update(post_processor={"type": "Novel"}), "the post-processor 'Novel'"),

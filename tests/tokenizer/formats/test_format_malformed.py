@@ -294,7 +294,7 @@ def test_a_file_cut_anywhere_is_refused(format, tmp_path):
 @pytest.mark.parametrize("format", ["gristmill", "huggingface", "gpt2", "tiktoken", "minbpe"])
 def test_random_damage_gives_a_tokenizer_or_a_format_error_and_nothing_else(format, tmp_path):
     tok = gm.Tokenizer([(b"a", b"b"), (b"ab", b"c")], special_tokens=["<|s|>"])
-    name = {"gpt2": "vocab.json", "minbpe": "tok.model"}.get(format, "tok")
+    name = {"gpt2": "vocab.json", "minbpe": "tok.model", "huggingface": "tok.json"}.get(format, "tok")
     data = tok.export(tmp_path / name, format=format)[0].read_bytes().partition(b',\n"sha256"')[0]
     data += b"}" * (format == "gristmill")
     source = random.Random(7)

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.encode.ragged import check_side
 from gristmill.errors import SpecialTokenError
+from gristmill.tokenizer.formats.tokenizer_config import ROLES
 
 if TYPE_CHECKING:
     from gristmill.compat.huggingface.stand_in import StandInTokenizerFast
 
 __all__ = ["ROLES", "Role", "RoleId", "SideOfText"]
-
-ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class Role:

@@ -15,7 +15,6 @@ torch is imported only for `return_tensors="pt"`. A real `tokenizers.Tokenizer` 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -35,10 +34,10 @@ from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import OptionError
 from gristmill.publish import publish
 from gristmill.tokenizer.formats.byte_alphabet import spell
+from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
+from gristmill.tokenizer.formats.tokenizer_config import NO_LIMIT, dump_config
 
 __all__ = ["StandInTokenizerFast"]
-
-NO_LIMIT = int(1e30)  # transformers' own way to say that a model has none
 
 
 class StandInTokenizerFast:
@@ -65,6 +64,7 @@ class StandInTokenizerFast:
     ) -> None:
         """Wrap a tokenizer, or the one in a file of any format that `Tokenizer.load` reads."""
         self._wrap(given_tokenizer(tokenizer_object, tokenizer_file))
+        self._num_tokens = len(self._ids)
         self._roles: dict[str, str | None] = {}
         self.bos_token, self.eos_token, self.unk_token, self.pad_token = bos_token, eos_token, unk_token, pad_token
         self._sides: dict[str, Side] = {}
@@ -91,8 +91,8 @@ class StandInTokenizerFast:
 
     @property
     def vocab_size(self) -> int:
-        """The number of tokens without the special ones; `len(tokenizer)` is what an embedding needs."""
-        return len(self._tokenizer.parts.vocabulary.tokens)
+        """The number of tokens, without those that were added later; `len(tokenizer)` is what an embedding needs."""
+        return self._num_tokens
 
     def __len__(self) -> int:
         """The largest id plus one."""
@@ -363,22 +363,19 @@ class StandInTokenizerFast:
     # Files
 
     def save_pretrained(self, save_directory: str | os.PathLike[str]) -> tuple[str, ...]:
-        """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json, which transformers reads."""
+        """Write tokenizer.json and tokenizer_config.json, which transformers reads."""
         folder = Path(save_directory)
         folder.mkdir(parents=True, exist_ok=True)
-        self._tokenizer.export(folder / "tokenizer.json", format="huggingface")
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": self.model_max_length,
-            "padding_side": self.padding_side,
-            "truncation_side": self.truncation_side,
-            "clean_up_tokenization_spaces": False,
-            **self.special_tokens_map,
-        }
-        files = [folder / "tokenizer_config.json", folder / "special_tokens_map.json", folder / "tokenizer.json"]
-        for path, content in zip(files, (config, self.special_tokens_map), strict=False):
-            with publish(path) as file:
-                file.write(json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n")
+        config = dump_config(
+            self._tokenizer.special_tokens,
+            self.special_tokens_map,
+            model_max_length=self.model_max_length,
+            padding_side=self.padding_side,
+            truncation_side=self.truncation_side,
+        )
+        files = [folder / CONFIG_NAME, *self._tokenizer.export(folder, format="huggingface")[:1]]
+        with publish(files[0]) as file:  # over the one that says nothing of sides and lengths
+            file.write(config)
         return tuple(map(str, files))
 
 

@@ -13,10 +13,11 @@ and `--input-format` then know its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.corpus.batches import Batch, Cut, Mark
+from gristmill.corpus.documents import FIELD_OPTIONS
 from gristmill.corpus.formats.columns import read_arrow, read_parquet
 from gristmill.corpus.formats.jsonl import read_jsonl
 from gristmill.corpus.formats.text import read_text
@@ -31,20 +32,48 @@ class Reader(NamedTuple):
     """How a format is read."""
 
     read: Callable[..., Generator[Batch, None, None]]  # (input, reading, *, cut, mark)
+    what: str  # for messages: "text files"
+    options: frozenset[str]  # those of `ReadOptions` that apply, beside those of all files
     suffixes: tuple[str, ...]
     asked_suffixes: tuple[str, ...] = ()  # that mean this format only where it is asked for
     may_be_compressed: bool = True
     load_package: Callable[[], object] | None = None
 
 
+FILE_OPTIONS = frozenset({"input_format", "on_error", "max_document_bytes"})
+
 READERS: dict[str, Reader] = {
-    "text": Reader(read_text, (".txt", ".text")),
-    "jsonl": Reader(read_jsonl, (".jsonl", ".ndjson"), (".json",)),
-    "parquet": Reader(read_parquet, (".parquet",), (".pq",), may_be_compressed=False, load_package=load_pyarrow),
+    "text": Reader(read_text, "text files", frozenset({"documents", "separator"}), (".txt", ".text")),
+    "jsonl": Reader(read_jsonl, "JSON lines", FIELD_OPTIONS, (".jsonl", ".ndjson"), (".json",)),
+    "parquet": Reader(
+        read_parquet,
+        "Parquet files",
+        FIELD_OPTIONS,
+        (".parquet",),
+        (".pq",),
+        may_be_compressed=False,
+        load_package=load_pyarrow,
+    ),
     "arrow": Reader(
-        read_arrow, (".arrow", ".arrows", ".feather"), (".ipc",), may_be_compressed=False, load_package=load_pyarrow
+        read_arrow,
+        "Arrow files",
+        FIELD_OPTIONS,
+        (".arrow", ".arrows", ".feather"),
+        (".ipc",),
+        may_be_compressed=False,
+        load_package=load_pyarrow,
     ),
 }
+
+
+def options_of(formats: Iterable[str]) -> frozenset[str]:
+    """Those of `ReadOptions` that apply to files of at least one of these formats."""
+    return FILE_OPTIONS.union(*(READERS[format].options for format in formats))
+
+
+def describe(formats: Iterable[str]) -> str:
+    """What files of these formats are, for messages."""
+    return " and ".join(READERS[format].what for format in sorted(formats))
 
 
 def read_batches(input: Input, reading: Reading, *, cut: Cut, mark: Mark = Mark()) -> Generator[Batch, None, None]:  # noqa: B008

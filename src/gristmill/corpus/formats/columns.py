@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gristmill.corpus import batches
 from gristmill.corpus.batches import Cut, Mark, Spans
+from gristmill.corpus.documents import explain_missing
 from gristmill.corpus.inputs import Input
 from gristmill.corpus.packages import load_pyarrow
 from gristmill.corpus.sources import Source, open_source
@@ -46,6 +47,13 @@ class ColumnBatch:
     position: int
     num_bytes: int
     array: Any  # a pyarrow array of large_binary
+
+    @classmethod
+    def of(cls, array: Any, first: int, position: int) -> ColumnBatch:
+        """The rows of `array`, of which the first is row `first`."""
+        begins, ends = _offsets(array)
+        num_bytes = max(int(ends[-1] - begins[0]), array.nbytes)  # a million nulls are not free
+        return cls(Mark(first), Mark(first + len(array)), position, num_bytes, array)
 
     def spans(self) -> Spans:
         """The values that are not null, where they lie in the memory of pyarrow."""
@@ -120,13 +128,13 @@ def _split(
     last: ColumnBatch | None = None
     try:
         for first, array, position in all_rows:
-            for begin, end in _cut_rows(array):
+            for begin, end in cut_rows(array, batches.BATCH_BYTES):
                 begin = max(begin, mark.offset - first)
                 if begin >= end:
                     continue
                 if last is not None:
                     yield last
-                last = _batch(array.slice(begin, end - begin), first + begin, position)
+                last = ColumnBatch.of(array.slice(begin, end - begin), first + begin, position)
                 _check_lengths(last, input, reading)
     except (TruncatedInputError, CorruptInputError):
         source.check_unchanged()
@@ -137,12 +145,6 @@ def _split(
         yield last
 
 
-def _batch(array: Any, first: int, position: int) -> ColumnBatch:
-    begins, ends = _offsets(array)
-    num_bytes = max(int(ends[-1] - begins[0]), array.nbytes)  # a million nulls are not free
-    return ColumnBatch(Mark(first), Mark(first + len(array)), position, num_bytes, array)
-
-
 def _check_lengths(batch: ColumnBatch, input: Input, reading: Reading) -> None:
     if batch.num_bytes <= reading.max_document_bytes:
         return
@@ -151,17 +153,17 @@ def _check_lengths(batch: ColumnBatch, input: Input, reading: Reading) -> None:
     longest = int(lengths.argmax())
     if lengths[longest] > reading.max_document_bytes:
         raise CorpusError(
-            f"{input.name}: row {batch.mark.offset + longest:,} has a text of {lengths[longest]:,} bytes, "
+            f"{input.shown}: row {batch.mark.offset + longest:,} has a text of {lengths[longest]:,} bytes, "
             f"more than max_document_bytes={reading.max_document_bytes}. Pass a larger one."
         )
 
 
-def _cut_rows(array: Any) -> Iterator[tuple[int, int]]:
-    """(begin, end) of stretches of rows, each as long as it may be within BATCH_BYTES and at least one row."""
+def cut_rows(array: Any, batch_bytes: int) -> Iterator[tuple[int, int]]:
+    """(begin, end) of stretches of rows, each as long as it may be within `batch_bytes` and at least one row."""
     begins, ends = _offsets(array)
     begin = 0
     while begin < len(array):
-        end = int(np.searchsorted(ends, begins[begin] + batches.BATCH_BYTES, side="right"))
+        end = int(np.searchsorted(ends, begins[begin] + batch_bytes, side="right"))
         end = max(end, begin + 1)
         yield begin, end
         begin = end
@@ -176,7 +178,7 @@ def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark) -> Iter
         opened = parquet.ParquetFile(
             file, pre_buffer=False, buffer_size=BUFFER_BYTES, page_checksum_verification=True, memory_map=False
         )
-        name = _find_column(input, reading, opened.schema_arrow).name
+        name = find_column(input.shown, reading.text_field, opened.schema_arrow).name
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
         raise refused(input, file, "Parquet file", PARQUET_MAGIC, error) from error
     sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
@@ -207,7 +209,7 @@ def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) ->
     gathered: list[Any] = []
     try:
         for record_batch in opened.iter_batches(num_rows, row_groups=[group], columns=[name], use_threads=False):
-            gathered.append(_as_binary(record_batch.column(0)))
+            gathered.append(as_binary(record_batch.column(0)))
             seen = given + sum(map(len, gathered))
             if seen < about.num_rows and sum(array.nbytes for array in gathered) < batches.BATCH_BYTES:
                 continue
@@ -228,7 +230,7 @@ def _arrow_rows(input: Input, file: Any, arrays: Iterator[tuple[Any, int]]) -> I
     first = 0
     try:
         for array, position in arrays:
-            yield _Rows(first, _as_binary(array), position)
+            yield _Rows(first, as_binary(array), position)
             first += len(array)
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
         raise_unless_damage(error)
@@ -244,7 +246,9 @@ def _file_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[An
 
     try:
         opened = ipc.open_file(file)
-        opened = ipc.open_file(file, options=_only(_find_column(input, reading, opened.schema), opened.schema))
+        opened = ipc.open_file(
+            file, options=_only(find_column(input.shown, reading.text_field, opened.schema), opened.schema)
+        )
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
         raise refused(input, file, "Arrow file", ARROW_MAGIC, error) from error
     for index in range(opened.num_record_batches):
@@ -258,7 +262,7 @@ def _stream_arrays(input: Input, reading: Reading, file: Any) -> Iterator[tuple[
 
     try:
         schema = ipc.open_stream(file).schema
-        column = _find_column(input, reading, schema)
+        column = find_column(input.shown, reading.text_field, schema)
         file.seek(0)
         opened = ipc.open_stream(file, options=_only(column, schema))
     except (pyarrow.ArrowException, OSError, UnicodeError) as error:
@@ -280,7 +284,7 @@ def _only(column: Any, schema: Any) -> Any:
     return ipc.IpcReadOptions(included_fields=[schema.get_field_index(column.name)], use_threads=False)
 
 
-def _as_binary(array: Any) -> Any:
+def as_binary(array: Any) -> Any:
     """The array as one of large_binary; the text itself is copied only for views and dictionaries.
 
     Validated, because Arrow files have no checksums, and offsets that lead out of the text would be followed.
@@ -295,25 +299,23 @@ def _as_binary(array: Any) -> Any:
     return binary
 
 
-def _find_column(input: Input, reading: Reading, schema: Any) -> Any:
-    """The column that is the text; CorpusError where there is none, or its type is no text."""
-    name = reading.text_field
+def find_column(place: str, name: str, schema: Any) -> Any:
+    """The column of this name; CorpusError where there is none, or its type is no text. `place` begins the message."""
     found = [column for column in schema if column.name == name]
     if not found:
-        known = ", ".join(repr(column.name) for column in list(schema)[:20]) or "none"
-        likely = next((column.name for column in schema if _is_text(column.type)), "…")
-        raise CorpusError(f'{input.name}: no column {name!r} (columns: {known}). Pass text_field="{likely}".')
+        missing = explain_missing("column", name, {column.name: is_text(column.type) for column in schema})
+        raise CorpusError(f"{place}: {missing}")
     if len(found) > 1:
-        raise CorpusError(f"{input.name}: {len(found)} columns are named {name!r}, and none says which is the text.")
-    if not _is_text(found[0].type):
+        raise CorpusError(f"{place}: {len(found)} columns are named {name!r}, and none says which is the text.")
+    if not is_text(found[0].type):
         raise CorpusError(
-            f"{input.name}: column {name!r} is of type {found[0].type}, and only strings and bytes are text. "
+            f"{place}: column {name!r} is of type {found[0].type}, and only strings and bytes are text. "
             f"Pass text_field=… to read another column."
         )
     return found[0]
 
 
-def _is_text(type: Any) -> bool:
+def is_text(type: Any) -> bool:
     import pyarrow
 
     if pyarrow.types.is_dictionary(type):
@@ -351,7 +353,7 @@ def raise_unless_damage(error: Exception) -> None:
 
 def _truncated(input: Input, why: str) -> TruncatedInputError:
     return TruncatedInputError(
-        f"{input.name}: truncated at byte {input.num_bytes:,}: {why.rstrip('.')}. "
+        f"{input.shown}: truncated at byte {input.num_bytes:,}: {why.rstrip('.')}. "
         f"Get the file again, or pass on_error='skip'.",
         path=input.name,
         offset=input.num_bytes,
@@ -361,7 +363,7 @@ def _truncated(input: Input, why: str) -> TruncatedInputError:
 def damaged(input: Input, what: str, offset: int, why: object) -> CorruptInputError:
     reason = " ".join(str(why).split()).rstrip(".")
     return CorruptInputError(
-        f"{input.name}: {what} ({reason}). Get the file again, or pass on_error='skip'.",
+        f"{input.shown}: {what} ({reason}). Get the file again, or pass on_error='skip'.",
         path=input.name,
         offset=offset,
     )

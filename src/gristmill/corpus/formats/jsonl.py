@@ -48,7 +48,7 @@ class JsonlBatch:
         newlines = np.flatnonzero(lines == ord("\n"))
         begin = int(newlines[index - 1]) + 1 if index else 0
         line = lines[begin : int(newlines[index]) if index < len(newlines) else None]
-        place = f"{self.input.name}:{self.mark.line + index + 1}"
+        place = f"{self.input.shown}:{self.mark.line + index + 1}"
         if kind not in FAULTS:
             return CorpusError(f"{place}: {explain_record(line, self.field, kind, byte)}")
         return CorruptInputError(
@@ -64,7 +64,7 @@ def read_jsonl(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Gener
     with open_stream(input) as stream:
         stream.skip(mark.offset)
         window = Window(stream)
-        while num_bytes := _find_end(window, reading, mark, input.name):
+        while num_bytes := _find_end(window, reading, mark, input.shown):
             at_end = window.at_end
             buffer = window.take(num_bytes, room=batches.BATCH_BYTES)
             num_lines = _core.count_newlines(buffer[:num_bytes])

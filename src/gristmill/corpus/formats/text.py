@@ -55,7 +55,7 @@ def read_text(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Genera
         stream.skip(mark.offset)
         window = Window(stream)
         while True:
-            num_bytes, unfinished = _find_end(window, reading, cut, mark, input.name)
+            num_bytes, unfinished = _find_end(window, reading, cut, mark, input.shown)
             # An empty file is an empty document where each file is one; its end differs from its beginning by the line.
             is_empty_document = separator is None and mark == Mark()
             if num_bytes == 0 and not is_empty_document:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill import _core
-from gristmill.corpus import Files, Reading, find_files
+from gristmill.corpus import FoundFiles, Reading, find_files
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import CorpusError, DamagedInputError, EmptyCorpusError, OptionError
 from gristmill.lm.checkpoint import shards_identity
@@ -65,7 +65,8 @@ def open_sequences(
     processes that ask for the same at the same time make it once.
 
     text_column: text, which `tokenizer` (a Tokenizer, or the path of one) encodes. Default: "text" if there is one.
-    tokens_column: lists of ids. Default: "tokens", where there is no text. With a tokenizer, ids are checked.
+    tokens_column: lists of ids. Default: "tokens" or "input_ids", where there is no text. With a tokenizer, ids are
+        checked.
     embedding_columns: vectors, precomputed; several ("a,b" or a list) are joined along the last axis.
     val_fraction, seed: this share of the rows of Parquet files is for validation, chosen by a hash of the seed and of
         their content. Shards have their own split.
@@ -98,7 +99,7 @@ def _is_shards(data: PathLike) -> bool:
     return any((Path(data) / name).exists() for name in marks)
 
 
-def _find_parquet(names: Sequence[PathLike]) -> Files:
+def _find_parquet(names: Sequence[PathLike]) -> FoundFiles:
     if not isinstance(names, Iterable):
         kind = type(names).__name__
         raise TypeError(f"data is a {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
@@ -125,15 +126,16 @@ def _given_columns(text: str | None, tokens: str | None, embeddings: str | Seque
     return given[0] if given else None
 
 
-def _default_columns(files: Files) -> Columns:
+def _default_columns(files: FoundFiles) -> Columns:
     types = column_types(files.inputs[0])
     if "text" in types:
         return Columns("text", ("text",))
-    if "tokens" in types:
-        return Columns("tokens", ("tokens",))
+    for name in ("tokens", "input_ids"):
+        if name in types:
+            return Columns("tokens", (name,))
     known = ", ".join(f"{name!r} ({type})" for name, type in list(types.items())[:20]) or "none"
     raise CorpusError(
-        f"{files.paths[0]}: no column 'text' or 'tokens' (columns: {known}). "
+        f"{files.paths[0]}: no column 'text', 'tokens' or 'input_ids' (columns: {known}). "
         f"Pass text_column, tokens_column or embedding_columns with the name of one."
     )
 
@@ -169,11 +171,11 @@ def _of_shards(
     from_parquet: bool = False,
     messages: Sequence[str] = (),
 ) -> SequenceData:
-    manifest = shards.manifest
-    if tokenizer is not None and tokenizer.fingerprint != manifest.tokenizer_fingerprint:
+    made_with = shards.tokenizer_fingerprint
+    if tokenizer is not None and made_with is not None and tokenizer.fingerprint != made_with:
         raise OptionError(
             f"the tokenizer is not the one that made the shards (fingerprint {tokenizer.fingerprint[:12]}…, and theirs "
-            f"is {manifest.tokenizer_fingerprint[:12]}…). Leave it out: shards have their own."
+            f"is {made_with[:12]}…). Leave it out: shards have their own."
         )
     train = ShardSequences(shards, max_sequence_length=max_sequence_length)
     if not train.num_sequences:
@@ -183,13 +185,13 @@ def _of_shards(
             f"have taken all."
         )
     val = None
-    if shards.split == "train" and "val" in manifest.splits:
+    if shards.split == "train" and "val" in shards.splits:
         val = ShardSequences(shards.other_split("val"), max_sequence_length=max_sequence_length)
     return SequenceData(
         train=train,
         val=val if val is not None and val.num_sequences else None,
         tokenizer=shards.tokenizer,
-        vocab_size=manifest.vocab_size,
+        vocab_size=shards.vocab_size,
         embedding_dim=None,
         identity=shards_identity(shards),
         from_parquet=from_parquet,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.corpus import Files, batches
+from gristmill.corpus import FoundFiles, batches
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import EmptyCorpusError, OptionError, SpecialTokenError
 from gristmill.lm.sequences.cache import Entry, find_or_make
@@ -46,7 +46,7 @@ class Columns:
 class Request:
     """All that decides what lies in the cache."""
 
-    files: Files
+    files: FoundFiles
     columns: Columns
     tokenizer: Tokenizer | None
     val_fraction: float
@@ -148,7 +148,7 @@ def _copy(request: Request, progress: ProgressOption, folder: Path) -> dict[str,
     }
 
 
-def _read_all(reader: Reader, files: Files, on_progress: OnProgress | None) -> Iterator[Rows]:
+def _read_all(reader: Reader, files: FoundFiles, on_progress: OnProgress | None) -> Iterator[Rows]:
     done = 0
     for number, input in enumerate(files.inputs):
         for rows in reader.read(input):

@@ -19,22 +19,27 @@ tests/shards/test_layouts.py with a reader of its own:
         def header(self, num_tokens, dtype): …               these four bytes, once the shard is complete
 
 An index beside the tokens is `index_file` and `write_index` (with `read_ends`, so that `gristmill verify` can check
-it); a file in which the tokens do not lie as they are `converts` and has `write_tokens` and `read_rows`.
+it); a file in which the tokens do not lie as they are `converts` and has `write_tokens` and `read_rows`. A layout of
+other programs has `find_files`, by which `Shards` recognizes folders that have no manifest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from gristmill.arguments import check_choice
 from gristmill.shards.layouts.datatrove import DatatroveLayout
 from gristmill.shards.layouts.gristmill import GristmillLayout
-from gristmill.shards.layouts.layout import Layout, Part
+from gristmill.shards.layouts.layout import FoundFile, Layout, Part
 from gristmill.shards.layouts.llmc import LlmcLayout
 from gristmill.shards.layouts.megatron import MegatronLayout
 from gristmill.shards.layouts.nanogpt import NanogptLayout
 from gristmill.shards.layouts.npy import NpyLayout
 from gristmill.shards.layouts.parquet import ParquetLayout
 
-__all__ = ["LAYOUTS", "Layout", "Part", "check_layout"]
+__all__ = ["LAYOUTS", "FoundFile", "Layout", "Part", "check_layout", "layout_of", "recognize"]
 
 LAYOUTS: dict[str, Layout] = {
     "gristmill": GristmillLayout(),
@@ -47,7 +52,26 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-def check_layout(layout: str) -> Layout:
+def layout_of(name: str, options: Mapping[str, Any]) -> Layout:
+    """The layout of shards whose manifest has this name for it and these options."""
+    layout, column = LAYOUTS[name], options.get("tokens_column")
+    # Anything may stand among the options of a forged manifest.
+    return layout.with_tokens_column(column) if isinstance(column, str) and layout.converts else layout
+
+
+def recognize(folder: Path) -> tuple[Layout, list[FoundFile]] | None:
+    """The layout of the token files in a folder without a manifest, and those files in order; None where there is none.
+
+    nanoGPT's files have no mark of their own, so that layout is asked last.
+    """
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
+    for layout in sorted(LAYOUTS.values(), key=lambda layout: layout.name == NanogptLayout.name):
+        if found := layout.find_files(folder, names):
+            return layout, found
+    return None
+
+
+def check_layout(layout: Any) -> Layout:
     """The layout of this name; `OptionError` if there is none.
 
     >>> check_layout("llmc").token_file("tales", "train", 0)

@@ -1,8 +1,23 @@
-"""datatrove: `train-00000.ds`, raw tokens, and `train-00000.ds.index`, the document ends as uint64; whole documents."""
+"""datatrove: `train-00000.ds`, raw tokens, and `train-00000.ds.index`, the document ends as uint64; whole documents.
+
+`DatatroveFolderDataset(folder)` reads every `*.ds` of a folder, so validation files have another ending: `.ds-val`.
+A foreign file is recognized by its ending, and how wide its tokens are by its index or, without one, by its
+`.ds.metadata`.
+"""
 
 from __future__ import annotations
 
-from gristmill.shards.layouts.layout import Layout
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill.errors import ShardsFormatError
+from gristmill.shards.layouts.layout import INT64, UINT16, UINT32, FoundFile, Layout, read_head
+
+ENDINGS = {"train": ".ds", "val": ".ds-val"}
+METADATA_BYTES = 4096
 
 
 class DatatroveLayout(Layout):
@@ -12,9 +27,57 @@ class DatatroveLayout(Layout):
     splits_documents = False
 
     def token_file(self, name: str, split: str, number: int) -> str:
-        """`train-00000.ds`."""
-        return f"{split}-{number:05}.ds"
+        """`train-00000.ds`, `val-00000.ds-val`."""
+        return f"{split}-{number:05}{ENDINGS[split]}"
 
     def index_file(self, name: str, split: str, number: int) -> str:
         """`train-00000.ds.index`."""
-        return f"{split}-{number:05}.ds.index"
+        return f"{self.token_file(name, split, number)}.index"
+
+    def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
+        """The files that end in `.ds`."""
+        return [_found(folder / name, names) for name in names if name.endswith(tuple(ENDINGS.values()))]
+
+
+def _found(path: Path, names: Sequence[str]) -> FoundFile:
+    index = f"{path.name}.index"
+    if index not in names:
+        dtype = _dtype_of_metadata(path, names)
+        return FoundFile(path.name, _num_tokens(path, dtype), dtype)
+    num_documents, rest = divmod((path.parent / index).stat().st_size, INT64.itemsize)
+    last = _last_end(path.parent / index) if num_documents and not rest else 0
+    num_bytes = path.stat().st_size
+    for dtype in (UINT16, UINT32):
+        if not rest and num_bytes == last * dtype.itemsize:
+            return FoundFile(path.name, last, dtype, index, num_documents)
+    raise ShardsFormatError(
+        f"{path}: its index counts {last:,} tokens, which take 2 or 4 bytes each, and it has {num_bytes:,} bytes. "
+        f"Copy both again if one was cut short."
+    )
+
+
+def _last_end(index: Path) -> int:
+    with index.open("rb") as file:
+        file.seek(-INT64.itemsize, 2)
+        return int.from_bytes(file.read(), "little")
+
+
+def _num_tokens(path: Path, dtype: np.dtype[Any]) -> int:
+    num_tokens, rest = divmod(path.stat().st_size, dtype.itemsize)
+    if rest:
+        raise ShardsFormatError(f"{path}: its size is no multiple of {dtype.itemsize} bytes. Copy it again.")
+    return num_tokens
+
+
+def _dtype_of_metadata(path: Path, names: Sequence[str]) -> np.dtype[Any]:
+    """The first line of the metadata is `TOKENIZER|BYTES`, BYTES being those of a token."""
+    name = f"{path.name}.metadata"
+    if name in names:
+        first = read_head(path.parent / name, METADATA_BYTES).partition(b"\n")[0]
+        width = first.rpartition(b"|")[2].strip()
+        if width in (b"2", b"4"):
+            return UINT16 if width == b"2" else UINT32
+    raise ShardsFormatError(
+        f"{path}: it has neither {path.name}.index nor {path.name}.metadata, which say whether a token takes 2 or 4 "
+        f"bytes. Put one of them beside it."
+    )

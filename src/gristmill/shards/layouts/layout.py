@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
@@ -35,6 +36,17 @@ class Part:
     dtype: np.dtype[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A token file that another program made, as a layout recognizes it."""
+
+    file: str
+    num_tokens: int
+    dtype: np.dtype[Any]
+    index: str | None = None  # the file beside it that says where its documents end
+    num_documents: int | None = None  # that the index has
+
+
 class Layout:
     """A format of token files: what the files are called, what stands in them around the tokens, how they are read.
 
@@ -51,6 +63,7 @@ class Layout:
     end_of_text: ClassVar[Literal["after", "before"]] = "after"
     converts: ClassVar[bool] = False
     any_width: ClassVar[bool] = False  # the files, or the manifest for them, say how wide the ids are
+    extra_names: ClassVar[tuple[str, ...]] = ()  # of files beside the token files, one of each per folder
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:
         """The type of the ids below `vocab_size`; `OptionError` where they do not fit."""
@@ -68,6 +81,17 @@ class Layout:
         """What stands before the tokens: `header_bytes` of it."""
         self.check_num_tokens(num_tokens)
         return b""
+
+    def with_tokens_column(self, column: str) -> Layout:
+        """This layout with another name for the column of ids; `OptionError` for one that has no columns."""
+        raise OptionError(
+            f"tokens_column={column!r} is the name of a column, and the format {self.name!r} has none. Pass "
+            f"format='parquet', or leave it out."
+        )
+
+    def extra_file(self, name: str, vocab: Mapping[int, bytes], vocab_size: int) -> bytes:
+        """What the file `name`, one of `extra_names`, holds for this vocabulary: the same bytes every time."""
+        raise NotImplementedError
 
     def check_num_tokens(self, num_tokens: int) -> None:
         """`OptionError` if a file cannot hold that many."""
@@ -100,6 +124,18 @@ class Layout:
         for begin in range(0, num_documents, CHUNK_ITEMS):
             yield ends[begin : begin + CHUNK_ITEMS]
 
+    def document_ends(self, path: Path, num_documents: int) -> NDArray[np.int64]:
+        """Where documents end, from the index at `path`, which another program may have written."""
+        return map_array(path, INT64, num_documents)
+
+    def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
+        """The token files of this layout among `names`, by what stands in them; `ShardsFormatError` for damaged ones.
+
+        Called for folders without a manifest, which other programs made. No file is found by a layout that only
+        Gristmill writes.
+        """
+        return []
+
     def read_rows(self, path: Path) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
         """Tokens, and the lengths of the documents in them, in chunks; only for a layout that `converts`."""
         raise NotImplementedError
@@ -115,3 +151,22 @@ def read_chunks(path: Path) -> Iterator[NDArray[np.int64]]:
     with path.open("rb") as file:
         while data := file.read(CHUNK_ITEMS * INT64.itemsize):
             yield np.frombuffer(data, INT64)
+
+
+_SPLITS = {"val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+def split_of(file: str) -> str:
+    """The split that the name of a foreign file says it belongs to: "val" or "test" as a word in it, else "train".
+
+    >>> [split_of(name) for name in ("fineweb_val_000000.bin", "validation.bin", "wiki_text_document.bin", "value.bin")]
+    ['val', 'val', 'train', 'train']
+    """
+    words = re.split(r"[^a-z]+", file.lower())
+    return next((_SPLITS[word] for word in words if word in _SPLITS), "train")
+
+
+def read_head(path: Path, size: int) -> bytes:
+    """The first `size` bytes of a file, or all that it has."""
+    with path.open("rb") as file:
+        return file.read(size)

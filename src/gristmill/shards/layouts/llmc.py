@@ -1,17 +1,21 @@
 """llm.c and modded-nanogpt: `NAME_train_000001.bin`, a header of 256 int32 and the tokens.
 
 Header: magic, version, number of tokens, zeros. uint16 are magic 20240520 and version 1; larger vocabularies have
-uint32, magic 20240801 and version 7. The end-of-text id stands *before* each document.
+uint32, magic 20240801 and version 7. The end-of-text id stands *before* each document. A foreign file is recognized by
+the magic.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gristmill.shards.layouts.layout import INT32, Layout
+from gristmill.errors import ShardsFormatError
+from gristmill.shards.layouts.layout import INT32, UINT16, UINT32, FoundFile, Layout, read_head
 
 NUM_FIELDS = 256
 MAGIC = {2: (20240520, 1), 4: (20240801, 7)}  # by the bytes of a token
@@ -36,7 +40,29 @@ class LlmcLayout(Layout):
         fields[:3] = *MAGIC[dtype.itemsize], num_tokens
         return fields.tobytes()
 
+    def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
+        """The `.bin` files that begin with one of the two magic numbers."""
+        found = [_found(folder / name) for name in names if name.endswith(".bin")]
+        return [file for file in found if file is not None]
+
 
 def _plain(name: str) -> str:
     """`name` as the beginning of a file name: not hidden, not too long, without characters that mean something."""
     return re.sub(r"[^\w.-]", "_", name).lstrip(".")[:50] or "tokens"
+
+
+def _found(path: Path) -> FoundFile | None:
+    head = read_head(path, LlmcLayout.header_bytes)
+    if len(head) < LlmcLayout.header_bytes:
+        return None
+    magic, version, num_tokens = np.frombuffer(head, INT32, 3).tolist()
+    for dtype in (UINT16, UINT32):
+        if (magic, version) == MAGIC[dtype.itemsize]:
+            expected = len(head) + num_tokens * dtype.itemsize
+            if num_tokens < 0 or path.stat().st_size != expected:
+                raise ShardsFormatError(
+                    f"{path}: its header counts {num_tokens:,} {dtype.name} tokens, which take {expected:,} bytes, and "
+                    f"it has {path.stat().st_size:,}. Copy it again if it was cut short."
+                )
+            return FoundFile(path.name, num_tokens, dtype)
+    return None

@@ -3,13 +3,14 @@ r"""Megatron-LM: `train.bin`, raw tokens, and `train.idx`, the index of its `Ind
     b"MMIDIDX\0\0" · u64 1 · u8 dtype code · u64 sequences · u64 document indices
     int32 length[sequences] · int64 byte pointer[sequences] · int64 document index[documents + 1]
 
-A document, its end-of-text id included, is one sequence, so the document indices are 0, 1, 2, ….
+A document, its end-of-text id included, is one sequence, so the document indices are 0, 1, 2, …. Other programs may
+write several sequences per document; `document_ends` reads these too. A foreign file is recognized by its index.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,12 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import CorpusError, ShardsFormatError
-from gristmill.shards.layouts.layout import CHUNK_ITEMS, INT32, INT64, UINT16, Layout, Part, read_chunks
+from gristmill.shards.layouts.layout import (
+    CHUNK_ITEMS,
+    INT32,
+    INT64,
+    UINT16,
+    FoundFile,
+    Layout,
+    Part,
+    read_chunks,
+    read_head,
+)
 from gristmill.shards.maps import map_array
 
 MAGIC = b"MMIDIDX\0\0"
 HEADER = struct.Struct("<9sQBQQ")
 CODES = {UINT16: 8, INT32: 4}
+DTYPES = {1: "<u1", 4: "<i4", 5: "<i8", 8: "<u2"}  # of ids; 2 and 3 hold too few, 6 and 7 are floats
 # Megatron itself leaves this margin below 2^16.
 NUM_UINT16 = 65_500
 MAX_LENGTH = 2**31 - 1
@@ -73,7 +85,7 @@ class MegatronLayout(Layout):
         data = map_array(path, np.dtype("u1"), self.index_bytes(num_documents))
         if data[: HEADER.size].tobytes() != _header(num_documents, dtype):
             raise ShardsFormatError("its header is not that of the dtype and the number of documents in the manifest.")
-        lengths, pointers, indices = _sections(data, num_documents)
+        lengths, pointers, indices = _sections(data, num_documents, num_documents)
         begin = 0
         for first in range(0, num_documents, CHUNK_ITEMS):
             some = slice(first, first + CHUNK_ITEMS)
@@ -88,14 +100,71 @@ class MegatronLayout(Layout):
         if indices[-1] != num_documents:
             raise ShardsFormatError(f"its last document index is {indices[-1]}, not {num_documents}.")
 
+    def document_ends(self, path: Path, num_documents: int) -> NDArray[np.int64]:
+        """The sums of the lengths of all sequences up to the last one of each document."""
+        data = map_array(path, np.dtype("u1"), path.stat().st_size)
+        _, num_sequences, _ = _fields(path)
+        lengths, _, indices = _sections(data, num_sequences, num_documents)
+        sums = np.concatenate([[0], np.cumsum(lengths, dtype=INT64)])
+        if indices[0] != 0 or indices[-1] != num_sequences or (np.diff(indices) < 0).any():
+            raise ShardsFormatError(f"{path}: its document indices do not lead from 0 to {num_sequences:,}. {COPY}")
+        ends: NDArray[np.int64] = sums[indices[1:]]
+        return ends
+
+    def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
+        """The pairs `X.bin` and `X.idx` whose index begins as Megatron's does."""
+        there = set(names)
+        indexes = [name for name in names if name.endswith(".idx") and f"{name[:-4]}.bin" in there]
+        return [_found(folder / name) for name in indexes if read_head(folder / name, len(MAGIC)) == MAGIC]
+
+
+COPY = "Copy it again if it was cut short."
+
+
+def _found(index: Path) -> FoundFile:
+    path = index.with_suffix(".bin")
+    dtype, num_sequences, num_documents = _fields(index)
+    data = map_array(index, np.dtype("u1"), index.stat().st_size)
+    lengths, pointers, _ = _sections(data, num_sequences, num_documents)
+    num_tokens = int(lengths.sum(dtype=INT64))
+    if path.stat().st_size != num_tokens * dtype.itemsize:
+        raise ShardsFormatError(
+            f"{path}: its index counts {num_tokens:,} {dtype.name} tokens, which take {num_tokens * dtype.itemsize:,} "
+            f"bytes, and it has {path.stat().st_size:,}. {COPY}"
+        )
+    if num_sequences and int(pointers[-1]) + int(lengths[-1]) * dtype.itemsize != num_tokens * dtype.itemsize:
+        raise ShardsFormatError(f"{index}: its sequences do not lie one after the other, and so they cannot be read.")
+    return FoundFile(path.name, num_tokens, dtype, index.name, num_documents)
+
+
+def _fields(index: Path) -> tuple[np.dtype[Any], int, int]:
+    """(dtype, number of sequences, number of documents) that the header of an index states, once its size fits."""
+    head = read_head(index, HEADER.size)
+    if len(head) < HEADER.size:
+        raise ShardsFormatError(f"{index}: an index of Megatron has at least {HEADER.size} bytes. {COPY}")
+    _, version, code, num_sequences, num_indices = HEADER.unpack(head)
+    if version != 1 or code not in DTYPES:
+        raise ShardsFormatError(
+            f"{index}: it is an index of version {version} with the dtype code {code}, and Gristmill reads version 1 "
+            f"with the codes {', '.join(map(str, DTYPES))}."
+        )
+    expected = HEADER.size + 12 * num_sequences + 8 * num_indices
+    if num_indices < 1 or index.stat().st_size != expected:
+        raise ShardsFormatError(
+            f"{index}: its header counts {num_sequences:,} sequences and {num_indices:,} document indices, which take "
+            f"{expected:,} bytes, and it has {index.stat().st_size:,}. {COPY}"
+        )
+    return np.dtype(DTYPES[code]), num_sequences, num_indices - 1
+
 
 def _header(num_documents: int, dtype: np.dtype[Any]) -> bytes:
     return HEADER.pack(MAGIC, 1, CODES[dtype], num_documents, num_documents + 1)
 
 
-def _sections(data: NDArray[np.uint8], num_documents: int) -> list[NDArray[Any]]:
+def _sections(data: NDArray[np.uint8], num_sequences: int, num_documents: int) -> list[NDArray[Any]]:
+    """Lengths, byte pointers and document indices."""
     sections, begin = [], HEADER.size
-    for dtype, length in ((INT32, num_documents), (INT64, num_documents), (INT64, num_documents + 1)):
+    for dtype, length in ((INT32, num_sequences), (INT64, num_sequences), (INT64, num_documents + 1)):
         end = begin + length * dtype.itemsize
         sections.append(data[begin:end].view(dtype))
         begin = end

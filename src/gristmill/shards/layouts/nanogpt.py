@@ -1,13 +1,26 @@
-"""nanoGPT: `train.bin` and `val.bin`, raw uint16 and nothing else."""
+"""nanoGPT: `train.bin` and `val.bin`, raw uint16 and nothing else, and `meta.pkl`, which states the vocabulary.
+
+Without `meta.pkl` nanoGPT assumes the 50,304 ids of padded GPT-2: `train.py` would make a model of another size, and
+`sample.py` would decode its ids with GPT-2's tokenizer. `meta.pkl` is a pickle, which Gristmill writes and never reads:
+a dict of `vocab_size`, `itos` (the text of each id) and `stoi` (the id of each character that is a token).
+
+Nothing in these files says what they are, so a foreign folder is recognized by their names alone, once no other layout
+claims it (`LAYOUTS` asks this one last).
+"""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gristmill.errors import OptionError
-from gristmill.shards.layouts.layout import NUM_UINT16, UINT16, Layout
+from gristmill.errors import OptionError, ShardsFormatError
+from gristmill.shards.layouts.layout import NUM_UINT16, UINT16, FoundFile, Layout
+
+META_FILE = "meta.pkl"
 
 
 class NanogptLayout(Layout):
@@ -15,6 +28,7 @@ class NanogptLayout(Layout):
 
     name = "nanogpt"
     shard_tokens = None
+    extra_names = (META_FILE,)
 
     def dtype(self, vocab_size: int) -> np.dtype[Any]:
         """uint16: the file does not say what it holds, and its readers take nothing else."""
@@ -29,3 +43,39 @@ class NanogptLayout(Layout):
         """`train.bin`."""
         assert number == 0
         return f"{split}.bin"
+
+    def extra_file(self, name: str, vocab: Mapping[int, bytes], vocab_size: int) -> bytes:
+        """The pickle of {"vocab_size": int, "itos": {id: text}, "stoi": {character: id}}."""
+        itos = {id: token.decode("utf-8", "replace") for id, token in vocab.items()}
+        stoi: dict[str, int] = {}
+        for id, text in itos.items():
+            if len(text) == 1 and text.encode() == vocab[id]:
+                stoi.setdefault(text, id)
+        return b"\x80\x02" + _pickled({"vocab_size": vocab_size, "itos": itos, "stoi": stoi}) + b"."
+
+    def find_files(self, folder: Path, names: Sequence[str]) -> list[FoundFile]:
+        """`train.bin` and `val.bin`."""
+        return [_found(folder / name) for name in ("train.bin", "val.bin") if name in names]
+
+
+def _found(path: Path) -> FoundFile:
+    num_tokens, rest = divmod(path.stat().st_size, UINT16.itemsize)
+    if rest:
+        raise ShardsFormatError(
+            f"{path}: it is taken for a file of nanoGPT, which holds two bytes per token, and has an odd number of "
+            f"bytes. Copy it again if it was cut short."
+        )
+    return FoundFile(path.name, num_tokens, UINT16)
+
+
+def _pickled(value: int | str | Mapping[Any, Any]) -> bytes:
+    """The opcodes of pickle protocol 2 for a dict of plain values.
+
+    Not `pickle.dumps`: its bytes depend on which of the strings are the same object, and files must not differ.
+    """
+    if isinstance(value, int):
+        return b"J" + struct.pack("<i", value)
+    if isinstance(value, str):
+        data = value.encode()
+        return b"X" + struct.pack("<I", len(data)) + data
+    return b"}(" + b"".join(_pickled(key) + _pickled(item) for key, item in value.items()) + b"u"

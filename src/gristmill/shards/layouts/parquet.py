@@ -1,4 +1,7 @@
-"""Parquet: `train-00000.parquet`, one row a document, a column `tokens` of lists of uint16 or uint32."""
+"""Parquet: `train-00000.parquet`, one row a document, a column of lists of uint16 or uint32.
+
+The column is called `tokens` unless `tokens_column` names it; `input_ids` is what Hugging Face's trainers look for.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,14 @@ class ParquetLayout(Layout):
     splits_documents = False
     converts = True
 
+    def __init__(self, column: str = COLUMN) -> None:
+        """A layout whose column of ids is called `column`."""
+        self._column = column
+
+    def with_tokens_column(self, column: str) -> ParquetLayout:
+        """The same with another name for the column."""
+        return ParquetLayout(column)
+
     def dtype(self, vocab_size: int) -> np.dtype[Any]:
         """uint16 or uint32, once it is known that there is a library to write them with."""
         _pyarrow()
@@ -42,7 +53,7 @@ class ParquetLayout(Layout):
         """Write the rows of `part`, a row group at a time, straight from a memory map of the tokens."""
         pa, pq = _pyarrow()
         tokens = map_array(part.tokens, part.dtype, part.num_tokens)
-        schema = pa.schema([(COLUMN, pa.list_(pa.from_numpy_dtype(part.dtype)))])
+        schema = pa.schema([(self._column, pa.list_(pa.from_numpy_dtype(part.dtype)))])
         # Ids have no order worth a dictionary or statistics: without them the file is a third smaller and any reader,
         # however old, takes it.
         with pq.ParquetWriter(
@@ -62,13 +73,14 @@ class ParquetLayout(Layout):
         _, pq = _pyarrow()
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):
-                for rows in file.read_row_group(group, columns=[COLUMN], use_threads=False).column(COLUMN).chunks:
+                rows_of_group = file.read_row_group(group, columns=[self._column], use_threads=False)
+                for rows in rows_of_group.column(self._column).chunks:
                     offsets = rows.offsets.to_numpy().astype(np.int64)
                     yield rows.values.to_numpy()[offsets[0] : offsets[-1]], np.diff(offsets)
 
     def how_to_read(self, path: str, dtype: np.dtype[Any]) -> str:
         """`pyarrow.parquet`."""
-        return f'pyarrow.parquet.read_table({path!r})["{COLUMN}"]'
+        return f'pyarrow.parquet.read_table({path!r})["{self._column}"]'
 
 
 def _row_groups(ends: Path) -> Iterator[NDArray[np.int64]]:

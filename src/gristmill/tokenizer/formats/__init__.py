@@ -10,12 +10,13 @@ A format is a module with
 | module | file |
 |---|---|
 | `gristmill_json.py` | our own |
-| `huggingface.py` | `tokenizer.json` of Hugging Face |
+| `huggingface.py` | `tokenizer.json` of Hugging Face; in a folder with `tokenizer_config.json` |
 | `gpt2.py` | `vocab.json` and `merges.txt` of GPT-2 |
 | `tiktoken.py` | `.tiktoken` |
 | `minbpe.py` | `.model` of minbpe |
 | `gguf.py` | llama.cpp; written, not read |
-| `content.py`, `given.py`, `byte_alphabet.py` | what they share |
+| `pre_tokenizer.py` | the pattern in such a `tokenizer.json` |
+| `content.py`, `given.py`, `byte_alphabet.py`, `tokenizer_config.py` | what they share |
 
 Adding one is the module, a line in `FORMATS`, a test file, and the rows that ARCHITECTURE.md names.
 """
@@ -96,10 +97,11 @@ def write_tokenizer(
 
     What the format cannot hold is a `FormatWarning`; where it would give other ids, a `TokenizerFormatError`.
 
-    options: of one format only: `legacy_merges` for "huggingface"; `pre`, `bos_token` and `eos_token` for "gguf".
+    options: of some formats only: `bos_token` and `eos_token` for "huggingface" and "gguf"; `pad_token`,
+        `model_max_length` and `legacy_merges` for "huggingface"; `pre` for "gguf".
     """
     module = FORMATS[_checked(format, FORMATS)]
-    _check_path(path, is_folder=module is gpt2)
+    _check_path(path, may_be_folder=module in (gpt2, huggingface))
     unknown = sorted(set(options) - module.OPTIONS)
     if unknown:
         known = ", ".join(sorted(module.OPTIONS)) or "none"
@@ -127,12 +129,12 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _check_path(path: str | os.PathLike[str], *, is_folder: bool) -> None:
+def _check_path(path: str | os.PathLike[str], *, may_be_folder: bool) -> None:
     """Raise if `path` has no name, or is spelled as a folder's and must be a file's: pathlib would drop the slash."""
     name = os.fspath(path)
     if not name:
         raise OptionError("path is empty. Pass the name of what is to be written.")
-    if not is_folder and (name.endswith((os.sep, os.altsep or os.sep)) or not Path(name).name):
+    if not may_be_folder and (name.endswith((os.sep, os.altsep or os.sep)) or not Path(name).name):
         raise IsADirectoryError(errno.EISDIR, "Is the name of a folder; pass that of a file", name)
 
 

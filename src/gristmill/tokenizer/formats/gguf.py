@@ -1,16 +1,38 @@
 """GGUF: the keys of a tokenizer in the file format of llama.cpp, without tensors. Written, not read.
 
 Version 3, little-endian: `GGUF`, u32 version, u64 number of tensors, u64 number of keys; each key with the type of its
-value and the value. `tokenizer.ggml.pre` is one of the names that llama.cpp knows a pattern by. A pattern that it does
-not know has none: then the key is left out, which is said, unless `pre=` names one.
+value and the value. `general.architecture` is there so that llama.cpp loads the file by itself (`vocab_only`).
+
+`tokenizer.ggml.pre` is one of the names that llama.cpp knows a pattern by. An export that does not warn gives the same
+ids there. What each name means to llama.cpp, and where it differs from ours:
+
+| our pattern | name | differs |
+|---|---|---|
+| gpt2 | `gpt-2` | nowhere |
+| llama3 | `dbrx`; `llama-bpe` for `whole_pieces` | `LONG_S` |
+| cl100k | as llama3 | `LONG_S`; `LINE_BREAK`: white space that ends a text is cut after its last line break |
+| qwen2 | `qwen2` | `LONG_S` |
+| o200k | `granite-embed-multi-97m`, else `gpt-4o` | always warns: cases outside ASCII, and for `gpt-4o` marks as well |
+
+A place where llama.cpp cuts and we do not, or the reverse, changes ids only if some token lies across it. So `LONG_S`
+and `LINE_BREAK` are looked for in the tokens, and an export warns only if the vocabulary has such a token.
+
+For o200k no name is right. `gpt-4o` cuts words at combining marks: ids differ in every text in Thai, Hindi, or Arabic
+with vowel signs. `granite-embed-multi-97m` does not. Both tell capitals from small letters in ASCII only: "ÉCOLE" is
+cut after its É, and "deÉ" is not cut. `granite-embed-multi-97m` also sets ignore_merges: a piece that is a token is
+that token. That changes nothing where the merges make every token out of its own bytes, as in all trained vocabularies;
+the export checks it and writes `gpt-4o` otherwise. Versions of llama.cpp that do not know the name refuse to load the
+file, which is better than other ids.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from gristmill import _core
 from gristmill.errors import FormatWarning, OptionError, TokenizerFormatError, warn_user
 from gristmill.tokenizer.formats.byte_alphabet import spell
 from gristmill.tokenizer.formats.given import Given
@@ -22,9 +44,14 @@ OPTIONS = frozenset({"pre", "bos_token", "eos_token"})
 VERSION = 3
 U32, I32, BOOL, STRING, ARRAY = 4, 5, 7, 8, 9
 NORMAL, CONTROL, UNUSED = 1, 3, 5
-# How llama.cpp calls the patterns. llama3's has two names: under the second, a piece that is a token is that token.
-PRE_NAMES = {"gpt2": "gpt-2", "o200k": "gpt-4o", "qwen2": "qwen2", "llama3": "dbrx"}
-WHOLE_PIECES_PRE_NAMES = {"llama3": "llama-bpe"}
+PRE_NAMES = {"gpt2": "gpt-2", "qwen2": "qwen2", "llama3": "dbrx", "cl100k": "dbrx"}
+# Under these names, a piece that is a token is that token, whatever the merges make of it (ignore_merges).
+WHOLE_PIECES_PRE_NAMES = {"llama3": "llama-bpe", "cl100k": "llama-bpe", "o200k": "granite-embed-multi-97m"}
+O200K_WITHOUT_MARKS = "gpt-4o"
+# Tokens that lie across a place where llama.cpp cuts text and we do not, or the reverse.
+LONG_S = re.compile(rb"(?:\A|\xc5)\xbf[^\x80-\xbf]", re.DOTALL)
+LINE_BREAK = re.compile(rb"[\r\n][^\r\n]", re.DOTALL)
+ARCHITECTURE = "llama"
 END_OF_TEXT = "<|endoftext|>"
 
 
@@ -65,6 +92,7 @@ def dump(
     merges = [f"{tokens[left]} {tokens[right]}" for left, right, _ in vocabulary.merges.tolist()]
     name = _pre_name(parts) if pre is None else pre
     keys = [
+        _string("general.architecture", ARCHITECTURE),
         _string("tokenizer.ggml.model", "gpt2"),
         *([] if name is None else [_string("tokenizer.ggml.pre", name)]),
         _strings("tokenizer.ggml.tokens", tokens),
@@ -81,22 +109,69 @@ def dump(
 
 
 def _pre_name(parts: TokenizerParts) -> str | None:
-    if parts.vocabulary.whole_pieces:
-        name = WHOLE_PIECES_PRE_NAMES.get(parts.pattern.name or "")
-        if name is None:
-            raise TokenizerFormatError(
-                "the vocabulary takes a piece that is a token as that token, whatever the merges make of it, and "
-                "llama.cpp knows no such rule for this pattern: ids would differ. Pass pre= to write it all the same."
-            )
-        return name
-    name = PRE_NAMES.get(parts.pattern.name or "")
-    if name is None:
+    """The name of the pattern in llama.cpp, or None; warns unless it gives the same ids there."""
+    pattern, vocabulary = parts.pattern.name or "", parts.vocabulary
+    if pattern == "o200k":
+        return _o200k_name(vocabulary)
+    name = (WHOLE_PIECES_PRE_NAMES if vocabulary.whole_pieces else PRE_NAMES).get(pattern)
+    if name is not None:
+        _warn_of_crossing_tokens(pattern, vocabulary)
+    elif vocabulary.whole_pieces:
+        raise TokenizerFormatError(
+            "the vocabulary takes a piece that is a token as that token, whatever the merges make of it, and "
+            "llama.cpp knows no such rule for this pattern: ids would differ. Pass pre= to write it all the same."
+        )
+    else:
         warn_user(
             f"llama.cpp has no name for the pattern {str(parts.pattern)!r}, so the file does not say how text is cut, "
             f"and llama.cpp will cut it in its own way. Pass pre= with the name of a pattern that is close enough.",
             FormatWarning,
         )
     return name
+
+
+def _o200k_name(vocabulary: Vocabulary) -> str:
+    if not vocabulary.whole_pieces and not _merges_make_every_token(vocabulary):
+        warn_user(
+            f"llama.cpp's nearest pattern to o200k, {O200K_WITHOUT_MARKS!r}, cuts words at combining marks and tells "
+            f"capitals from small letters in ASCII only: ids differ in languages such as Thai, Hindi and Arabic.",
+            FormatWarning,
+        )
+        return O200K_WITHOUT_MARKS
+    name = WHOLE_PIECES_PRE_NAMES["o200k"]
+    warn_user(
+        f"llama.cpp's nearest pattern to o200k, {name!r}, tells capitals from small letters in ASCII only: ids "
+        f"differ in words such as 'ÉCOLE'. Versions of llama.cpp that do not know this name refuse the file; for those "
+        f"pass pre={O200K_WITHOUT_MARKS!r}, which also cuts words at combining marks (Thai, Hindi, Arabic, …).",
+        FormatWarning,
+    )
+    return name
+
+
+def _merges_make_every_token(vocabulary: Vocabulary) -> bool:
+    """Whether the ids of each token's bytes are its own id: then it does not matter if whole pieces are looked up."""
+    if vocabulary.other_tokens:
+        return False
+    encoder = _core.Encoder(
+        byte_ids=vocabulary.byte_ids, merges=vocabulary.merges, other_tokens=[], other_ids=[], pattern=None
+    )
+    return all(encoder.encode_piece(token) == [id] for id, token in vocabulary.tokens.items())
+
+
+def _warn_of_crossing_tokens(pattern: str, vocabulary: Vocabulary) -> None:
+    rules = []
+    if pattern == "cl100k":
+        rules.append((LINE_BREAK, "white space that ends a text is cut after its last line break"))
+    if pattern != "gpt2":
+        rules.append((LONG_S, "the long s (ſ) after an apostrophe begins a word and not a contraction"))
+    for crossing, what in rules:
+        token = next((token for token in vocabulary.tokens.values() if crossing.search(token)), None)
+        if token is not None:
+            warn_user(
+                f"in llama.cpp, {what}, other than in the pattern {pattern!r}: ids differ there, because the "
+                f"vocabulary has tokens such as {token!r:.80}.",
+                FormatWarning,
+            )
 
 
 def _token_rows(vocabulary: Vocabulary) -> tuple[list[str], list[int]]:

@@ -2,7 +2,8 @@
 
 Neither file holds a pattern, so it is GPT-2's unless `pattern=` says otherwise. Special tokens stand among the others
 in `vocab.json`: those that no merge makes and that look like `<|…|>` are recognized, and `special_tokens=` names any
-others. OpenAI's release calls the same files `encoder.json` and `vocab.bpe`.
+others. A folder also gets a `tokenizer_config.json`, which names the special tokens: transformers would take all but
+`<|endoftext|>` for text. OpenAI's release calls the same files `encoder.json` and `vocab.bpe`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from gristmill.pretokenize.patterns import DEFAULT_PATTERN, resolve_pattern
 from gristmill.tokenizer.formats.byte_alphabet import spell, unspell
 from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
 from gristmill.tokenizer.formats.given import Given
+from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
+from gristmill.tokenizer.formats.tokenizer_config import dump_config, read_added_tokens
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary
 
@@ -26,6 +29,8 @@ OPTIONS: frozenset[str] = frozenset()
 VERSION_LINE = "#version: 0.2"
 # How the names of the two files end.
 NAMES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+
+END_OF_TEXT = "<|endoftext|>"
 
 _HEAD = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\d')
 _LOOKS_SPECIAL = re.compile(r"<\|.*\|>", re.DOTALL)
@@ -46,7 +51,8 @@ def read(path: Path, given: Given) -> TokenizerParts:
         pairs = list(read_merges(read_content(merges_path)))
     except TokenizerFormatError as error:
         raise TokenizerFormatError(f"{merges_path.name}: {str(error).removeprefix(f'{merges_path}: ')}") from None
-    specials = _take_specials(vocab, pairs, given)
+    named = read_added_tokens(vocab_path.parent) if vocab_path.name in ("vocab.json", "encoder.json") else ()
+    specials = _take_specials(vocab, pairs, given, set(named))
     vocabulary = Vocabulary.of_pairs(
         {_unspelled(text): id for text, id in vocab.items()},
         [(_unspelled(left), _unspelled(right)) for left, right in pairs],
@@ -56,8 +62,10 @@ def read(path: Path, given: Given) -> TokenizerParts:
 
 
 def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
-    """The two files to write: in the folder `path`, or, where `path` ends in `vocab.json`, that and its pair."""
-    _check(parts)
+    """The files to write: three in the folder `path`, or, where `path` ends in `vocab.json`, that and its pair."""
+    vocab_path, merges_path = _paths_to_write(path)
+    is_folder = vocab_path.parent == path
+    _check(parts, is_folder=is_folder)
     vocabulary = parts.vocabulary
     spelling = {id: spell(token) for id, token in vocabulary.tokens.items()}
     ids = {text: id for id, text in spelling.items()}
@@ -72,11 +80,19 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     vocab = json.dumps(ordered, ensure_ascii=False).encode()
     check_content(vocab)
     lines = [f"{spelling[left]} {spelling[right]}\n" for left, right, _ in vocabulary.merges.tolist()]
-    vocab_path, merges_path = _paths_to_write(path)
-    return {merges_path: f"{VERSION_LINE}\n{''.join(lines)}".encode(), vocab_path: vocab}
+    contents = {merges_path: f"{VERSION_LINE}\n{''.join(lines)}".encode(), vocab_path: vocab}
+    if not is_folder:
+        return contents
+    # What transformers' class takes these roles to be where nobody says so.
+    end = END_OF_TEXT if END_OF_TEXT in vocabulary.special_tokens else None
+    roles = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
+    return {
+        path / CONFIG_NAME: dump_config(vocabulary.special_tokens, roles, tokenizer_class="GPT2Tokenizer"),
+        **contents,
+    }
 
 
-def _check(parts: TokenizerParts) -> None:
+def _check(parts: TokenizerParts, *, is_folder: bool) -> None:
     vocabulary = parts.vocabulary
     if vocabulary.whole_pieces:
         raise TokenizerFormatError(
@@ -86,15 +102,15 @@ def _check(parts: TokenizerParts) -> None:
     if parts.pattern.name != DEFAULT_PATTERN:
         warn_user(
             f"vocab.json and merges.txt hold no pattern, and readers take GPT-2's. Read them with "
-            f"pattern={str(parts.pattern)!r}.",
+            f"pattern={str(parts.pattern)!r}; transformers cannot: export as 'huggingface' for it.",
             FormatWarning,
         )
-    hidden = [special for special in vocabulary.special_tokens if not _LOOKS_SPECIAL.fullmatch(special)]
-    if hidden:
+    lost = [special for special in vocabulary.special_tokens if special != END_OF_TEXT]
+    if lost and not is_folder:
+        shown = ", ".join(map(repr, lost[:4])) + ", …" * (len(lost) > 4)
         warn_user(
-            f"vocab.json does not say which tokens are special, and {', '.join(map(repr, hidden[:4]))} cannot be told "
-            f"by their look. Read it with special_tokens=[{', '.join(map(repr, hidden[:4]))}"
-            f"{', …' * (len(hidden) > 4)}].",
+            f"vocab.json does not say which tokens are special, and transformers takes {shown} for text. Pass the name "
+            f"of a folder, which gets a {CONFIG_NAME} that says it, or read the file with special_tokens=[{shown}].",
             FormatWarning,
         )
 
@@ -141,10 +157,16 @@ def read_merges(data: bytes) -> Iterator[tuple[str, str]]:
                 raise TokenizerFormatError(f"line {number} is {line[:80]!r} instead of two tokens and a space.")
 
 
-def _take_specials(vocab: dict[str, Any], pairs: list[tuple[str, str]], given: Given) -> dict[str, int]:
-    """The specials with their ids, taken out of `vocab`."""
+def _take_specials(
+    vocab: dict[str, Any], pairs: list[tuple[str, str]], given: Given, named: set[str]
+) -> dict[str, int]:
+    """The specials with their ids, taken out of `vocab`; those in `named` are special whatever they look like."""
     merged = {text for pair in pairs for text in (*pair, "".join(pair))}
-    specials = {text: id for text, id in vocab.items() if text not in merged and _LOOKS_SPECIAL.fullmatch(text)}
+    specials = {
+        text: id
+        for text, id in vocab.items()
+        if text not in merged and (text in named or _LOOKS_SPECIAL.fullmatch(text))
+    }
     largest = max((id for id in vocab.values() if type(id) is int), default=-1)
     for special, id in given.numbered(largest + 1, vocab).items():
         if special in vocab and (vocab[special] != id or special in merged):

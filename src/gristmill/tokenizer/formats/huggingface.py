@@ -1,6 +1,9 @@
 """Hugging Face `tokenizer.json`: byte-level BPE as `tokenizers` and `transformers` load it.
 
-The pattern is a `Split` before a `ByteLevel` that does not cut on its own, or for GPT-2's pattern a `ByteLevel` alone.
+A folder also gets a `tokenizer_config.json`, without which `AutoTokenizer` guesses the class (`tokenizer_config.py`).
+
+The pattern is a `Split` before a `ByteLevel` that does not cut on its own, or for GPT-2's pattern a `ByteLevel` alone;
+`pre_tokenizer.py` has the other forms.
 Special tokens are `added_tokens`. There, `tokenizers` finds them in every text, as `allowed_special="all"` does here.
 
 What a file asks for and would change ids is refused by its name (another normalizer, `add_prefix_space`, dropout, …).
@@ -10,23 +13,27 @@ post-processor puts before and after a text, truncation, padding, and NFC, the n
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gristmill.arguments import check_special_tokens
-from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
-from gristmill.pretokenize.patterns import CLASSIC, WHOLE_TEXT, Pattern, resolve_pattern
+from gristmill.arguments import check_special_tokens, check_whole_number
+from gristmill.errors import FormatWarning, OptionError, TokenizerFormatError, warn_user
 from gristmill.tokenizer.formats.byte_alphabet import spell, unspell
 from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
 from gristmill.tokenizer.formats.given import Given
+from gristmill.tokenizer.formats.pre_tokenizer import byte_level, dump_pre_tokenizer, read_pre_tokenizer
+from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
+from gristmill.tokenizer.formats.tokenizer_config import NO_LIMIT, chosen_roles, dump_config
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary
 
-OPTIONS = frozenset({"legacy_merges"})
+OPTIONS = frozenset({"legacy_merges", "bos_token", "eos_token", "pad_token", "model_max_length"})
 
+TOKENIZER_NAME = "tokenizer.json"
 SECTIONS = (
     *("version", "truncation", "padding", "added_tokens", "normalizer"),
     *("pre_tokenizer", "post_processor", "decoder", "model"),
@@ -47,11 +54,49 @@ def read(path: Path, given: Given) -> TokenizerParts:
     return parts
 
 
-def files(parts: TokenizerParts, path: Path, *, legacy_merges: bool = False) -> dict[Path, bytes]:
-    """The file to write, by its path; in a folder it is its `tokenizer.json`."""
+def files(
+    parts: TokenizerParts,
+    path: Path,
+    *,
+    legacy_merges: bool = False,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    model_max_length: int | None = None,
+) -> dict[Path, bytes]:
+    """The files to write: one where `path` ends in `.json` and is no folder; else two in the folder `path`.
+
+    bos_token, eos_token, pad_token: special tokens by their roles; without them those whose names say it.
+    """
+    roles = chosen_roles(
+        parts.vocabulary.special_tokens, {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
+    )
     data = dump(parts, legacy_merges=legacy_merges)
     check_content(data)
-    return {path / "tokenizer.json" if path.is_dir() else path: data}
+    if path.suffix == ".json" and not path.is_dir():
+        if not {bos_token, eos_token, pad_token, model_max_length} <= {None}:
+            raise OptionError(
+                f"bos_token, eos_token, pad_token and model_max_length are written to {CONFIG_NAME}, and {path.name} "
+                f"is a single file. Pass the name of a folder."
+            )
+        _warn_of_bare_file(path)
+        return {path: data}
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(
+            errno.EEXIST, "Is a file; pass the name of a folder, or one that ends in .json for a single file", str(path)
+        )
+    limit = NO_LIMIT if model_max_length is None else check_whole_number("model_max_length", model_max_length)
+    config = dump_config(parts.vocabulary.special_tokens, roles, model_max_length=limit)
+    return {path / CONFIG_NAME: config, path / TOKENIZER_NAME: data}
+
+
+def _warn_of_bare_file(path: Path) -> None:
+    if path.name == TOKENIZER_NAME and not path.with_name(CONFIG_NAME).exists():
+        warn_user(
+            f"a {TOKENIZER_NAME} without {CONFIG_NAME} beside it is another tokenizer in transformers 4, depending on "
+            f"the name of its folder. Pass the name of a folder to write both; `tokenizers` needs only the one file.",
+            FormatWarning,
+        )
 
 
 def from_object(tokenizer: Any) -> TokenizerParts:
@@ -89,8 +134,7 @@ def dump(parts: TokenizerParts, *, legacy_merges: bool = False) -> bytes:
                 f"the special token {special!r} ({id}) is spelled as the token with id {ids[special]} is, and Hugging "
                 f"Face would take it for that one. Give the special another name."
             )
-    if not _numbers_itself([id for _, id in specials], len(ids)):
-        ids |= dict(specials)
+    ids |= dict(specials)  # in the model too, so that its vocab_size counts them
     pairs = [[spelling[left], spelling[right]] for left, right, _ in vocabulary.merges.tolist()]
     merges = [" ".join(pair) for pair in pairs] if legacy_merges else pairs
     head = {
@@ -99,9 +143,9 @@ def dump(parts: TokenizerParts, *, legacy_merges: bool = False) -> bytes:
         "padding": None,
         "added_tokens": [_added_token(special, id) for special, id in specials],
         "normalizer": None,
-        "pre_tokenizer": _pre_tokenizer(parts.pattern),
+        "pre_tokenizer": dump_pre_tokenizer(parts.pattern),
         "post_processor": None,
-        "decoder": _byte_level(use_regex=True),
+        "decoder": byte_level(use_regex=True),
     }
     model = {
         "type": "BPE",
@@ -130,34 +174,9 @@ def _joined(lines: list[str]) -> str:
     return ",\n      ".join(lines)
 
 
-def _numbers_itself(special_ids: list[int], num_tokens: int) -> bool:
-    """Whether `tokenizers` gives the specials these ids: it numbers them by itself, unless they are in the model."""
-    return special_ids == list(range(num_tokens, num_tokens + len(special_ids)))
-
-
 def _added_token(special: str, id: int) -> dict[str, Any]:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {"id": id, "content": special, **flags}
-
-
-def _byte_level(*, use_regex: bool) -> dict[str, Any]:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
-
-
-def _pre_tokenizer(pattern: Pattern) -> dict[str, Any]:
-    if pattern.name == "gpt2":
-        return _byte_level(use_regex=True)
-    if pattern.regex == WHOLE_TEXT:
-        return _byte_level(use_regex=False)
-    if pattern.name is None:
-        warn_user(
-            f"the pattern {pattern.regex!r} is written as it is, and Hugging Face reads it with another engine "
-            f"(Oniguruma), to which some expressions mean something else. Compare ids before you rely on them.",
-            FormatWarning,
-        )
-    regex = pattern.regex if pattern.name is None else CLASSIC[pattern.name]
-    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, _byte_level(use_regex=False)]}
 
 
 # Reading
@@ -170,7 +189,7 @@ def parse(data: bytes) -> TokenizerParts:
     if not isinstance(model, dict):
         raise TokenizerFormatError('not a Hugging Face tokenizer: it has no "model".')
     _check_model(model)
-    pattern = _read_pre_tokenizer(content.get("pre_tokenizer"))
+    pattern = read_pre_tokenizer(content.get("pre_tokenizer"))
     notes = [
         *_notes_on_normalizer(content.get("normalizer")),
         *_notes_on_surroundings(content),
@@ -276,49 +295,6 @@ def _overlap(a: str, b: str) -> bool:
     """Whether a text can hold both such that they share characters."""
     sizes = range(1, min(len(a), len(b)))
     return a in b or b in a or any(a[-size:] == b[:size] or b[-size:] == a[:size] for size in sizes)
-
-
-def _read_pre_tokenizer(section: Any) -> Pattern:
-    steps = section.get("pretokenizers") if _is(section, "Sequence") else [section]
-    match steps:
-        case [{"type": "ByteLevel", "add_prefix_space": False} as last]:
-            return resolve_pattern("gpt2" if last.get("use_regex", True) else WHOLE_TEXT)
-        case [
-            {"type": "Split", "pattern": {"Regex": str(regex)}} as split,
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-        ]:
-            return _read_split(split, regex)
-        case [*_, {"type": "ByteLevel", "add_prefix_space": space}] if space is not False:
-            raise _refuse("add_prefix_space=true", "which would put a space before every text.")
-    kinds = (
-        [step.get("type") if isinstance(step, dict) else step for step in steps] if isinstance(steps, list) else steps
-    )
-    raise _refuse(
-        f"the pre-tokenizer {kinds!r:.200}",
-        "and only ByteLevel, or one Split by a regular expression before a ByteLevel with use_regex=false, is read.",
-    )
-
-
-def _read_split(split: dict[str, Any], regex: str) -> Pattern:
-    # Some files hold line breaks as they are where the published expression has \r and \n.
-    escaped = resolve_pattern(regex.replace("\r", r"\r").replace("\n", r"\n"))
-    pattern = resolve_pattern(regex) if escaped.name is None else escaped
-    how = split.get("behavior"), split.get("invert", False)
-    # To keep only what matches is the same where everything matches.
-    if how != ("Isolated", False) and not (how == ("Removed", True) and pattern.name is not None):
-        raise _refuse(
-            f"a Split with behavior={how[0]!r:.40} and invert={how[1]!r:.40}", "and 'Isolated', false is read."
-        )
-    # Escapes and classes cannot hold what is looked for.
-    bare = re.sub(r"\[(?:\\.|[^\]\\])*\]|\\[pPx]\{[^}]*\}|\\.", "x", regex, flags=re.S)
-    unlike = ["{m,n}+"] * ("}+" in bare) + ["^ or $"] * (pattern.name is None and re.search(r"[$^]", bare) is not None)
-    if unlike:
-        warn_user(
-            f"the pattern {regex!r} holds {' and '.join(unlike)}, which Hugging Face's engine (Oniguruma) reads in "
-            f"another way than the `regex` module does. Compare ids before you rely on them.",
-            FormatWarning,
-        )
-    return pattern
 
 
 def _is(section: Any, kind: str) -> bool:

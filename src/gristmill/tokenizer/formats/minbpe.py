@@ -21,6 +21,7 @@ from gristmill.arguments import NUM_BYTE_TOKENS, check_special_tokens
 from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
 from gristmill.merge.merges import check_merges, check_tokens
 from gristmill.pretokenize.patterns import WHOLE_TEXT, Pattern, resolve_pattern
+from gristmill.pretokenize.stages import stages
 from gristmill.tokenizer.formats.content import check_content, read_content
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.parts import TokenizerParts
@@ -84,6 +85,11 @@ def dump(parts: TokenizerParts) -> bytes:
 def _pattern_line(pattern: Pattern) -> str:
     if pattern.regex == WHOLE_TEXT:
         return ""
+    if len(stages(pattern.regex)) > 1:
+        raise TokenizerFormatError(
+            "the pattern has several expressions that cut one after the other, and minbpe's file holds one. "
+            "Export as 'huggingface' or 'gristmill'."
+        )
     if len(pattern.regex.splitlines()) != 1:
         raise TokenizerFormatError("the pattern has line breaks, and minbpe's file has one line for it.")
     if pattern.name is None:

@@ -21,6 +21,7 @@ import numpy as np
 
 from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
 from gristmill.pretokenize.patterns import Pattern, resolve_pattern
+from gristmill.pretokenize.stages import stages
 from gristmill.tokenizer.formats.content import MAX_FILE_BYTES, check_content, read_content
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.parts import TokenizerParts
@@ -153,6 +154,11 @@ def to_encoding(parts: TokenizerParts, name: str = "gristmill") -> Any:
 
 
 def _checked_pattern(pattern: Pattern) -> Pattern:
+    if len(stages(pattern.regex)) > 1:
+        raise TokenizerFormatError(
+            "the pattern has several expressions that cut one after the other, and tiktoken takes one. "
+            "Use to_huggingface()."
+        )
     if pattern.name is None:
         warn_user(
             f"the pattern {pattern.regex!r} is passed on as it is, and tiktoken reads it with another engine and drops "

@@ -1,0 +1,39 @@
+// The native patterns: one line each in GRISTMILL_PATTERNS, from which the enum, the names and every table are made.
+#pragma once
+
+namespace gristmill {
+
+// What a pattern is an instance of. A family has a matcher in specification.hpp (`piece_end`) and the same for 64
+// characters at once in block_rules.hpp (`BlockRules`).
+//
+// kNewlineNeedsWord: whether a text may be cut before \r or \n only behind a letter or a number, see cuts.cpp.
+struct Gpt2 {
+    static constexpr bool kNewlineNeedsWord = false;
+};
+
+// kMaxDigits: the longest number, \p{N}{1,kMaxDigits}; below 16. kSpaceToEnd: with `\s++$`, so that white space at the
+// end of a text is one piece.
+template <int kMaxDigits, bool kSpaceToEnd>
+struct Cl100k {
+    static constexpr bool kNewlineNeedsWord = true;
+};
+
+struct O200k {
+    static constexpr bool kNewlineNeedsWord = true;
+};
+
+struct Whitespace {
+    static constexpr bool kNewlineNeedsWord = false;
+};
+
+}  // namespace gristmill
+
+// X(name, family); the family is variadic because of the commas in it.
+#define GRISTMILL_PATTERNS(X)     \
+    X(gpt2, Gpt2)                 \
+    X(cl100k, Cl100k<3, true>)    \
+    X(o200k, O200k)               \
+    X(llama3, Cl100k<3, false>)   \
+    X(nanochat, Cl100k<2, false>) \
+    X(qwen2, Cl100k<1, false>)    \
+    X(whitespace, Whitespace)

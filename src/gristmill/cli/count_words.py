@@ -1,0 +1,92 @@
+"""gristmill count-words: a corpus in, its words with their counts out; training takes them instead of the corpus."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from gristmill.cli.choices import ProgressKind
+from gristmill.cli.options import (
+    CorpusNames,
+    Flag,
+    NewSpecialTokens,
+    Output,
+    PatternChoice,
+    ReadingOptions,
+    Threads,
+    check_output,
+    find_corpus,
+    format_size,
+)
+from gristmill.cli.table import pairs
+from gristmill.cli.values import UsageError, byte_size, whole_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(ReadingOptions):
+    """Count the words (distinct pieces) of a corpus and save them as a .gmw file.
+
+    `gristmill train-tokenizer words.gmw` and `gristmill extend` then start from the counts: a corpus is read once,
+    however many vocabularies are trained from it. Files of several parts are added up when they are named together.
+    """
+
+    corpus: CorpusNames
+    """Files, folders, URLs, globs, or .gmw files to add up. Name them before --special-tokens."""
+
+    output: Output
+    """The file to write; its name ends in .gmw."""
+
+    overwrite: Flag = False
+    """Replace the output if it is already there."""
+
+    pattern: PatternChoice = None
+
+    special_tokens: NewSpecialTokens = None
+    """Special tokens, boundaries that no word crosses. The bare option, without any, means none."""
+
+    min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
+    """Leave out words that occur fewer times."""
+
+    threads: Threads = None
+    """How many threads to use."""
+
+    memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
+    """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
+
+    progress: ProgressKind = "auto"
+    """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
+
+    def run(self) -> int:
+        import gristmill
+        from gristmill.corpus import FoundFiles
+
+        if self.output.suffix != ".gmw":
+            raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
+        corpus = find_corpus(self.corpus, self, documents="file")
+        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
+        check_output(self.output, overwrite=self.overwrite, inputs=inputs)
+        start = time.perf_counter()
+        words = gristmill.count_words(
+            corpus,
+            pattern=self.pattern,
+            special_tokens=self.special_tokens,
+            min_frequency=self.min_frequency,
+            memory_limit=self.memory_limit,
+            num_threads=self.threads,
+            progress=None if self.progress == "none" else self.progress,
+            **self.read_options(),
+        )
+        words.save(self.output, overwrite=self.overwrite)
+        rows = [
+            ("corpus", f"{words.source_bytes:,} bytes"),
+            ("words", f"{len(words):,}  ({words.total:,} pieces)"),
+            ("pattern", words.pattern),
+            ("special", ", ".join(words.special_tokens) or "none"),
+            ("time", f"{time.perf_counter() - start:.2f} s"),
+            ("saved to", f"{self.output}  ({format_size(self.output.stat().st_size)})"),
+        ]
+        print(pairs(rows))
+        return 0

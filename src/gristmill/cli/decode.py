@@ -1,0 +1,93 @@
+"""gristmill decode: ids in, the bytes of their text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gristmill.cli.options import Flag
+from gristmill.cli.streams import argument_bytes, is_terminal, stdin_chunks, stdin_is_given, write_bytes
+from gristmill.cli.table import show_token
+from gristmill.cli.tokenizers import TokenizerOptions
+from gristmill.cli.values import UsageError
+from gristmill.errors import UnknownTokenError
+
+if TYPE_CHECKING:
+    from gristmill import Tokenizer
+
+MAX_DIGITS = 18
+WHAT_TO_PASS = "ids as arguments, or through a pipe"
+_AS_SPACES = bytes.maketrans(b",[]()", b"     ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(TokenizerOptions):
+    """Write the text of ids to stdout, byte for byte.
+
+    Ids are separated by white space or commas, and may stand in brackets: what `gristmill tokenize` and Python print.
+    Nothing is added, except a line break at the end on a terminal; the texts of several lines follow each other.
+    """
+
+    ids: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ID…", help_behavior_hint="")] = ()
+    """Ids; - is stdin, which is also read when no id is given."""
+
+    skip_special: Flag = False
+    """Leave special tokens out."""
+
+    def run(self) -> int:
+        if not self.ids and not stdin_is_given():
+            raise UsageError(f"no ids given. Pass {WHAT_TO_PASS}.")
+        tokenizer = self.load_tokenizer()
+        left_out = frozenset(tokenizer.special_tokens.values()) if self.skip_special else frozenset[int]()
+        last = b"\n"
+        for ids in _parsed(self._chunks()):
+            data = _decoded(tokenizer, [id for id in ids if id not in left_out] if left_out else ids)
+            write_bytes(data)
+            last = data[-1:] or last
+        if is_terminal() and last != b"\n":
+            write_bytes(b"\n")  # the prompt of the shell comes next
+        return 0
+
+    def _chunks(self) -> Iterator[bytes]:
+        for text in self.ids or ("-",):
+            yield from stdin_chunks(WHAT_TO_PASS) if text == "-" else [argument_bytes(text)]
+            yield b" "
+
+
+def _parsed(chunks: Iterable[bytes]) -> Iterator[list[int]]:
+    """The ids of each chunk; one that a chunk cuts in two comes with the next."""
+    rest = b""
+    for chunk in chunks:
+        words = (rest + chunk.translate(_AS_SPACES) + b"|").split()
+        rest = words.pop()[:-1]
+        yield _parse_ids(words)
+        if len(rest) > MAX_DIGITS:
+            _parse_id(rest)  # raises: no id is so long, and memory is bounded
+
+
+def _parse_ids(words: list[bytes]) -> list[int]:
+    are_ids = b"".join(words).isdigit() and max(map(len, words)) <= MAX_DIGITS
+    return list(map(int, words)) if are_ids else list(map(_parse_id, words))
+
+
+def _parse_id(word: bytes) -> int:
+    if not word.isdigit() or len(word) > MAX_DIGITS:
+        shown = show_token(word[:40]) + "…" * (len(word) > 40)
+        raise UsageError(f"'{shown}' is not an id. Pass whole numbers, separated by spaces or commas.")
+    return int(word)
+
+
+def _decoded(tokenizer: Tokenizer, ids: list[int]) -> bytes:
+    try:
+        return tokenizer.decode_bytes(ids)
+    except UnknownTokenError:
+        vocab = tokenizer.vocab
+        unknown = next(id for id in ids if id not in vocab)
+        gaps = ", with gaps" if unknown < tokenizer.vocab_size else ""
+        raise UnknownTokenError(
+            f"no token has id {unknown}: this tokenizer has ids from 0 to {tokenizer.vocab_size - 1}{gaps}. "
+            f"Pass the tokenizer that made the ids."
+        ) from None

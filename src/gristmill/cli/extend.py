@@ -1,0 +1,90 @@
+"""gristmill extend: a tokenizer and a corpus in, the same tokenizer with more merges out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gristmill.cli.choices import ProgressKind
+from gristmill.cli.options import (
+    CorpusNames,
+    Flag,
+    Output,
+    ReadingOptions,
+    Threads,
+    check_output,
+    find_corpus,
+)
+from gristmill.cli.table import pairs
+from gristmill.cli.truncate import size_rows
+from gristmill.cli.values import UsageError, byte_size, whole_number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(ReadingOptions):
+    """Make the vocabulary of a tokenizer larger: keep its merges and learn more from a corpus.
+
+    Pattern, special tokens and tie-break stay. On the corpus of its training this gives what a longer run would
+    have given. Special tokens stay last, so their ids move up; all other ids stay.
+    """
+
+    tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
+    """The tokenizer to start from, in any format that can be read."""
+
+    corpus: CorpusNames
+    """Files, folders, URLs, globs such as 'data/**/*.txt', or counted words (.gmw)."""
+
+    vocab_size: Annotated[int, whole_number("--vocab-size")]
+    """Tokens in all, such as 32k: those of TOKENIZER and the new ones."""
+
+    output: Output
+    """The tokenizer file to write."""
+
+    overwrite: Flag = False
+    """Replace the output if it is already there."""
+
+    min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
+    """Leave out words that occur fewer times."""
+
+    max_token_bytes: Annotated[int | None, byte_size("--max-token-bytes"), tyro.conf.arg(help_behavior_hint="")] = None
+    """The longest token allowed."""
+
+    threads: Threads = None
+    """How many threads to use."""
+
+    memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
+    """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
+
+    progress: ProgressKind = "auto"
+    """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
+
+    def run(self) -> int:
+        import gristmill
+        from gristmill.corpus import FoundFiles
+
+        corpus = find_corpus(self.corpus, self, documents="file")
+        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
+        check_output(self.output, overwrite=self.overwrite, inputs=inputs)
+        before = gristmill.Tokenizer.load(self.tokenizer)
+        if self.vocab_size < before.vocab_size:
+            raise UsageError(
+                f"--vocab-size {self.vocab_size} is smaller than that of {self.tokenizer}, {before.vocab_size}. "
+                f"Pass a larger one, or run 'gristmill truncate'."
+            )
+        after = gristmill.extend_tokenizer(
+            before,
+            corpus,
+            vocab_size=self.vocab_size,
+            min_frequency=self.min_frequency,
+            max_token_bytes=self.max_token_bytes,
+            memory_limit=self.memory_limit,
+            num_threads=self.threads,
+            progress=None if self.progress == "none" else self.progress,
+            **self.read_options(),
+        )
+        after.save(self.output, overwrite=self.overwrite)
+        print(pairs([*size_rows(before, after), ("saved to", str(self.output))]))
+        return 0

@@ -1,0 +1,151 @@
+"""gristmill tokenize: text in, ids or tokens out."""
+
+from __future__ import annotations
+
+import shutil
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gristmill.cli.streams import argument_bytes, file_chunks, is_terminal, stdin_chunks, stdin_is_given, use_colors
+from gristmill.cli.table import show_token
+from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed
+from gristmill.cli.values import UsageError, one_of
+
+if TYPE_CHECKING:
+    from gristmill import Tokenizer
+
+BATCH_IDS = 4096
+# Black on four light backgrounds, so that neighbours always differ; special tokens are white on red.
+BACKGROUNDS = ("\033[38;5;16;48;5;153m", "\033[38;5;16;48;5;223m", "\033[38;5;16;48;5;157m", "\033[38;5;16;48;5;219m")
+SPECIAL_BACKGROUND = "\033[1;38;5;231;48;5;160m"
+RESET = "\033[0m"
+WHAT_TO_PASS = "texts as arguments, --file FILE, or text through a pipe"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(TokenizerOptions):
+    r"""Show the ids and tokens of texts.
+
+    Ids are one line per text, which `gristmill decode` turns back into the same bytes. In tokens, a space is shown
+    as ␣; bytes that are no whole character, as \xNN.
+    """
+
+    texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT…", help_behavior_hint="")] = ()
+    """Texts; - is stdin, which is also read when no text is given. Name them before --allowed-special."""
+
+    file: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Take the text from this file."""
+
+    show: Annotated[
+        str | None,
+        one_of("--show", ["ids", "tokens", "both"]),
+        tyro.conf.arg(help_behavior_hint="(default: both on a terminal, ids elsewhere)"),
+    ] = None
+    """What to write: the ids, the tokens, or the tokens with their ids below."""
+
+    allowed_special: AllowedSpecial = ()
+    """Special tokens that become ids where a text spells them out; all: every one."""
+
+    color: Annotated[str, one_of("--color", ["auto", "always", "never"])] = "auto"
+    """Colour the tokens; auto: on a terminal, unless $NO_COLOR is set."""
+
+    def run(self) -> int:
+        tokenizer = self.load_tokenizer()
+        self._check(tokenizer)
+        show = self.show or ("both" if is_terminal() else "ids")
+        writer = _Writer(tokenizer, in_color=show != "ids" and use_colors(self.color))
+        write = {"ids": _write_ids, "tokens": writer.write_tokens, "both": writer.write_both}[show]
+        for number, chunks in enumerate(self._texts()):
+            if number and show == "both":
+                print()
+            write(tokenizer.encode_iterable(chunks, allowed_special=allowed(self.allowed_special)))
+        return 0
+
+    def _check(self, tokenizer: Tokenizer) -> None:
+        if self.texts and self.file is not None:
+            raise UsageError("texts and --file cannot both be given. Pass one of them.")
+        if not self.texts and self.file is None:
+            specials = tokenizer.special_tokens
+            for text in self.allowed_special if self.allowed_special != ("all",) else ():
+                if text not in specials:
+                    raise UsageError(
+                        f"--allowed-special {text!r} is not a special token of {self.tokenizer}. "
+                        f"If it is a text, name it before --allowed-special."
+                    )
+            if not stdin_is_given():
+                raise UsageError(f"no text given. Pass {WHAT_TO_PASS}.")
+
+    def _texts(self) -> Iterator[Iterable[bytes]]:
+        if self.file is not None:
+            with self.file.open("rb") as file:
+                yield file_chunks(file)
+            return
+        for text in self.texts or ("-",):
+            yield stdin_chunks(WHAT_TO_PASS) if text == "-" else [argument_bytes(text)]
+
+
+def _write_ids(ids: Iterator[int]) -> None:
+    separator = ""
+    while batch := list(islice(ids, BATCH_IDS)):
+        print(separator + " ".join(map(str, batch)), end="")
+        separator = " "
+    print()
+
+
+class _Writer:
+    """Writes tokens, one line per text or with their ids below them."""
+
+    def __init__(self, tokenizer: Tokenizer, *, in_color: bool) -> None:
+        self._vocab = tokenizer.vocab
+        self._special_ids = frozenset(tokenizer.special_tokens.values())
+        self._in_color = in_color
+        self._number = 0
+
+    def write_tokens(self, ids: Iterator[int]) -> None:
+        """Write the tokens on one line: a space between them, or colours."""
+        between = ""
+        while batch := list(islice(ids, BATCH_IDS)):
+            print(between + ("" if self._in_color else " ").join(map(self._shown, batch)), end="")
+            between = "" if self._in_color else " "
+        print()
+
+    def write_both(self, ids: Iterator[int]) -> None:
+        """Write lines of tokens, each with the ids on the line below."""
+        width = shutil.get_terminal_size((80, 24)).columns
+        row: list[int] = []
+        room = width
+        for id in ids:
+            needed = self._width(id) + 2 * bool(row)
+            if row and needed > room:
+                self._write_row(row)
+                row, room, needed = [], width, self._width(id)
+            row.append(id)
+            room -= needed
+        self._write_row(row)
+
+    def _write_row(self, row: list[int]) -> None:
+        tokens = [self._shown(id) + " " * (self._width(id) - _columns(show_token(self._vocab[id]))) for id in row]
+        print("  ".join(tokens).rstrip(" "))
+        print("  ".join(f"{id:<{self._width(id)}}" for id in row).rstrip())
+
+    def _width(self, id: int) -> int:
+        return max(_columns(show_token(self._vocab[id])), len(str(id)))
+
+    def _shown(self, id: int) -> str:
+        token = show_token(self._vocab[id])
+        if not self._in_color:
+            return token
+        self._number += 1
+        background = SPECIAL_BACKGROUND if id in self._special_ids else BACKGROUNDS[self._number % len(BACKGROUNDS)]
+        return f"{background}{token}{RESET}"
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal `text` takes: two for each character that East Asian fonts draw wide."""
+    return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)

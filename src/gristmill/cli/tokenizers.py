@@ -1,0 +1,47 @@
+"""What the commands that use a tokenizer share: which one, and which special tokens count as such in text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import tyro
+
+from gristmill.cli.export import SpecialTokens, parse_special_tokens
+
+if TYPE_CHECKING:
+    from gristmill import Tokenizer
+
+AllowedSpecial: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]", help_behavior_hint="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerOptions:
+    """The tokenizer of a command, in any format, with what that format does not hold."""
+
+    tokenizer: Annotated[Path, tyro.conf.arg(aliases=["-t"], metavar="TOKENIZER")]
+    """A tokenizer file or folder, in any format that can be read."""
+
+    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
+    """The pattern of TOKENIZER, for a format that does not hold it, such as .tiktoken."""
+
+    special_tokens: SpecialTokens = ()
+    """Special tokens of TOKENIZER, for a format that does not hold them, as TOKEN or TOKEN=ID."""
+
+    def load_tokenizer(self) -> Tokenizer:
+        """The tokenizer that the options name."""
+        import gristmill
+
+        return gristmill.Tokenizer.load(
+            self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
+        )
+
+
+def allowed(specials: tuple[str, ...]) -> Literal["all"] | tuple[str, ...]:
+    """What `--allowed-special` means to `encode`: the word all is every special token.
+
+    >>> allowed(("all",)), allowed(("<s>",))
+    ('all', ('<s>',))
+    """
+    return "all" if specials == ("all",) else specials

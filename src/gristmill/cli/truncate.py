@@ -1,0 +1,64 @@
+"""gristmill truncate: a tokenizer in, the same one with fewer merges out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gristmill.cli.options import Flag, Output, check_output
+from gristmill.cli.table import pairs
+from gristmill.cli.values import UsageError, whole_number
+
+if TYPE_CHECKING:
+    from gristmill import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Make the vocabulary of a tokenizer smaller: what training with this size would have given.
+
+    Special tokens stay last, so their ids move down; all other ids stay.
+    """
+
+    tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
+    """A tokenizer with Gristmill's own ids: bytes, merges, special tokens."""
+
+    vocab_size: Annotated[int, whole_number("--vocab-size")]
+    """Tokens in all, such as 8k: 256 bytes, the merges and the special tokens."""
+
+    output: Output
+    """The tokenizer file to write."""
+
+    overwrite: Flag = False
+    """Replace the output if it is already there."""
+
+    def run(self) -> int:
+        import gristmill
+
+        check_output(self.output, overwrite=self.overwrite)
+        before = gristmill.Tokenizer.load(self.tokenizer)
+        if self.vocab_size > before.vocab_size:
+            raise UsageError(
+                f"--vocab-size {self.vocab_size} is larger than that of {self.tokenizer}, {before.vocab_size}. "
+                f"Pass a smaller one, or run 'gristmill extend'."
+            )
+        after = before.truncated(self.vocab_size)
+        after.save(self.output, overwrite=self.overwrite)
+        print(pairs([*size_rows(before, after), ("saved to", str(self.output))]))
+        return 0
+
+
+def size_rows(before: Tokenizer, after: Tokenizer) -> list[tuple[str, str]]:
+    """What changed from one tokenizer to the other: sizes, and the ids of special tokens."""
+    rows = [
+        ("vocabulary", f"{before.vocab_size:,} -> {after.vocab_size:,}"),
+        ("merges", f"{len(before.merge_ids):,} -> {len(after.merge_ids):,}"),
+    ]
+    ids = after.special_tokens
+    moved = [f"{name} {id} -> {ids[name]}" for name, id in before.special_tokens.items() if ids[name] != id]
+    if moved:
+        rows.append(("special ids", ", ".join(moved[:5]) + ", …" * (len(moved) > 5)))
+    return rows

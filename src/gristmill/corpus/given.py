@@ -1,0 +1,73 @@
+"""`Files` and `Documents`: what a list of strings is, in words that leave no doubt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, TypeAlias
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+class Files:
+    """Files to read as a corpus: paths, globs, folders and URLs. Strings in it are never taken as texts.
+
+    >>> Files("a.txt", "parts/*.txt")
+    Files('a.txt', 'parts/*.txt')
+    >>> Files(["a.txt", "b.txt"]) == Files("a.txt", "b.txt")
+    True
+    """
+
+    __slots__ = ("names",)
+
+    def __init__(self, *names: PathLike | Iterable[PathLike] | Files) -> None:
+        self.names: tuple[PathLike, ...] = tuple(chain.from_iterable(map(_flat, names)))
+        for index, name in enumerate(self.names):
+            if not isinstance(name, str | os.PathLike):
+                raise TypeError(f"name {index} of Files is a {type(name).__name__}. Pass str or pathlib.Path.")
+
+    def __repr__(self) -> str:
+        return f"Files({', '.join(map(repr, self.names))})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.names == other.names if isinstance(other, Files) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Files, self.names))
+
+
+class Documents:
+    """Documents to use as a corpus: an iterable of `str` or `bytes`. They are never looked up on the disk.
+
+    Rows (dicts with a text field) and tables may be in it too, as wherever a corpus is asked for.
+
+    >>> Documents(["Once upon a time.", "The end."])
+    Documents(<list of 2>)
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        if isinstance(items, str | bytes | bytearray | memoryview):
+            raise TypeError(f"Documents takes several texts, got one {type(items).__name__}. Pass Documents([text]).")
+        if isinstance(items, os.PathLike | Files):
+            raise TypeError(
+                f"Documents takes texts, got a {type(items).__name__}, which names files. Pass it as it is."
+            )
+        self.items: Iterable[Any] = items.items if isinstance(items, Documents) else items
+
+    def __repr__(self) -> str:
+        kind = type(self.items).__name__
+        try:
+            return f"Documents(<{kind} of {len(self.items):,}>)"  # type: ignore[arg-type]
+        except TypeError:
+            return f"Documents(<{kind}>)"
+
+
+def _flat(names: PathLike | Iterable[PathLike] | Files) -> Iterable[PathLike]:
+    if isinstance(names, Files):
+        return names.names
+    if isinstance(names, str | bytes | os.PathLike) or not isinstance(names, Iterable):
+        return [names]  # the caller names what is neither
+    return names

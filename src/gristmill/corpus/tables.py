@@ -1,0 +1,221 @@
+"""Tables, columns and arrays of other libraries as documents: pyarrow, pandas, polars, datasets and NumPy.
+
+Libraries are recognised by the names of their modules, so none is imported before the user has. What lies in Arrow
+buffers is used where it lies; everything else goes through Python a few thousand rows at a time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from gristmill.corpus import batches
+from gristmill.corpus.documents import FIELD_OPTIONS, DocumentStream, RowStream, TextStream, explain_missing
+from gristmill.corpus.formats.columns import MAX_ROWS, ColumnBatch, as_binary, cut_rows, find_column, is_text
+from gristmill.corpus.packages import load_pyarrow
+from gristmill.errors import CorpusError
+
+# Rows whose offsets are widened at once; their text is not copied.
+MANY_ROWS = 64 * MAX_ROWS
+
+
+def open_table(corpus: Any, text_field: str) -> DocumentStream | None:
+    """The documents of a table, a column or an array; None where `corpus` is none of those known."""
+    for library, open_ in OPENERS.items():
+        names = {kind.__name__ for kind in type(corpus).__mro__ if kind.__module__.partition(".")[0] == library}
+        if names:
+            return open_(corpus, names, text_field)
+    if hasattr(corpus, "__arrow_c_stream__"):
+        return _table(load_pyarrow().RecordBatchReader.from_stream(corpus), text_field)
+    if hasattr(corpus, "columns") and (hasattr(corpus, "dtypes") or hasattr(corpus, "schema")):
+        raise TypeError(
+            f"a {type(corpus).__module__}.{type(corpus).__name__} is a table that cannot be read here. "
+            f"Pass the values of its text column, or a pyarrow, pandas or polars table."
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class ColumnStream(DocumentStream):
+    """Documents in Arrow arrays."""
+
+    arrays: Iterable[Any]  # of pyarrow, of any type of text
+    what: str = "a column"
+    options: frozenset[str] = frozenset()
+
+    def read_batches(self, batch_bytes: int | None = None) -> Iterator[ColumnBatch]:
+        """Batches of about `batch_bytes`, where they lie in memory."""
+        row = position = 0
+        for array in map(as_binary, _sliced(self.arrays)):
+            for begin, end in cut_rows(array, batch_bytes or batches.BATCH_BYTES):
+                batch = ColumnBatch.of(array.slice(begin, end - begin), row, 0)
+                position += batch.num_bytes
+                batch.position = position
+                row += end - begin
+                yield batch
+
+
+def _sliced(arrays: Iterable[Any]) -> Iterator[Any]:
+    """The arrays in parts, so that what `as_binary` makes of one is little memory."""
+    import pyarrow
+
+    for array in arrays:
+        for chunk in array.chunks if isinstance(array, pyarrow.ChunkedArray) else [array]:
+            num_rows = MANY_ROWS if _shares_text(chunk.type) else MAX_ROWS
+            yield from (chunk.slice(begin, num_rows) for begin in range(0, len(chunk), num_rows))
+
+
+def _shares_text(type: Any) -> bool:
+    """Whether `as_binary` leaves the text of such an array where it lies."""
+    from pyarrow import types
+
+    return any(is_(type) for is_ in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary))
+
+
+def _table(table: Any, text_field: str) -> DocumentStream:
+    """A table of pyarrow, or what gives its batches."""
+    name = find_column("the table", text_field, table.schema).name
+    return ColumnStream((batch.column(name) for batch in _record_batches(table, name)), "a table", FIELD_OPTIONS)
+
+
+def _record_batches(table: Any, name: str) -> Any:
+    import pyarrow
+
+    if isinstance(table, pyarrow.RecordBatch):
+        return [table]
+    if isinstance(table, pyarrow.Table):
+        return table.select([name]).to_batches()
+    if isinstance(table, pyarrow.RecordBatchReader):
+        return table
+    return table.to_batches(columns=[name], batch_size=MAX_ROWS)  # of files that are still to be read
+
+
+def _open_pyarrow(corpus: Any, names: set[str], text_field: str) -> DocumentStream | None:
+    if names & {"Array", "ChunkedArray"}:
+        return _column(corpus, f"a pyarrow {type(corpus).__name__}")
+    if names & {"Table", "RecordBatch", "RecordBatchReader", "Dataset"}:
+        return _table(corpus, text_field)
+    if "Scanner" in names:
+        return _table(corpus.to_reader(), text_field)
+    return None
+
+
+def _column(array: Any, what: str) -> DocumentStream:
+    """A column of pyarrow."""
+    if not is_text(array.type):
+        raise TypeError(f"{what} of type {array.type} holds no text. Pass one of strings or bytes.")
+    return ColumnStream([array], what)
+
+
+def _open_pandas(corpus: Any, names: set[str], text_field: str) -> DocumentStream | None:
+    if "DataFrame" in names:
+        column = _named_column(corpus, list(corpus.columns), text_field, corpus.dtypes)
+        return _pandas_column(column, "a DataFrame", f"column {text_field!r} of the table", FIELD_OPTIONS)
+    if names & {"Series", "Index"}:
+        return _pandas_column(corpus, f"a {type(corpus).__name__}", f"a {type(corpus).__name__}")
+    return None
+
+
+def _named_column(table: Any, columns: list[Any], text_field: str, types: Iterable[Any]) -> Any:
+    """A column of a data frame; CorpusError where there is none of that name, or several."""
+    if text_field not in columns:
+        holds_text = (str(type).lower().startswith(("str", "object", "categor")) for type in types)
+        raise CorpusError(
+            f"the table: {explain_missing('column', text_field, dict(zip(columns, holds_text, strict=True)))}"
+        )
+    if columns.count(text_field) > 1:
+        raise CorpusError(
+            f"the table has {columns.count(text_field)} columns named {text_field!r}. Rename all but one."
+        )
+    return table[text_field]
+
+
+def _pandas_column(column: Any, what: str, name: str, options: frozenset[str] = frozenset()) -> DocumentStream:
+    if len(column):  # an empty column may be of any type
+        _check_kind(column.dtype, name)
+    values = getattr(column, "array", column)
+    parts = (values[begin : begin + MAX_ROWS] for begin in range(0, len(values), MAX_ROWS))
+    if str(column.dtype) != "object" and _has_pyarrow():
+        return ColumnStream(map(_arrow_array, parts), what, options)
+    return _python_values(parts, what, options)
+
+
+def _check_kind(dtype: Any, what: str) -> None:
+    """Raise unless values of a dtype of NumPy or pandas may be text."""
+    if getattr(dtype, "kind", "O") not in "OSTU":
+        raise CorpusError(f"{what} is of type {dtype}, and only strings and bytes are text.")
+
+
+def _python_values(parts: Iterable[Any], what: str, options: frozenset[str] = frozenset()) -> DocumentStream:
+    return TextStream(chain.from_iterable(part.tolist() for part in parts), what, options, has_nulls=True)
+
+
+def _arrow_array(values: Any) -> Any:
+    """Values of pandas as an array of pyarrow, without a copy where they are one already."""
+    import pyarrow
+
+    return pyarrow.array(values, from_pandas=True)
+
+
+def _has_pyarrow() -> bool:
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def _open_polars(corpus: Any, names: set[str], text_field: str) -> DocumentStream | None:
+    if "LazyFrame" in names:
+        raise TypeError("a LazyFrame is a query, not a table. Pass frame.collect().")
+    if "DataFrame" in names:
+        column = _named_column(corpus, corpus.columns, text_field, corpus.dtypes)
+        return _polars_column(column, "a DataFrame", f"column {text_field!r} of the table", FIELD_OPTIONS)
+    return _polars_column(corpus, "a Series", "a Series") if "Series" in names else None
+
+
+def _polars_column(column: Any, what: str, name: str, options: frozenset[str] = frozenset()) -> DocumentStream:
+    kind = type(column.dtype).__name__ if not isinstance(column.dtype, type) else column.dtype.__name__
+    if kind not in ("String", "Binary", "Categorical", "Enum", "Object", "Null"):
+        raise CorpusError(f"{name} is of type {column.dtype}, and only strings and bytes are text.")
+    parts = (column.slice(begin, MAX_ROWS) for begin in range(0, len(column), MAX_ROWS))
+    if kind != "Object" and _has_pyarrow():
+        return ColumnStream((part.to_arrow() for part in parts), what, options)
+    return TextStream(chain.from_iterable(part.to_list() for part in parts), what, options, has_nulls=True)
+
+
+def _open_datasets(corpus: Any, names: set[str], text_field: str) -> DocumentStream | None:
+    if names & {"DatasetDict", "IterableDatasetDict"}:
+        splits = ", ".join(map(repr, corpus)) or "none"
+        one = next(iter(corpus), "train")
+        raise TypeError(f"a {type(corpus).__name__} holds several splits ({splits}). Pass one, such as data[{one!r}].")
+    if "Column" in names:
+        return TextStream(corpus, "a column", has_nulls=True)
+    if not names & {"Dataset", "IterableDataset"}:
+        return None
+    if "Dataset" in names and corpus.format["type"] == "custom":  # a transform of the user makes the rows
+        return RowStream(corpus, text_field, "a dataset")
+    if corpus.features is not None:  # of an IterableDataset, only the rows may tell
+        find_column("the dataset", text_field, corpus.features.arrow_schema)
+        corpus = corpus.select_columns([text_field])  # others, such as images, would be decoded for each row
+    if "IterableDataset" in names:
+        return RowStream(corpus, text_field, "a dataset")
+    tables = corpus.with_format("arrow").iter(batch_size=MAX_ROWS)
+    return ColumnStream((table.column(text_field) for table in tables), "a dataset", FIELD_OPTIONS)
+
+
+def _open_numpy(corpus: Any, names: set[str], text_field: str) -> DocumentStream | None:
+    if "ndarray" not in names:
+        return None
+    if corpus.ndim != 1:
+        raise TypeError(f"an array of {corpus.ndim} dimensions is not a corpus. Pass an array of one, of str or bytes.")
+    _check_kind(corpus.dtype, "the array")
+    return _python_values((corpus[begin : begin + MAX_ROWS] for begin in range(0, len(corpus), MAX_ROWS)), "an array")
+
+
+OPENERS: dict[str, Callable[[Any, set[str], str], DocumentStream | None]] = {
+    "datasets": _open_datasets,
+    "pyarrow": _open_pyarrow,
+    "pandas": _open_pandas,
+    "polars": _open_polars,
+    "numpy": _open_numpy,
+}

@@ -1,0 +1,91 @@
+"""encode, for a file of text that may be compressed: unpacked while it is read, as training does it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.corpus.files import COMPRESSIONS, PACKED_SUFFIXES
+from gristmill.corpus.formats import READERS, load_packages
+from gristmill.corpus.inputs import Input
+from gristmill.corpus.streams import Stream, open_stream
+from gristmill.encode.chunks import encode_chunks
+from gristmill.encode.encoder import Encoder
+from gristmill.errors import CorpusError, DamagedInputError
+from gristmill.progress import OnProgress
+
+# What is unpacked at a time: enough text for several threads.
+BLOCK_BYTES = 8 << 20
+
+
+def find_compression(path: str) -> str:
+    """How the text in a file is compressed, by its suffix as in a corpus: "gz", "zst" or "" for not at all.
+
+    `CorpusError` for a file whose bytes are no text.
+
+    >>> find_compression("tales.txt.gz"), find_compression("tales.ZST"), find_compression("tales.txt")
+    ('gz', 'zst', '')
+    """
+    stem, suffix = os.path.splitext(path.lower())  # noqa: PTH122  as the corpus does
+    compression = COMPRESSIONS.get(suffix, "")
+    if compression:
+        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
+    if suffix in PACKED_SUFFIXES:
+        raise CorpusError(f"{path}: a {suffix} file is not plain text, and only .gz and .zst are unpacked. Unpack it.")
+    for reader in READERS.values():
+        if not reader.may_be_compressed and suffix in (*reader.suffixes, *reader.asked_suffixes):
+            raise CorpusError(
+                f"{path}: a {suffix} file is a table, not one text. Pass it to encode_corpus, which reads the texts of "
+                f"its column."
+            )
+    return compression
+
+
+def encode_compressed(
+    path: str,
+    compression: str,
+    encoder: Encoder[Any],
+    rule: Any,
+    num_threads: int,
+    on_progress: OnProgress | None,
+) -> NDArray[Any]:
+    """The ids of the text in a compressed file, in memory for them and a few blocks; progress is in bytes of the file.
+
+    The errors of a damaged file are those of a corpus; nothing is returned of it.
+    """
+    status = Path(path).stat()
+    input = Input(path, "text", compression, status.st_size, status.st_mtime_ns)
+    load_packages(input)
+
+    def encode(text: bytes, rule: Any) -> NDArray[Any]:
+        return encoder.encode_array(text, rule, num_threads)
+
+    ids = [np.empty(0, encoder.dtype)]
+    with _without_advice_to_skip(), open_stream(input) as stream:
+        for some_ids in encode_chunks(_blocks_of(stream), encoder, rule, encode=encode, block_bytes=BLOCK_BYTES):
+            ids.append(some_ids)
+            if on_progress is not None:
+                on_progress("encode", stream.position, input.num_bytes)
+    return np.concatenate(ids)
+
+
+def _blocks_of(stream: Stream) -> Iterator[bytes]:
+    buffer = memoryview(bytearray(BLOCK_BYTES))
+    while num_bytes := stream.read(buffer):
+        yield bytes(buffer[:num_bytes])
+
+
+@contextmanager
+def _without_advice_to_skip() -> Iterator[None]:
+    """A single file has no on_error to pass."""
+    try:
+        yield
+    except DamagedInputError as error:
+        message = str(error).replace(", or pass on_error='skip'", "")
+        raise type(error)(message, path=error.path, offset=error.offset) from error.__cause__

@@ -1,0 +1,59 @@
+"""What was passed where a folder of shards belongs, and what to run first: for the errors of readers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from gristmill.errors import OptionError
+
+NUM_LOOKED_AT = 1000  # names of a folder
+TOKENIZER_ENDINGS = (".json", ".model", ".tiktoken", ".gguf")
+TOKEN_ENDINGS = (".bin", ".idx", ".ds", ".index", ".npy")
+TEXT_ENDINGS = (".txt", ".md", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".gz", ".zst", ".xz", ".bz2")
+ENCODE = "Encode it first with `gristmill encode`, in Python encode_corpus, and pass the folder that this writes."
+
+
+def check_path(path: Any, name: str = "folder") -> str:
+    """`path` as a str, if it is a path; `name` is that of the argument."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{name}={path!r} is a {type(path).__name__}. Pass the path of a folder.")
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise OptionError(f"{name}={text!r} holds a null character, which no path has. Pass the path of a folder.")
+    return text
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    r"""A path for a message of one line: as it is, or escaped if a character of it does not print.
+
+    >>> shown_path("a\nb")
+    "'a\\nb'"
+    """
+    text = os.fsdecode(path)
+    return text if text.isprintable() else repr(text)
+
+
+def what_instead(path: Path) -> str:
+    """What stands at `path`, where no shards do, and what to do."""
+    if path.is_dir():
+        return _what_folder(path)
+    name = path.name.lower()
+    if name.endswith(TOKENIZER_ENDINGS):
+        return (
+            "It looks like a tokenizer, not like a folder of shards. Encode a corpus with it first: "
+            "`gristmill encode`, in Python encode_corpus"
+        )
+    if name.endswith(TOKEN_ENDINGS):
+        return f"It is a single token file. Pass the folder that it lies in: {shown_path(path.parent)}"
+    kind = "Parquet file" if name.endswith(".parquet") else "file of text" if name.endswith(TEXT_ENDINGS) else "file"
+    return f"It is a {kind}, not a folder of shards. {ENCODE.rstrip('.')}"
+
+
+def _what_folder(folder: Path) -> str:
+    names = [entry.name for entry, _ in zip(folder.iterdir(), range(NUM_LOOKED_AT), strict=False)]
+    texts = sorted(name for name in names if name.lower().endswith(TEXT_ENDINGS))
+    if texts:
+        return f"It holds files of a corpus, such as {shown_path(texts[0])}. {ENCODE}"
+    return "`gristmill encode`, in Python encode_corpus, makes one."

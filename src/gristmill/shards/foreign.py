@@ -1,0 +1,94 @@
+"""Folders that other programs made, as `Shards` reads them: token files without a manifest.
+
+| the folder has | it is |
+|---|---|
+| `manifest.json` | what the manifest states; this module is not asked |
+| `X.idx` that begins with `MMIDIDX`, and `X.bin` | Megatron-LM |
+| `X.bin` that begins with 20240520 or 20240801 | llm.c |
+| `X.ds` | datatrove |
+| `train.bin` or `val.bin`, none of these | nanoGPT |
+
+A file with "val", "valid", "validation" or "test" as a word in its name belongs to that split, every other to "train".
+What such a folder cannot say stays unknown: the tokenizer, the bytes of the texts, checksums.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from gristmill.errors import ShardsFormatError
+from gristmill.shards.inputs import sample_input
+from gristmill.shards.layouts import FoundFile, recognize
+from gristmill.shards.layouts.layout import split_of
+from gristmill.shards.manifest import Manifest, ShardEntry, Split
+
+UNKNOWN = 0  # how many documents files without an index hold
+
+
+def read_foreign(folder: Path) -> Manifest | None:
+    """What a manifest would state of the folder, as far as its files tell; None if no layout recognizes it.
+
+    `vocab_size` is 0, `tokenizer_fingerprint` empty, and the checksums of the files are of samples of their content.
+    """
+    recognized = recognize(folder)
+    if recognized is None:
+        return None
+    layout, files = recognized
+    first = files[0]
+    for file in files:
+        if file.dtype != first.dtype or (file.index is None) != (first.index is None):
+            raise ShardsFormatError(
+                f"{folder}: {first.file} and {file.file} differ in the type of their tokens, or only one of them has "
+                f"an index. Move those that do not belong together into folders of their own."
+            )
+    splits: dict[str, list[ShardEntry]] = {}
+    for file in files:
+        splits.setdefault(split_of(file.file), []).append(_entry(folder, file))
+    return Manifest(
+        layout=layout.name,
+        dtype=first.dtype.name,
+        vocab_size=0,
+        tokenizer_fingerprint="",
+        end_of_text=None,
+        splits={name: _split(entries) for name, entries in splits.items()},
+        inputs=(),
+        num_nulls=0,
+        options={},
+        command="",
+    )
+
+
+def checksum_of(manifest: Manifest) -> str:
+    """What tells one foreign folder from another: the names, sizes and samples of its files."""
+    return hashlib.sha256(manifest.to_json()).hexdigest()
+
+
+def _entry(folder: Path, file: FoundFile) -> ShardEntry:
+    path = folder / file.file
+    num_bytes = path.stat().st_size
+    with path.open("rb") as stream:
+
+        def read_at(offset: int, size: int) -> bytes:
+            stream.seek(offset)
+            return stream.read(size)
+
+        samples = sample_input(read_at, num_bytes)
+    return ShardEntry(
+        file=file.file,
+        tokens=file.num_tokens,
+        documents=file.num_documents or UNKNOWN,
+        bytes=num_bytes,
+        xxh64=samples,
+        index=file.index,
+        index_xxh64=None,
+    )
+
+
+def _split(entries: list[ShardEntry]) -> Split:
+    return Split(
+        documents=sum(entry.documents for entry in entries),
+        tokens=sum(entry.tokens for entry in entries),
+        source_bytes=0,
+        shards=tuple(entries),
+    )

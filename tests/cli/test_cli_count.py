@@ -1,0 +1,108 @@
+"""gristmill count: the figures of Python, for every input format, in bounded memory."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+import gristmill as gm
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tokenizer_path):
+    return gm.Tokenizer.load(tokenizer_path)
+
+
+def counted(gristmill, *arguments):
+    code, out, err = gristmill("count", *arguments, "--json", "--progress", "none")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_a_text_without_separators_counts_as_encode_counts_it(gristmill, tokenizer, tokenizer_path, tmp_path):
+    text = "The fox ran.\nThe end.\n" * 1000
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    expected = {"documents": 1, "bytes": len(text), "tokens": len(tokenizer.encode(text))}
+    found = counted(gristmill, tmp_path / "a.txt", "-t", tokenizer_path)
+    assert {name: found[name] for name in expected} == expected
+    assert found["bytes_per_token"] == pytest.approx(len(text) / expected["tokens"])
+    assert counted(gristmill, "-t", tokenizer_path, "--string", text)["tokens"] == expected["tokens"]
+
+
+def test_the_documents_of_a_corpus_count_as_in_shards_without_their_end_of_text(
+    gristmill, tokenizer, tokenizer_path, stories_path, tmp_path
+):
+    train = gm.encode_corpus(stories_path, tokenizer, out=tmp_path / "shards", progress=None).manifest.splits["train"]
+    found = counted(gristmill, stories_path, "-t", tokenizer_path)
+    assert found["documents"] == train.documents
+    assert found["bytes"] == train.source_bytes
+    assert found["tokens"] == train.tokens - train.documents
+
+
+def test_a_document_longer_than_a_batch_is_one_document(gristmill, tokenizer, tokenizer_path, tmp_path):
+    text = "A long story without an end. " * 200_000
+    (tmp_path / "long.txt").write_text(text, encoding="utf-8")
+    found = counted(gristmill, tmp_path / "long.txt", "-t", tokenizer_path, "--threads", 2)
+    assert (found["documents"], found["tokens"]) == (1, tokenizer.count_tokens(text))
+
+
+def test_several_files_of_several_formats_have_rows_and_a_total(gristmill, tokenizer, tokenizer_path, tmp_path):
+    (tmp_path / "a.txt").write_text("the end", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"body": "the"}\n{"body": " fox"}\n', encoding="utf-8")
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"the fox and the hen"))
+    (tmp_path / "empty.txt").write_bytes(b"")
+    names = [tmp_path / name for name in ("a.txt", "b.jsonl", "c.txt.gz", "empty.txt")]
+    found = counted(gristmill, *names, "-t", tokenizer_path, "--text-field", "body")
+    assert [file["file"] for file in found["files"]] == [str(name) for name in names]
+    expected = [["the end"], ["the", " fox"], ["the fox and the hen"], []]
+    assert [file["tokens"] for file in found["files"]] == [
+        sum(len(tokenizer.encode(text)) for text in texts) for texts in expected
+    ]
+    assert found["tokens"] == sum(file["tokens"] for file in found["files"])
+    code, out, _ = gristmill("count", *names, "-t", tokenizer_path, "--text-field", "body", "--progress", "none")
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) == 6
+    assert lines[-1].split()[:2] == ["total", f"{found['tokens']:,}"]
+
+
+def test_a_special_that_is_allowed_counts_as_one(gristmill, tokenizer_path):
+    arguments = ["-t", tokenizer_path, "--string", "<|endoftext|>"]
+    assert counted(gristmill, *arguments)["tokens"] > 1
+    assert counted(gristmill, *arguments, "--allowed-special", "all")["tokens"] == 1
+
+
+@pytest.mark.parametrize("data", [b"", b"the end", bytes(range(256)) * 100])
+def test_stdin_is_counted_whatever_it_holds(tokenizer, tokenizer_path, data):
+    command = [sys.executable, "-m", "gristmill", "count", "-t", str(tokenizer_path), "--json"]
+    for dash in ([], ["-"]):
+        done = subprocess.run([*command, *dash], input=data, capture_output=True, check=True, timeout=60)
+        found = json.loads(done.stdout)
+        assert (found["bytes"], found["tokens"]) == (len(data), len(tokenizer.encode(data)))
+        assert found["files"][0]["file"] == "-"
+
+
+def test_memory_does_not_grow_with_the_file(tokenizer_path, stories_path, tmp_path):
+    data = stories_path.read_bytes()
+    peaks = []
+    for copies in (10, 700):  # 3 MB and 210 MB
+        with (tmp_path / "large.txt").open("wb") as file:
+            for _ in range(copies):
+                file.write(data)
+        code = (
+            "import resource, sys; from gristmill.cli import main; assert main(sys.argv[1:]) == 0;"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        )
+        command = [sys.executable, "-c", code, "count", str(tmp_path / "large.txt"), "-t", str(tokenizer_path)]
+        done = subprocess.run([*command, "--threads", "2"], capture_output=True, text=True, check=True, timeout=300)
+        peaks.append(int(done.stderr.split()[-1]))
+    assert peaks[1] - peaks[0] < 100_000  # kB
+
+
+def test_what_cannot_be_counted_is_explained(gristmill, tokenizer_path, tmp_path):
+    code, _, err = gristmill("count", "-t", tokenizer_path, tmp_path / "missing.txt")
+    assert (code, err) == (1, f"gristmill: error: {tmp_path / 'missing.txt'}: No such file or directory\n")
+    code, _, err = gristmill("count", "-t", tokenizer_path, tokenizer_path, "--string", "a")
+    assert (code, err) == (2, "gristmill: error: files and --string cannot both be given. Pass one of them.\n")

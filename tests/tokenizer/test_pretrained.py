@@ -1,0 +1,128 @@
+"""Tokenizer.from_pretrained: folders, and names on the Hub by way of a stand-in for huggingface_hub."""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+
+import pytest
+
+import gristmill as gm
+from gristmill.errors import FormatWarning
+from texts import STORY
+
+
+@pytest.fixture(scope="module")
+def tok():
+    return gm.train_tokenizer(
+        [STORY], vocab_size=300, pattern="gpt2", special_tokens=["<|endoftext|>", "<s>"], num_threads=1, progress=None
+    )
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A huggingface_hub that gives the folder in `hub.folder`, or raises `hub.error`, and records what was asked."""
+    module = types.ModuleType("huggingface_hub")
+    module.asked, module.folder, module.error = [], None, None
+
+    def snapshot_download(name, **options):
+        module.asked.append((name, options))
+        if module.error is not None:
+            raise module.error
+        return str(module.folder)
+
+    module.snapshot_download = snapshot_download
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    return module
+
+
+def export(tok, path, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FormatWarning)
+        tok.export(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [
+        ("huggingface", "model"),
+        ("gpt2", "model"),
+        ("minbpe", "model/tokenizer.model"),
+        ("gristmill", "model/tokenizer.json"),
+        ("gristmill", "model/mill.json"),
+        ("tiktoken", "model/mill.tiktoken"),
+    ],
+)
+def test_a_folder_with_a_tokenizer_of_any_format_is_read(tok, format, name, tmp_path, hub):
+    (tmp_path / "model").mkdir()
+    export(tok, tmp_path / name, format=format)
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "model" / "generation_config.json").write_text("{}")
+    given = {"pattern": "gpt2", "special_tokens": tok.special_tokens} if format == "tiktoken" else {}
+    again = gm.Tokenizer.from_pretrained(tmp_path / "model", **given)
+    assert (again.vocab, again.special_tokens, again.pattern) == (tok.vocab, tok.special_tokens, tok.pattern)
+    assert gm.Tokenizer.from_pretrained(str(tmp_path / name), **given) == again
+    assert hub.asked == []
+
+
+def test_a_folder_wins_over_a_name_on_the_hub(tok, tmp_path, monkeypatch, hub):
+    monkeypatch.chdir(tmp_path)
+    tok.export("gpt2", format="huggingface")
+    assert gm.Tokenizer.from_pretrained("gpt2") == tok
+    assert hub.asked == []
+    with pytest.raises(gm.OptionError, match="revision='main' is for names on the Hub, and gpt2 is a path"):
+        gm.Tokenizer.from_pretrained("gpt2", revision="main")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "owner/some-model.v2"])
+def test_a_name_is_downloaded_and_nothing_but_tokenizer_files(tok, name, tmp_path, hub):
+    hub.folder = tmp_path / "snapshot"
+    tok.export(hub.folder, format="huggingface")
+    assert gm.Tokenizer.from_pretrained(name, revision="v1.0") == tok
+    ((asked, options),) = hub.asked
+    assert (asked, options["revision"]) == (name, "v1.0")
+    allowed = options["allow_patterns"]
+    assert {"tokenizer.json", "vocab.json", "merges.txt"} <= set(allowed)
+    assert not any(word in pattern for pattern in allowed for word in ("safetensors", "bin", "pkl", ".pt", ".py"))
+
+
+def test_what_the_hub_refuses_is_one_plain_line(tmp_path, hub):
+    hub.error = OSError("401 Client Error.\n\nRepository Not Found for url: https://…")
+    with pytest.raises(
+        FileNotFoundError, match=r"^owner/name: no such folder, and .* at revision='x': 401 Client Error\.$"
+    ):
+        gm.Tokenizer.from_pretrained("owner/name", revision="x")
+    hub.error, hub.folder = None, tmp_path
+    with pytest.raises(gm.TokenizerFormatError, match=r"^owner/name: has no tokenizer that can be read"):
+        gm.Tokenizer.from_pretrained("owner/name")
+
+
+def test_without_huggingface_hub_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(FileNotFoundError, match=r"^gpt2: no such folder\. .*pip install huggingface_hub$"):
+        gm.Tokenizer.from_pretrained("gpt2")
+
+
+@pytest.mark.parametrize("name", ["./missing", "a/b/c", "/no/such", "~/x", "", "a//b", "name with spaces", "../x"])
+def test_what_cannot_be_a_name_is_a_path_that_is_missing(name, hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((FileNotFoundError, gm.TokenizerFormatError)):
+        gm.Tokenizer.from_pretrained(name)
+    assert hub.asked == []
+
+
+def test_several_candidates_are_named(tok, tmp_path):
+    tok.save(tmp_path / "a.json")
+    tok.save(tmp_path / "b.json")
+    with pytest.raises(
+        gm.TokenizerFormatError, match=r"has 2 files that may be tokenizers: a\.json, b\.json\. Pass the"
+    ):
+        gm.Tokenizer.from_pretrained(tmp_path)
+
+
+def test_the_tie_break_can_be_said(tok, tmp_path):
+    tok.export(tmp_path / "m", format="huggingface")
+    assert gm.Tokenizer.from_pretrained(tmp_path / "m", tie_break="smallest-ids").tie_break == "smallest-ids"
+    with pytest.raises(gm.OptionError, match="tie_break"):
+        gm.Tokenizer.from_pretrained(tmp_path / "m", tie_break="none")
