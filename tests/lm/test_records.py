@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gristmill.lm.records import open_display
+from gristmill.lm.records import open_display, spelled_by
 
 RECORD = {
     "kind": "train",
@@ -32,3 +32,13 @@ def test_the_bar_shows_losses_and_speed_in_80_columns(monkeypatch, rate, shown):
         lines = sys.stderr.getvalue().replace("\r", "\n").splitlines()
     assert all(part in lines[-1] for part in ("10/40000", "loss 6.628", "val 6.700", shown))
     assert len(lines[-1]) <= 80
+
+
+def test_messages_name_keyword_arguments_unless_the_caller_spells_options_otherwise(capsys):
+    with open_display("auto", total=10, initial=0) as display:
+        display.say("Pass resume='auto' to resume.")
+        with spelled_by(lambda message: message.replace("resume='auto'", "--resume auto")):
+            display.say("Pass resume='auto' to resume.")
+    assert capsys.readouterr().err == (
+        "gristmill: Pass resume='auto' to resume.\ngristmill: Pass --resume auto to resume.\n"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import tyro
 
 from gristmill.cli.choices import ProgressKind, listed
+from gristmill.cli.dialect import in_flags
 from gristmill.cli.options import Flag
 from gristmill.cli.table import pairs
 from gristmill.lm.config import FIELDS, TrainConfig, read_config
@@ -30,7 +32,7 @@ def _with_note(preset: str) -> str:
 class Command(TrainConfig):
     """Train a language model, or a sequence VAE, on token shards.
 
-    Ctrl-C saves a checkpoint; the same command with --resume goes on from it, to the bit. Options may be
+    Ctrl-C saves a checkpoint; the same command with --resume resumes from it, bit-exactly. Options may be
     written with _ or -. A preset comes first, then the file of --config, then options.
     """
 
@@ -53,10 +55,10 @@ class Command(TrainConfig):
     """A YAML file with options, such as 'max_steps: 1000'; config.json of a run is one too."""
 
     resume: Annotated[Literal["auto", "never"], tyro.conf.arg(metavar="[auto]", help_behavior_hint="")] = "never"
-    """Go on with the run in the folder, if there is one."""
+    """Resume the run in the folder, if there is one."""
 
     overwrite: Flag = False
-    """Remove the run in the folder and begin again."""
+    """Remove the run in the folder and start again."""
 
     progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
     """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
@@ -69,16 +71,18 @@ class Command(TrainConfig):
         options = {name: getattr(self, name) for name in FIELDS}
         config = TrainConfig.from_options(options)
         require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
+        from gristmill.lm.records import spelled_by
         from gristmill.lm.trainer import is_first_process, train
 
-        result = train(
-            self.data,
-            out=self.output,
-            config=config,
-            resume=self.resume,
-            overwrite=self.overwrite,
-            progress=None if self.progress == "none" else self.progress,
-        )
+        with spelled_by(functools.partial(in_flags, command=self)):
+            result = train(
+                self.data,
+                out=self.output,
+                config=config,
+                resume=self.resume,
+                overwrite=self.overwrite,
+                progress=None if self.progress == "none" else self.progress,
+            )
         if is_first_process():
             print(pairs(result.rows()))
         return 0

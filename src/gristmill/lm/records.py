@@ -22,7 +22,7 @@ from gristmill.publish import publish
 from gristmill.report.records import MAX_METRICS_BYTES, METRICS_FILE
 from gristmill.small_files import read_json_lines
 
-__all__ = ["METRICS_FILE", "SPELLING", "MetricsFile", "open_display", "open_writer", "read_records"]
+__all__ = ["METRICS_FILE", "MetricsFile", "open_display", "open_writer", "read_records", "spelled_by"]
 
 Record = dict[str, Any]
 
@@ -140,8 +140,17 @@ class _Trackio:
 
 # The terminal
 
-# How messages to a person are spelled. They name options as keyword arguments; the command line sets its own spelling.
-SPELLING: ContextVar[Callable[[str], str]] = ContextVar("SPELLING", default=str)
+_SPELLING: ContextVar[Callable[[str], str]] = ContextVar("_SPELLING", default=str)
+
+
+@contextlib.contextmanager
+def spelled_by(spelling: Callable[[str], str]) -> Iterator[None]:
+    """Within the block, what is shown to a person goes through `spelling`: on the command line, options are flags."""
+    token = _SPELLING.set(spelling)
+    try:
+        yield
+    finally:
+        _SPELLING.reset(token)
 
 
 class Display:
@@ -182,7 +191,7 @@ def _print_json(record: Record) -> None:
 class _Messages(Display):
     def say(self, message: str) -> None:
         with contextlib.suppress(OSError, ValueError):
-            print(f"gristmill: {SPELLING.get()(message)}", file=sys.stderr, flush=True)
+            print(f"gristmill: {_SPELLING.get()(message)}", file=sys.stderr, flush=True)
 
 
 class _Calls(Display):
@@ -228,7 +237,7 @@ class _Bar(Display):
         return f"loss {loss:.3f}{self._val}, {speed} tokens/s{share}{memory}"
 
     def say(self, message: str) -> None:
-        self._bar.write(f"gristmill: {SPELLING.get()(message)}", file=sys.stderr)
+        self._bar.write(f"gristmill: {_SPELLING.get()(message)}", file=sys.stderr)
 
     def close(self) -> None:
         self._bar.close()
