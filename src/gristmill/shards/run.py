@@ -12,7 +12,7 @@ from typing import Unpack
 from gristmill.arguments import check_switch, show_options
 from gristmill.corpus import Corpus, Reading
 from gristmill.corpus.skipped import warn_of_skipped
-from gristmill.encode import Tokenizer
+from gristmill.encode import AnyTokenizer
 from gristmill.errors import EmptyCorpusError, ShardsFormatError
 from gristmill.profile import Clock, Profile, peak_memory_bytes
 from gristmill.progress import OnProgress, ProgressOption, open_progress
@@ -59,7 +59,7 @@ class EncodeRun:
 @show_options(EncodeOptions, {**DEFAULTS, **dataclasses.asdict(Reading())})
 def encode_corpus(
     corpus: Corpus,
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     *,
     out: str | os.PathLike[str],
     num_threads: int | None = None,
@@ -75,6 +75,7 @@ def encode_corpus(
     done, it does nothing; called with another tokenizer, other inputs or other options, it is refused.
 
     corpus: paths, globs, folders, URLs, or an iterable of `str` or `bytes` documents; `gristmill.corpus` has the table.
+    tokenizer: a `Tokenizer`, the path of one, a `tiktoken.Encoding`, or a tokenizer of Hugging Face.
     out: the folder to write; made if it is not there.
     num_threads: threads that encode; default: every core this process may use.
     overwrite: replace finished shards of another kind; they stay until the new ones are complete.
