@@ -10,7 +10,7 @@ def main() -> None:
     tuesday = [next(tales) for _ in range(500)]
 
     words = gm.count_words(monday) + gm.count_words(tuesday)
-    print(f"{len(words):,} words, {words.total:,} pieces; the most frequent: {words.most_common(3)}")
+    print(f"{len(words):,} words, {words.num_pieces:,} pieces; the most frequent: {words.most_common(3)}")
 
     for vocab_size in (500, 1_000, 2_000):
         tok = gm.train_tokenizer(words, vocab_size=vocab_size)

@@ -101,7 +101,7 @@ def tokenizer(name: str) -> gm.Tokenizer:
         if name == "gpt2"
         else Vocabulary.of_ranks(ranks(name), SPECIALS[name])
     )
-    return gm.Tokenizer.of_parts(TokenizerParts(vocabulary, resolve_pattern(name), "greatest-bytes"))
+    return gm.Tokenizer.from_parts(TokenizerParts(vocabulary, resolve_pattern(name), "greatest-bytes"))
 
 
 def encoder_of(vocabulary: Vocabulary, pattern: str | None, *, cache_bytes: int = 0) -> _core.Encoder:

@@ -231,7 +231,7 @@ def test_the_profile_has_a_row_a_stage_and_is_neither_compared_nor_saved(tmp_pat
     assert list(rows) == ["count", "join", "setup", "merge"]
     assert rows["count"].num_bytes == len(STORY.encode())
     assert rows["count"].num_words == rows["join"].num_words == len(gm.count_words([STORY], special_tokens=()))
-    assert rows["count"].num_pieces == gm.count_words([STORY], special_tokens=()).total
+    assert rows["count"].num_pieces == gm.count_words([STORY], special_tokens=()).num_pieces
     assert rows["merge"].num_merges == 44
     assert tok.profile.seconds >= sum(stage.seconds for stage in tok.profile.stages) > 0
     assert tok.profile.num_threads == 2

@@ -55,6 +55,7 @@ from gristmill.version import __version__
 
 if TYPE_CHECKING:
     from gristmill import lm, posterior, reference, report
+
     # At run time this name is the package of that stage, which can be called (see there).
     from gristmill.pretokenize.cutting import pretokenize
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-__all__ = ["html_table"]
+__all__ = ["html_table", "shortened"]
 
 
 def html_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
@@ -18,3 +18,12 @@ def html_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
     """
     lines = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
     return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
+
+
+def shortened(text: str, num_characters: int = 40) -> str:
+    """`text`, or its beginning and an ellipsis where it is longer than `num_characters`.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= num_characters else text[: num_characters - 1] + "…"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Unpack
 
-from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_vocab_size, show_options
+from gristmill.arguments import check_max_token_bytes, check_vocab_size, show_options
 from gristmill.corpus import Corpus, Reading, ReadOptions
-from gristmill.count import CountOptions, Words, count
-from gristmill.encode import Tokenizer, check_tokenizer
-from gristmill.errors import EarlyStopWarning, VocabSizeError, warn_user
-from gristmill.merge import learn_merges
-from gristmill.profile import Profile, peak_memory_bytes
-from gristmill.progress import ProgressOption, open_progress
-from gristmill.tokenizer import TokenizerParts, extended, plain_merges
+from gristmill.count import CountOptions, Words
+from gristmill.encode import AnyTokenizer, Tokenizer, as_tokenizer
+from gristmill.progress import ProgressOption
+from gristmill.tokenizer import learn
 
 __all__ = ["extend_tokenizer", "train_tokenizer"]
 
@@ -75,22 +71,24 @@ def train_tokenizer(
         reading=reading,
     )
     empty = Tokenizer((), pattern=str(options.pattern), special_tokens=options.special_tokens, tie_break=tie_break)
-    return _go_on(
-        empty,
+    parts, profile = learn(
+        empty.parts,
         corpus,
         options,
         vocab_size=check_vocab_size(vocab_size, len(options.special_tokens)),
         max_token_bytes=check_max_token_bytes(max_token_bytes),
         progress=progress,
     )
+    return Tokenizer.from_parts(parts, profile=profile)
 
 
 @show_options(ReadOptions, Reading(documents="file").options())
 def extend_tokenizer(
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     corpus: Corpus | Words,
     *,
     vocab_size: int,
+    tie_break: str | None = None,
     min_frequency: int = 1,
     max_token_bytes: int | None = None,
     memory_limit: int | None = None,
@@ -98,85 +96,23 @@ def extend_tokenizer(
     progress: ProgressOption = "auto",
     **reading: Unpack[ReadOptions],
 ) -> Tokenizer:
-    """Return a tokenizer of `vocab_size` that starts with the merges of `tokenizer` and goes on learning from `corpus`.
+    """Return `tokenizer.extended(corpus, …)`: its merges, and those that `corpus` teaches after them.
 
-    On the corpus that `tokenizer` was trained on, this gives what a longer run would have given. Pattern, specials and
-    tie-break are those of `tokenizer`. Special tokens stay last, so **their ids move up**; all other ids stay. A
-    tokenizer that keeps the ids of another tool keeps all of them, and new tokens get the ids from its `vocab_size` on.
-    `corpus` and `reading` are what `train_tokenizer` takes.
+    tokenizer: a `Tokenizer`, the path of one, a `tiktoken.Encoding`, or a tokenizer of Hugging Face.
 
-    >>> small = train_tokenizer(["low low low lower lowest"], vocab_size=258, progress=None)
-    >>> large = extend_tokenizer(small, ["low low low lower lowest"], vocab_size=260, progress=None)
-    >>> large == train_tokenizer(["low low low lower lowest"], vocab_size=260, progress=None)
+    >>> small = train_tokenizer(["low low low lower lowest"], vocab_size=259, progress=None)
+    >>> large = extend_tokenizer(small, ["low low low lower lowest"], vocab_size=261, progress=None)
+    >>> large == train_tokenizer(["low low low lower lowest"], vocab_size=261, progress=None)
     True
     """
-    check_tokenizer(tokenizer)
-    options = CountOptions.checked(
+    return as_tokenizer(tokenizer).extended(
         corpus,
-        pattern=tokenizer.pattern,
-        special_tokens=list(tokenizer.special_tokens),
+        vocab_size=vocab_size,
+        tie_break=tie_break,
         min_frequency=min_frequency,
+        max_token_bytes=max_token_bytes,
         memory_limit=memory_limit,
         num_threads=num_threads,
-        reading=reading,
-    )
-    vocab_size = check_vocab_size(vocab_size, len(options.special_tokens))
-    if vocab_size < tokenizer.vocab_size:
-        raise VocabSizeError(
-            f"vocab_size={vocab_size} is smaller than that of the tokenizer, {tokenizer.vocab_size}. "
-            f"Pass a larger one, or call tokenizer.truncated({vocab_size})."
-        )
-    return _go_on(
-        tokenizer,
-        corpus,
-        options,
-        vocab_size=vocab_size,
-        max_token_bytes=check_max_token_bytes(max_token_bytes),
         progress=progress,
-    )
-
-
-def _go_on(
-    tokenizer: Tokenizer,
-    corpus: Corpus | Words,
-    options: CountOptions,
-    *,
-    vocab_size: int,
-    max_token_bytes: int,
-    progress: ProgressOption,
-) -> Tokenizer:
-    """Count the corpus, learn the merges that `tokenizer` lacks, and return the tokenizer that has them."""
-    start = time.perf_counter()
-    vocabulary = tokenizer.parts.vocabulary
-    given = plain_merges(vocabulary)
-    with open_progress(progress) as on_progress:
-        words, stages = count(corpus, options, on_progress)
-        learned, merge_stages = learn_merges(
-            words,
-            num_merges=vocab_size - tokenizer.vocab_size,
-            tie_break=tokenizer.tie_break,
-            max_token_bytes=max_token_bytes,
-            given=given,
-            num_threads=options.num_threads,
-            on_progress=on_progress,
-        )
-    if tokenizer.vocab_size + len(learned) < vocab_size:
-        _warn_of_early_stop(len(learned), tokenizer.vocab_size, vocab_size, max_token_bytes)
-    return Tokenizer.of_parts(
-        TokenizerParts(extended(vocabulary, given, learned), tokenizer.parts.pattern, tokenizer.tie_break),
-        profile=Profile(
-            stages=(*stages, *merge_stages),
-            seconds=time.perf_counter() - start,
-            num_threads=options.num_threads,
-            peak_memory_bytes=peak_memory_bytes(),
-        ),
-    )
-
-
-def _warn_of_early_stop(num_learned: int, size_before: int, size_asked: int, max_token_bytes: int) -> None:
-    bound = f" that makes a token of at most {max_token_bytes} bytes" if max_token_bytes < MAX_TOKEN_BYTES else ""
-    warn_user(
-        f"learned {num_learned:,} of {size_asked - size_before:,} merges: no pair{bound} is left to merge in this "
-        f"corpus. The tokenizer has vocab_size {size_before + num_learned:,} instead of {size_asked:,}.",
-        EarlyStopWarning,
+        **reading,
     )

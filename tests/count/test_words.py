@@ -44,7 +44,7 @@ def test_a_special_that_is_a_prefix_of_another_wins_only_where_the_longer_does_n
 
 def test_the_table_answers_like_a_counter(words):
     assert len(words) == len(list(words)) == len(dict(words.items()))
-    assert words.total == sum(count for _, count in words.items())
+    assert words.num_pieces == sum(count for _, count in words.items())
     assert words.count(" the") == words.count(b" the") == 2 * STORY.count(" the ")
     assert b" the" in words
     assert " the" in words
@@ -110,7 +110,7 @@ def test_counts_in_a_file_that_add_up_past_63_bits_are_refused_instead_of_wrappi
 
 def test_counts_beyond_32_bits_are_exact():
     words = Words.from_counts({"ab": 2**33 + 1, "cd": 2**33, "ef": 5}, special_tokens=())
-    assert words.total == 2**34 + 6
+    assert words.num_pieces == 2**34 + 6
     tok = gm.train_tokenizer(words, vocab_size=258)
     assert tok.merges == [(b"a", b"b"), (b"c", b"d")]
 
@@ -166,7 +166,7 @@ def test_save_and_load_give_the_same_table_and_the_same_bytes(words, tmp_path):
     words.save(tmp_path / "a.gmw")
     loaded = Words.load(tmp_path / "a.gmw")
     assert loaded == words
-    assert (loaded.source_bytes, loaded.total) == (words.source_bytes, words.total)
+    assert (loaded.source_bytes, loaded.num_pieces) == (words.source_bytes, words.num_pieces)
     loaded.save(tmp_path / "b.gmw")
     assert (tmp_path / "a.gmw").read_bytes() == (tmp_path / "b.gmw").read_bytes()
     assert gm.train_tokenizer(loaded, vocab_size=300) == gm.train_tokenizer(words, vocab_size=300)

@@ -194,7 +194,7 @@ def test_ids_of_more_than_16_bits_come_back_from_workers_whole(monkeypatch):
     parts = gm.tokenizer.TokenizerParts(
         gm.tokenizer.Vocabulary.of_ranks(ranks, {}), patterns.resolve_pattern(PATTERN), "greatest-bytes"
     )
-    ids = Tokenizer.of_parts(parts).encode_batch(["abab ab"] * 4, num_threads=2)
+    ids = Tokenizer.from_parts(parts).encode_batch(["abab ab"] * 4, num_threads=2)
     assert ids.ids.dtype == np.uint32
     assert ids.tolist() == [[100_000, 100_000, 32, 100_000]] * 4
 

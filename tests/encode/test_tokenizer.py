@@ -236,7 +236,7 @@ def test_truncated_keeps_the_first_merges_and_moves_the_specials(tok):
 def test_truncated_refuses_sizes_it_can_not_have(tok):
     with pytest.raises(gm.VocabSizeError, match=r"256 byte tokens and 4 special tokens already need 260"):
         tok.truncated(259)
-    with pytest.raises(gm.VocabSizeError, match=r"larger than that of the tokenizer, 500.*extend_tokenizer"):
+    with pytest.raises(gm.VocabSizeError, match=r"larger than that of the tokenizer, 500.*extended\(\)"):
         tok.truncated(501)
 
 

@@ -79,7 +79,7 @@ def test_a_vocabulary_that_was_never_checked_is_refused_where_its_tokens_are_bui
         "v = Vocabulary.of_merges(np.array([[97, 97]] + [[256 + i, 256 + i] for i in range(59)], np.uint32)); "
     )
     parts = "gm.tokenizer.TokenizerParts(v, gm.Tokenizer([]).parts.pattern, 'first-seen')"
-    for use in ("v.tokens", f"gm.Tokenizer.of_parts({parts}).encode('a')"):
+    for use in ("v.tokens", f"gm.Tokenizer.from_parts({parts}).encode('a')"):
         result, grown = measured(script + use)
         assert result == "TokenizerFormatError"
         assert grown < 50

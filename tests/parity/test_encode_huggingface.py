@@ -38,7 +38,7 @@ def huggingface(vocabulary: Vocabulary, pattern: str, *, ignore_merges: bool = F
 
 
 def ours_of(vocabulary: Vocabulary, pattern: str) -> gm.Tokenizer:
-    return gm.Tokenizer.of_parts(TokenizerParts(vocabulary, resolve_pattern(pattern), "huggingface"))
+    return gm.Tokenizer.from_parts(TokenizerParts(vocabulary, resolve_pattern(pattern), "huggingface"))
 
 
 @pytest.mark.parametrize("name", published.NAMES)

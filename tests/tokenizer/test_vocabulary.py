@@ -18,7 +18,7 @@ TOKENS = BYTES | {b"ab": 256, b"abc": 257, b"bc": 300}
 
 
 def tokenizer_of(vocabulary, pattern="gpt2"):
-    return gm.Tokenizer.of_parts(TokenizerParts(vocabulary, resolve_pattern(pattern), "greatest-bytes"))
+    return gm.Tokenizer.from_parts(TokenizerParts(vocabulary, resolve_pattern(pattern), "greatest-bytes"))
 
 
 # Three ways to say the same thing

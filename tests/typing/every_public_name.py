@@ -57,7 +57,7 @@ def tokenizers(text: str) -> gm.Tokenizer:
     loaded: gm.Tokenizer = gm.Tokenizer.load("tokenizer.json", format="auto")
     same: gm.Tokenizer = gm.Tokenizer.from_huggingface(tok.to_huggingface())
     encoding: gm.Tokenizer = gm.Tokenizer.from_tiktoken(tok.to_tiktoken())
-    rebuilt: gm.Tokenizer = gm.Tokenizer.of_parts(tok.parts)
+    rebuilt: gm.Tokenizer = gm.Tokenizer.from_parts(tok.parts)
     print(written, smaller, loaded, same, encoding)
     return rebuilt
 

@@ -103,7 +103,7 @@ class Tokenizer:
                 next_id += 1
         self._lacks_bytes = next_id > self._first_missing
         vocabulary = Vocabulary.of_pairs(id_of, merges, specials)
-        self._tokenizer = core.Tokenizer.of_parts(
+        self._tokenizer = core.Tokenizer.from_parts(
             TokenizerParts(vocabulary, resolve_pattern("gpt2"), tie_break="greatest-bytes")
         )
         # The encoder, its cache and its buffers come into being now, so that `encode_iterable` needs no memory later.

@@ -191,7 +191,7 @@ class _MinbpeTokenizer:
         """Become the tokenizer that `save`, or minbpe's own, wrote to `model_file`."""
         parts = read_tokenizer(model_file, "minbpe")
         pattern = read_content(Path(model_file)).decode().split("\n", 2)[1].strip()
-        self._begin_with(pattern, Tokenizer.of_parts(dataclasses.replace(parts, tie_break="first-seen")))
+        self._begin_with(pattern, Tokenizer.from_parts(parts.with_tie_break("first-seen")))
 
 
 class BasicTokenizer(_MinbpeTokenizer):
@@ -221,7 +221,7 @@ class GPT4Tokenizer(RegexTokenizer):
         super().__init__()
         vocabulary = Vocabulary.of_ranks(_ranks_of_cl100k(), GPT4_SPECIAL_TOKENS)
         parts = TokenizerParts(vocabulary, resolve_pattern("cl100k"), tie_break="first-seen")
-        self._begin_with(parts.pattern.regex, Tokenizer.of_parts(parts))
+        self._begin_with(parts.pattern.regex, Tokenizer.from_parts(parts))
 
     def train(self, text: str | bytes, vocab_size: int, verbose: bool = False) -> None:
         """Not for this one: its vocabulary is given."""

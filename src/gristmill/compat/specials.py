@@ -18,4 +18,4 @@ def with_special_tokens(tokenizer: Tokenizer, special_tokens: Mapping[str, int])
     parts = tokenizer.parts
     specials = check_special_ids(special_tokens, parts.vocabulary.tokens)
     vocabulary = dataclasses.replace(parts.vocabulary, special_tokens=specials)
-    return Tokenizer.of_parts(dataclasses.replace(parts, vocabulary=vocabulary))
+    return Tokenizer.from_parts(dataclasses.replace(parts, vocabulary=vocabulary))

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.encode.special_rules import Specials
-from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
+from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer, as_tokenizer
 
 __all__ = ["Encoding", "get_encoding"]
 
@@ -40,9 +40,9 @@ def get_encoding(encoding_name: str) -> Encoding:
 class Encoding:
     """An `Encoding`-shaped object; immutable, picklable, safe to share between threads."""
 
-    def __init__(self, tokenizer: Tokenizer, name: str = "gristmill") -> None:
+    def __init__(self, tokenizer: AnyTokenizer, name: str = "gristmill") -> None:
         self.name = name
-        self._tokenizer = check_tokenizer(tokenizer, otherwise=", or call get_encoding(name)")
+        self._tokenizer = as_tokenizer(tokenizer)
 
     @property
     def tokenizer(self) -> Tokenizer:

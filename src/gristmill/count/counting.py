@@ -116,7 +116,7 @@ def count_words(
     >>> words = count_words(["low low lower"])
     >>> words.most_common()
     [(b'low', 1), (b' low', 1), (b' lower', 1)]
-    >>> words.count(" low"), words.total
+    >>> words.count(" low"), words.num_pieces
     (1, 3)
     """
     options = CountOptions.checked(

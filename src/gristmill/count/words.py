@@ -41,7 +41,8 @@ from numpy.typing import NDArray
 
 from gristmill._core import WordTable
 from gristmill.arguments import DEFAULT_SPECIAL_TOKENS, as_utf8, check_min_frequency, check_special_tokens
-from gristmill.errors import CorpusError, CountOverflowError, GristmillError, WordsFormatError
+from gristmill.errors import CorpusError, CountOverflowError, GristmillError, WordsFormatError, warn_user
+from gristmill.notebook import html_table, shortened
 from gristmill.pretokenize.patterns import Pattern, resolve_pattern
 from gristmill.publish import publish
 
@@ -107,9 +108,15 @@ class Words:
         return self._special_tokens
 
     @property
-    def total(self) -> int:
+    def num_pieces(self) -> int:
         """The number of pieces: all counts added up."""
         return self._table.total
+
+    @property
+    def total(self) -> int:
+        """Deprecated: the old name of `num_pieces`."""
+        warn_user("Words.total is now called Words.num_pieces.", DeprecationWarning)
+        return self.num_pieces
 
     @property
     def source_bytes(self) -> int:
@@ -201,7 +208,21 @@ class Words:
         return _restore, (*arrays, table.source_bytes, self._pattern, self._special_tokens)
 
     def __repr__(self) -> str:
-        return f"<Words: {len(self):,} distinct, {self.total:,} pieces, pattern {self.pattern!r}>"
+        return f"<Words: {len(self):,} distinct, {self.num_pieces:,} pieces, pattern {shortened(self.pattern)!r}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        specials = ", ".join(repr(shortened(special)) for special in self.special_tokens[:3])
+        words = ", ".join(f"{shortened(word.decode('utf-8', 'replace'))!r} {n:,}" for word, n in self.most_common(5))
+        rows = [
+            ("distinct words", f"{len(self):,}"),
+            ("pieces", f"{self.num_pieces:,}"),
+            ("bytes of the corpus", f"{self.source_bytes:,}"),
+            ("most common", words or "none"),
+            ("special tokens", specials + ", …" * (len(self.special_tokens) > 3) or "none"),
+            ("pattern", shortened(self.pattern)),
+        ]
+        return html_table("Words", rows)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the table to `path`; an existing file is replaced whole or not at all."""

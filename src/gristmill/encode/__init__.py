@@ -11,6 +11,7 @@
 | `encode_methods.py`, `chunks.py`, `compressed.py` | text -> ids: the methods; streams; compressed files |
 | `offsets.py`, `dropout.py` | offsets; dropout |
 | `decode_methods.py`, `stream_decoder.py`, `ids.py` | ids -> text: the methods; streams; ids checked |
+| `columns.py` | columns of pandas, polars, pyarrow, NumPy as lists; tables refused |
 | `ragged.py` | `Ragged`: many rows of ids as two flat arrays |
 """
 
@@ -18,6 +19,6 @@ from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.offsets import Offsets
 from gristmill.encode.ragged import Ragged
 from gristmill.encode.stream_decoder import StreamDecoder
-from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
+from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer, as_tokenizer
 
-__all__ = ["DocumentEncoder", "Offsets", "Ragged", "StreamDecoder", "Tokenizer", "check_tokenizer"]
+__all__ = ["AnyTokenizer", "DocumentEncoder", "Offsets", "Ragged", "StreamDecoder", "Tokenizer", "as_tokenizer"]

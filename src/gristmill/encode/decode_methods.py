@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.encode.columns import as_rows, check_no_table
 from gristmill.encode.has_encoder import HasEncoder
 from gristmill.encode.ids import as_id_array, check_errors, unknown_id
 from gristmill.encode.ragged import Ragged
@@ -51,10 +52,11 @@ class DecodeMethods(HasEncoder):
         ['aa', '', 'aab']
         """
         check_errors(errors)
+        check_no_table(batch, "batch")
         if isinstance(batch, str | bytes) or not isinstance(batch, Iterable):
             raise TypeError(f"batch is of type {type(batch).__name__}. Pass a Ragged, or a list of lists of ids.")
         texts = []
-        for i, ids in enumerate(batch.tolist() if isinstance(batch, Ragged) else batch):
+        for i, ids in enumerate(as_rows(batch, "batch", of="lists of ids")):
             if skip_special:
                 ids = self._without_specials(ids, f"batch[{i}]")
             texts.append(self._decode(ids, f"batch[{i}]").decode("utf-8", errors))

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from gristmill import _core
 from gristmill.arguments import as_utf8, check_num_threads, usable_cores
 from gristmill.encode.chunks import as_blocks, encode_chunks
+from gristmill.encode.columns import as_rows, check_no_table, is_missing
 from gristmill.encode.compressed import encode_compressed, find_compression
 from gristmill.encode.decode_methods import DecodeMethods
 from gristmill.encode.document_encoder import DocumentEncoder
@@ -142,6 +143,7 @@ class EncodeMethods(DecodeMethods):
     ) -> Ragged | list[list[int]]:
         """Return the ids of many texts as two flat arrays (`Ragged`), or as lists.
 
+        texts: any iterable, a column of a table among them: a Series of pandas or polars, an array of pyarrow or NumPy.
         max_tokens: at most so many ids a text; `truncate` says at which side the others are cut off.
         dropout, seed: as in `encode`; the ids of a text depend on its place in the batch, not on its neighbours.
 
@@ -156,7 +158,7 @@ class EncodeMethods(DecodeMethods):
         rule = self._rules.rule(allowed_special, disallowed_special)
         limit = None if max_tokens is None else check_max_tokens(max_tokens)
         check_side("truncate", truncate)
-        batch = _as_batch(texts)
+        batch = as_rows(texts, "texts", of="str or bytes")
         try:
             if dropout:
                 ids, offsets = self._drop_out_of_batch(batch, rule, check_dropout(dropout), check_seed(seed))
@@ -194,6 +196,7 @@ class EncodeMethods(DecodeMethods):
         [256, 98]
         """
         rule = self._rules.rule(allowed_special, disallowed_special)
+        check_no_table(chunks, "chunks")
         return self._encode_chunks(as_blocks(chunks), rule)
 
     def _encode_chunks(self, blocks: Iterable[bytes], rule: Any) -> Iterator[int]:
@@ -292,19 +295,15 @@ class EncodeMethods(DecodeMethods):
             special = next(special for special, i in self._vocabulary.special_tokens.items() if i == id)
             return forged_special(special, position, name.format(index))
         for i, text in enumerate(texts):
+            if is_missing(text) and len(texts) > 1:
+                return TypeError(
+                    f"{name.format(i)} is missing: {text!r}. Pass str or bytes; leave such entries out first."
+                )
             try:
                 as_utf8(text, name.format(i))
             except (TypeError, ValueError) as better:
                 return better
         return error
-
-
-def _as_batch(texts: Iterable[Text]) -> list[Text]:
-    if isinstance(texts, str | bytes):
-        raise TypeError(f"texts is one {type(texts).__name__}. Pass a list: [text].")
-    if not isinstance(texts, Iterable):
-        raise TypeError(f"texts is of type {type(texts).__name__}. Pass a list of str or bytes.")
-    return texts if isinstance(texts, list) else list(texts)
 
 
 def _threads_for(num_threads: int | None, texts: list[Text]) -> int:

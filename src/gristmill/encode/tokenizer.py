@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
 
 from gristmill.encode.encode_methods import EncodeMethods
+from gristmill.errors import TokenizerFormatError
+from gristmill.tokenizer.formats import FORMATS, HEAD_BYTES
 
-__all__ = ["Tokenizer", "check_tokenizer"]
+__all__ = ["AnyTokenizer", "Tokenizer", "as_tokenizer"]
 
 
 class Tokenizer(EncodeMethods):
@@ -34,13 +38,57 @@ class Tokenizer(EncodeMethods):
     """
 
 
-def check_tokenizer(tokenizer: Any, name: str = "tokenizer", *, otherwise: str = "") -> Tokenizer:
-    """`tokenizer`, if it is one. A path is not: loading is left to the caller.
+class ForeignTokenizer(Protocol):
+    """A `tiktoken.Encoding` or a tokenizer of Hugging Face, as far as type checkers can see without these libraries."""
 
-    name: that of the argument.
-    otherwise: what else the caller could do, for the message.
+    @property
+    def encode(self) -> Callable[..., Any]:
+        """What all of them have."""
+
+
+# What may be passed where a tokenizer is asked for.
+AnyTokenizer = Tokenizer | str | os.PathLike[str] | ForeignTokenizer
+
+
+def as_tokenizer(tokenizer: AnyTokenizer, name: str = "tokenizer") -> Tokenizer:
+    """Return the tokenizer that was passed as the argument `name`, converted or loaded where it is another object.
+
+    A `tiktoken.Encoding`, a `tokenizers.Tokenizer` and a fast tokenizer of transformers are converted; none of these
+    libraries is imported for that. A path is loaded: a tokenizer file of any format, or a folder with one.
     """
     if isinstance(tokenizer, Tokenizer):
         return tokenizer
-    load = " A path is loaded with Tokenizer.load(path)." if isinstance(tokenizer, str | os.PathLike) else ""
-    raise TypeError(f"{name} is a {type(tokenizer).__name__}. Pass a gristmill.Tokenizer{otherwise}.{load}")
+    if isinstance(tokenizer, str | os.PathLike):
+        return _load(tokenizer, name)
+    packages = {base.__module__.partition(".")[0] for base in type(tokenizer).__mro__}
+    if "tiktoken" in packages:
+        return Tokenizer.from_tiktoken(tokenizer)
+    if packages & {"tokenizers", "transformers"}:
+        return Tokenizer.from_huggingface(tokenizer)
+    raise TypeError(
+        f"{name} is a {type(tokenizer).__name__}. Pass a gristmill.Tokenizer, the path of a tokenizer file or of a "
+        f"folder with one, a tiktoken.Encoding, or a tokenizer of Hugging Face."
+    )
+
+
+def _load(path: str | os.PathLike[str], name: str) -> Tokenizer:
+    """The tokenizer at `path`. An error says what was passed, and how to make a tokenizer where there is none."""
+    advice = "Pass a tokenizer file. To make one, run train_tokenizer()."
+    try:
+        return Tokenizer.load(path)
+    except FileNotFoundError:
+        message = f"{name}={os.fspath(path)!r}: there is no such file or folder. {advice}"
+        raise FileNotFoundError(message) from None
+    except TokenizerFormatError:
+        if _looks_like_a_tokenizer(Path(path)):
+            raise
+        raise TokenizerFormatError(f"{name}={os.fspath(path)!r} is not a tokenizer file. {advice}") from None
+
+
+def _looks_like_a_tokenizer(path: Path) -> bool:
+    """Whether a format claims the file, so that its reader's message says more; a folder always has one of its own."""
+    if not path.is_file():
+        return True
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    return any(format.recognizes(path, head) for format in FORMATS.values())

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.arguments import check_whole_number
-from gristmill.encode import check_tokenizer
+from gristmill.encode import as_tokenizer
 from gristmill.errors import CheckpointError, GristmillError, OptionError
 from gristmill.lm.models.gpt import GPT, activation_dtype
 from gristmill.lm.sampling import check_sampling, chosen, new_dice, token_probabilities
@@ -84,7 +84,8 @@ def stream_text(
     A special token spelled out in the prompt becomes its id: the prompt is written by the user of the model. An empty
     prompt begins a new document, if the tokenizer has a token that ends one.
     """
-    stop_id = end_of_text_id(check_tokenizer(tokenizer))
+    tokenizer = as_tokenizer(tokenizer)
+    stop_id = end_of_text_id(tokenizer)
     prompt_ids = tokenizer.encode(prompt, allowed_special="all") or ([] if stop_id is None else [stop_id])
     ids = generate(
         model,

@@ -18,7 +18,7 @@ from gristmill.count import Words
 from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.dropout import check_seed
 from gristmill.encode.ids import check_dtype
-from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
+from gristmill.encode.tokenizer import Tokenizer, as_tokenizer
 from gristmill.errors import OptionError
 from gristmill.shards.end_of_text import find_end_of_text
 from gristmill.shards.explain import check_path
@@ -50,14 +50,14 @@ class Plan:
     def checked(
         cls,
         corpus: Corpus,
-        tokenizer: Tokenizer,
+        tokenizer: Any,
         *,
         out: str | os.PathLike[str],
         num_threads: int | None,
         options: EncodeOptions,
     ) -> Plan:
         """What to do with these arguments of `encode_corpus`."""
-        check_tokenizer(tokenizer)
+        tokenizer = as_tokenizer(tokenizer)
         if not check_path(out, "out"):
             raise OptionError("out is empty. Pass the name of the folder to write.")
         if isinstance(corpus, Words):

@@ -11,7 +11,7 @@ from typing import Unpack
 from gristmill.arguments import check_switch, show_options
 from gristmill.corpus import Corpus, Reading
 from gristmill.corpus.skipped import warn_of_skipped
-from gristmill.encode import Tokenizer
+from gristmill.encode import AnyTokenizer
 from gristmill.errors import EmptyCorpusError, ShardsFormatError
 from gristmill.notebook import html_table
 from gristmill.profile import Clock, Profile, peak_memory_bytes
@@ -86,7 +86,7 @@ class EncodeRun:
 @show_options(EncodeOptions, {**DEFAULTS, **Reading().options()})
 def encode_corpus(
     corpus: Corpus,
-    tokenizer: Tokenizer,
+    tokenizer: AnyTokenizer,
     *,
     out: str | os.PathLike[str],
     num_threads: int | None = None,
@@ -103,6 +103,7 @@ def encode_corpus(
 
     corpus: paths, globs, folders, URLs, an iterable of `str` or `bytes` documents, or a table with a text column;
         `gristmill.corpus` has the whole list.
+    tokenizer: a `Tokenizer`, the path of one, a `tiktoken.Encoding`, or a tokenizer of Hugging Face.
     out: the folder to write; made if it is not there.
     num_threads: threads that encode; default: every core this process may use.
     overwrite: replace finished shards of another kind; they stay until the new ones are complete.

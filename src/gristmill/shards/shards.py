@@ -331,11 +331,11 @@ def _given_tokenizer(
     tokenizer: Tokenizer | str | os.PathLike[str] | None, manifest: Manifest, name: str
 ) -> Tokenizer | None:
     """The tokenizer that was passed; an error where it is not the one of the manifest."""
-    from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
+    from gristmill.encode.tokenizer import as_tokenizer
 
     if tokenizer is None:
         return None
-    given = Tokenizer.load(tokenizer) if isinstance(tokenizer, str | os.PathLike) else check_tokenizer(tokenizer)
+    given = as_tokenizer(tokenizer)
     if manifest.tokenizer_fingerprint not in ("", given.fingerprint):
         raise OptionError(
             f"tokenizer= is not the one that made {name}: its fingerprint is {given.fingerprint[:12]}…, and the "

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from gristmill.arguments import check_tie_break
+from gristmill.errors import OptionError
 from gristmill.pretokenize import Pattern
 from gristmill.tokenizer.vocabulary import Vocabulary
 
@@ -18,6 +20,19 @@ class TokenizerParts:
     vocabulary: Vocabulary
     pattern: Pattern
     tie_break: str
+    # False where the rule is a guess, because the file of another tool does not hold it.
+    states_tie_break: bool = field(default=True, compare=False)
+
+    def with_tie_break(self, tie_break: str | None) -> TokenizerParts:
+        """The same with the rule that the caller names; `OptionError` where another one is known."""
+        if tie_break is None:
+            return self
+        if self.states_tie_break and check_tie_break(tie_break) != self.tie_break:
+            raise OptionError(
+                f"holds its own tie_break, {self.tie_break!r}, and tie_break={tie_break!r} is another. "
+                f"Leave tie_break= out. To extend it under another rule, pass tie_break= to extended()."
+            )
+        return replace(self, tie_break=check_tie_break(tie_break), states_tie_break=True)
 
     def fingerprint(self) -> str:
         """The SHA-256 of all that decides which ids a text has, and of nothing else, in hexadecimal.

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.arguments import NUM_BYTE_TOKENS, as_utf8, check_special_tokens, check_tie_break, check_vocab_size
-from gristmill.errors import OptionError, UnknownTokenError, VocabSizeError
+from gristmill.arguments import (
+    NUM_BYTE_TOKENS,
+    as_utf8,
+    check_special_tokens,
+    check_tie_break,
+    check_vocab_size,
+    show_options,
+)
+from gristmill.corpus import Corpus, Reading, ReadOptions
+from gristmill.count import Words
+from gristmill.errors import OptionError, UnknownTokenError, VocabSizeError, warn_user
 from gristmill.merge import MergeIds, check_merges, find_ids
+from gristmill.notebook import html_table, shortened
 from gristmill.pretokenize import resolve_pattern
 from gristmill.profile import Profile
+from gristmill.progress import ProgressOption
+from gristmill.tokenizer.extending import extended_parts
 from gristmill.tokenizer.formats import read_tokenizer, write_tokenizer
 from gristmill.tokenizer.parts import TokenizerParts
 from gristmill.tokenizer.pretrained import read_pretrained
@@ -40,7 +52,7 @@ class VocabularyMethods:
     ) -> None:
         """Build a tokenizer from merges: pairs of bytes, or an (n, 2) array of ids of which row i makes id 256 + i.
 
-        `tie_break` is the rule the merges were learned under; `extend_tokenizer` goes on with it.
+        `tie_break` is the rule the merges were learned under; `extended` learns more of them with it.
         """
         # Nothing here may loop over the merges in Python: training 32,000 of them takes no more than 0.2 s in all.
         merge_ids = check_merges(merges if isinstance(merges, np.ndarray) else find_ids(merges))
@@ -51,13 +63,19 @@ class VocabularyMethods:
         self._profile = profile
 
     @classmethod
-    def of_parts(cls, parts: TokenizerParts, *, profile: Profile | None = None) -> Self:
+    def from_parts(cls, parts: TokenizerParts, *, profile: Profile | None = None) -> Self:
         """The tokenizer of any vocabulary: what the readers of files build."""
         check_tie_break(parts.tie_break)
         tokenizer = cls.__new__(cls)
         tokenizer._parts = parts
         tokenizer._profile = profile
         return tokenizer
+
+    @classmethod
+    def of_parts(cls, parts: TokenizerParts, *, profile: Profile | None = None) -> Self:
+        """Deprecated: the old name of `from_parts`."""
+        warn_user("Tokenizer.of_parts() is now called Tokenizer.from_parts().", DeprecationWarning)
+        return cls.from_parts(parts, profile=profile)
 
     # What it is made of
 
@@ -82,7 +100,11 @@ class VocabularyMethods:
 
     @property
     def tie_break(self) -> str:
-        """The rule for pairs of equal count under which the merges were learned."""
+        """Which pair wins among equal counts: the rule the merges were learned under, and the default of `extended`.
+
+        The files of other tools do not hold it. A tokenizer loaded from one has the rule passed as `tie_break=`, else
+        "greatest-bytes", and `extended` warns that nobody has stated it.
+        """
         return self._parts.tie_break
 
     @property
@@ -165,7 +187,7 @@ class VocabularyMethods:
         if size > self.vocab_size:
             raise VocabSizeError(
                 f"vocab_size={size} is larger than that of the tokenizer, {self.vocab_size}. "
-                f"Pass a smaller one, or go on training with extend_tokenizer()."
+                f"Pass a smaller one, or learn more merges with extended()."
             )
         return type(self)(
             self.merge_ids[: size - NUM_BYTE_TOKENS - len(specials)],
@@ -173,6 +195,48 @@ class VocabularyMethods:
             special_tokens=specials,
             tie_break=self.tie_break,
         )
+
+    @show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
+    def extended(
+        self,
+        corpus: Corpus | Words,
+        *,
+        vocab_size: int,
+        tie_break: str | None = None,
+        min_frequency: int = 1,
+        max_token_bytes: int | None = None,
+        memory_limit: int | None = None,
+        num_threads: int | None = None,
+        progress: ProgressOption = "auto",
+        **reading: Unpack[ReadOptions],
+    ) -> Self:
+        """The tokenizer of a larger vocabulary: the merges of this one, then those that `corpus` teaches after them.
+
+        On the corpus that this tokenizer was trained on, this is what training with this `vocab_size` would have given.
+        Special tokens stay last, so **their ids move up**; all other ids stay. A tokenizer that keeps the ids of
+        another tool keeps all of them, and new tokens get the ids from its `vocab_size` on.
+
+        tie_break: which pair wins among equal counts. Default: the rule of this tokenizer, with a `FormatWarning` where
+            it was loaded from a file that does not state one.
+        corpus, the other options: as in `train_tokenizer`.
+
+        >>> from gristmill import Tokenizer
+        >>> Tokenizer([(b"l", b"o")]).extended(["low low lower"], vocab_size=258, progress=None).merges
+        [(b'l', b'o'), (b'lo', b'w')]
+        """
+        parts, profile = extended_parts(
+            self._parts,
+            corpus,
+            vocab_size=vocab_size,
+            tie_break=tie_break,
+            max_token_bytes=max_token_bytes,
+            progress=progress,
+            min_frequency=min_frequency,
+            memory_limit=memory_limit,
+            num_threads=num_threads,
+            reading=reading,
+        )
+        return type(self).from_parts(parts, profile=profile)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the tokenizer to `path` as Gristmill JSON; an existing file is replaced whole or not at all.
@@ -198,12 +262,18 @@ class VocabularyMethods:
         format: str = "auto",
         pattern: str | None = None,
         special_tokens: Mapping[str, int] | Sequence[str] | None = None,
+        tie_break: str | None = None,
     ) -> Self:
         """The tokenizer in the file at `path`; `TokenizerFormatError` when it does not hold a sound one.
 
-        `pattern` and `special_tokens` are for formats that do not hold them. Nothing in the file is executed.
+        `pattern`, `special_tokens` and `tie_break` are for formats that do not hold them; only Gristmill's own format
+        holds `tie_break`. Nothing in the file is executed.
         """
-        return cls.of_parts(read_tokenizer(path, format, pattern=pattern, special_tokens=special_tokens))
+        parts = read_tokenizer(path, format, pattern=pattern, special_tokens=special_tokens)
+        try:
+            return cls.from_parts(parts.with_tie_break(tie_break))
+        except OptionError as error:
+            raise OptionError(f"{os.fspath(path)}: {error}") from None
 
     @classmethod
     def from_pretrained(
@@ -221,28 +291,35 @@ class VocabularyMethods:
         tokenizers are downloaded. Nothing in them is executed.
 
         revision: a branch, tag or commit on the Hub.
-        pattern, special_tokens: for formats that do not hold them.
-        tie_break: the rule that `extend_tokenizer` uses, which only Gristmill's own file holds.
+        pattern, special_tokens, tie_break: as in `load`.
         """
         parts = read_pretrained(name, revision=revision, pattern=pattern, special_tokens=special_tokens)
-        return cls.of_parts(parts if tie_break is None else replace(parts, tie_break=check_tie_break(tie_break)))
+        return cls.from_parts(parts.with_tie_break(tie_break))
 
     @classmethod
-    def from_tiktoken(cls, encoding: Any) -> Self:
-        """The tokenizer of a `tiktoken.Encoding`, or of the name of one: the same ids for every text."""
+    def from_tiktoken(cls, encoding: Any, *, tie_break: str | None = None) -> Self:
+        """The tokenizer of a `tiktoken.Encoding`, or of the name of one: the same ids for every text.
+
+        tie_break: the rule its merges were learned under, for `extended`.
+        """
         from gristmill.tokenizer.formats.tiktoken import from_encoding
 
-        return cls.of_parts(from_encoding(encoding))
+        return cls.from_parts(from_encoding(encoding).with_tie_break(tie_break))
 
     @classmethod
-    def from_huggingface(cls, tokenizer: Any) -> Self:
-        """The tokenizer of a `tokenizers.Tokenizer`, or of the path of a `tokenizer.json` or of its folder."""
+    def from_huggingface(cls, tokenizer: Any, *, tie_break: str | None = None) -> Self:
+        """The tokenizer of a `tokenizers.Tokenizer`, or of the path of a `tokenizer.json` or of its folder.
+
+        tie_break: the rule its merges were learned under, for `extended`: "huggingface" for one that the library
+            tokenizers trained.
+        """
         if isinstance(tokenizer, str | os.PathLike):
             path = Path(tokenizer)
-            return cls.load(path / "tokenizer.json" if path.is_dir() else path, format="huggingface")
+            file = path / "tokenizer.json" if path.is_dir() else path
+            return cls.load(file, format="huggingface", tie_break=tie_break)
         from gristmill.tokenizer.formats.huggingface import from_object
 
-        return cls.of_parts(from_object(tokenizer))
+        return cls.from_parts(from_object(tokenizer).with_tie_break(tie_break))
 
     def to_tiktoken(self, name: str = "gristmill") -> Any:
         """The `tiktoken.Encoding` that gives the same ids."""
@@ -266,9 +343,36 @@ class VocabularyMethods:
         return hash((self.fingerprint, self.tie_break))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).of_parts, (self._parts,)
+        return type(self).from_parts, (self._parts,)
+
+    def __len__(self) -> int:
+        """The number of tokens, special ones among them. `vocab_size` is larger where ids leave gaps.
+
+        >>> from gristmill import Tokenizer
+        >>> len(Tokenizer([(b"l", b"o")], special_tokens=["<s>"]))
+        258
+        """
+        return len(self._vocabulary.tokens) + len(self._vocabulary.special_tokens)
 
     def __repr__(self) -> str:
+        return (
+            f"<Tokenizer: vocab_size {self.vocab_size:,}, pattern {shortened(self.pattern)!r}, "
+            f"special_tokens [{self._shown_specials()}]>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        rows = [
+            ("vocab_size", f"{self.vocab_size:,}"),
+            ("tokens", f"{len(self):,}"),
+            ("merges", f"{len(self.merge_ids):,}"),
+            ("special tokens", self._shown_specials() or "none"),
+            ("pattern", shortened(self.pattern)),
+            ("tie_break", self.tie_break + " (not stated by its file)" * (not self._parts.states_tie_break)),
+            ("fingerprint", self.fingerprint[:12] + "…"),
+        ]
+        return html_table("Tokenizer", rows)
+
+    def _shown_specials(self) -> str:
         specials = list(self._vocabulary.special_tokens)
-        shown = ", ".join(map(repr, specials[:3])) + ", …" * (len(specials) > 3)
-        return f"<Tokenizer: vocab_size {self.vocab_size:,}, pattern {self.pattern!r}, special_tokens [{shown}]>"
+        return ", ".join(repr(shortened(special)) for special in specials[:3]) + ", …" * (len(specials) > 3)

@@ -75,7 +75,7 @@ LAYOUTS = {
 
 def same_ids(parts: TokenizerParts, other: TokenizerParts) -> bool:
     """Whether both are the same tokenizer, up to the rule of training, which only Gristmill's file holds."""
-    ours, theirs = gm.Tokenizer.of_parts(parts), gm.Tokenizer.of_parts(other)
+    ours, theirs = gm.Tokenizer.from_parts(parts), gm.Tokenizer.from_parts(other)
     return (
         parts.pattern == other.pattern
         and ours.vocab == theirs.vocab

@@ -30,7 +30,7 @@ def test_the_gguf_package_reads_tokens_kinds_and_merges(layout, tmp_path):
         warnings.simplefilter("error")
         assert write_tokenizer(layout, tmp_path / "t.gguf", format="gguf") == [tmp_path / "t.gguf"]
     keys = keys_of(tmp_path / "t.gguf")
-    tok = gm.Tokenizer.of_parts(layout)
+    tok = gm.Tokenizer.from_parts(layout)
     special_ids = set(tok.special_tokens.values())
     assert keys["tokenizer.ggml.model"] == "gpt2"
     assert keys["tokenizer.ggml.pre"] == "gpt-2"

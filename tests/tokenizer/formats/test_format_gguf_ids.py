@@ -32,14 +32,14 @@ def exported(parts: TokenizerParts, path) -> tuple[str | None, list[str]]:
     gguf = pytest.importorskip("gguf")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        gm.Tokenizer.of_parts(parts).export(path, format="gguf")
+        gm.Tokenizer.from_parts(parts).export(path, format="gguf")
     assert all(issubclass(warning.category, FormatWarning) for warning in caught)
     field = gguf.GGUFReader(path).fields.get("tokenizer.ggml.pre")
     return None if field is None else field.contents(), [str(warning.message) for warning in caught]
 
 
 def differing_texts(parts: TokenizerParts, pre: str) -> list[str]:
-    ours, theirs = gm.Tokenizer.of_parts(parts), LlamaCpp(parts, pre)
+    ours, theirs = gm.Tokenizer.from_parts(parts), LlamaCpp(parts, pre)
     return [text for text in TEXTS if ours.encode(text) != theirs.encode(text)]
 
 
@@ -95,7 +95,7 @@ def test_a_vocabulary_with_tokens_across_a_place_that_is_cut_otherwise_warns(pat
     pre, told = exported(parts, tmp_path / "t.gguf")
     assert len(told) == 1
     assert match in told[0]
-    tok = gm.Tokenizer.of_parts(parts)
+    tok = gm.Tokenizer.from_parts(parts)
     text = "the miller\n   " if pattern == "cl100k" else "the'ſteht"
     assert tok.encode(text) != LlamaCpp(parts, pre).encode(text)
 

@@ -57,7 +57,7 @@ def test_ids_are_the_same_for_3000_texts(pattern, tmp_path):
 
 
 def test_whole_pieces_are_the_same(tmp_path):
-    tok = gm.Tokenizer.of_parts(whole_pieces())
+    tok = gm.Tokenizer.from_parts(whole_pieces())
     program, told = exported(tok, tmp_path / "t.gguf")
     assert told == []
     texts = [*TEXTS[:1000], "abc cab bca xyz abcd the"]

@@ -37,7 +37,7 @@ def test_write_read_write_gives_the_same_bytes_and_the_same_tokenizer(layout, tm
 
 def test_tokenizers_reads_the_files_and_gives_the_same_ids(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
-    tok = gm.Tokenizer.of_parts(renumbered())
+    tok = gm.Tokenizer.from_parts(renumbered())
     vocab, merges, _ = tok.export(tmp_path, format="gpt2")
     theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocab), str(merges)))
     theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -42,7 +42,7 @@ def assert_ids_of_tokenizers(tok, theirs):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_file_gives_the_same_ids_in_tokenizers(layout, tmp_path):
-    tok = gm.Tokenizer.of_parts(LAYOUTS[layout]())
+    tok = gm.Tokenizer.from_parts(LAYOUTS[layout]())
     tok.export(tmp_path / "tokenizer.json", format="huggingface")
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert_ids_of_tokenizers(tok, theirs)
@@ -226,7 +226,7 @@ def test_a_piece_that_is_a_token_is_that_token_also_where_merges_make_another():
         content["model"]["ignore_merges"] = ignore_merges
         text = json.dumps(content)
         assert tokenizers.Tokenizer.from_str(text).encode("bcab").ids == ids
-        assert gm.Tokenizer.of_parts(huggingface.parse(text.encode())).encode("bcab") == ids
+        assert gm.Tokenizer.from_parts(huggingface.parse(text.encode())).encode("bcab") == ids
 
 
 @pytest.mark.parametrize("ignore_merges", [False, True])
@@ -262,7 +262,7 @@ def test_a_file_like_that_of_llama3_is_read_and_what_is_not_applied_is_said():
         parts = huggingface.parse(text.encode())
     assert parts.pattern.name == "llama3"
     assert parts.vocabulary.whole_pieces
-    assert_ids_of_tokenizers(gm.Tokenizer.of_parts(parts), tokenizers.Tokenizer.from_str(text))
+    assert_ids_of_tokenizers(gm.Tokenizer.from_parts(parts), tokenizers.Tokenizer.from_str(text))
 
 
 def test_a_file_like_that_of_qwen2_is_read_and_what_is_not_applied_is_said():

@@ -88,7 +88,7 @@ def parsed(steps):
 def test_pieces_and_ids_are_those_of_tokenizers(model):
     parts = parsed(MODELS[model])
     theirs = tokenizers.Tokenizer.from_str(tokenizer_json(MODELS[model]).decode())
-    tok = gm.Tokenizer.of_parts(parts)
+    tok = gm.Tokenizer.from_parts(parts)
     for text in TEXTS:
         pieces = [piece for piece, _ in theirs.pre_tokenizer.pre_tokenize_str(text)]
         assert [spell(piece.encode()) for piece in cut_into_pieces(text.encode(), parts.pattern.regex)] == pieces
@@ -107,19 +107,19 @@ def test_the_reference_cuts_in_the_same_stages(model):
 @pytest.mark.parametrize("model", ["starcoder", "deepseek-v3"])
 def test_a_pattern_in_stages_is_written_and_read_again(model, tmp_path):
     parts = parsed(MODELS[model])
-    gm.Tokenizer.of_parts(parts).save(tmp_path / "t.json")
+    gm.Tokenizer.from_parts(parts).save(tmp_path / "t.json")
     assert read_tokenizer(tmp_path / "t.json") == parts
     with pytest.warns(FormatWarning, match="Oniguruma"):
         write_tokenizer(parts, tmp_path / "folder", format="huggingface")
     assert read_tokenizer(tmp_path / "folder") == parts
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "folder" / "tokenizer.json"))
-    tok = gm.Tokenizer.of_parts(parts)
+    tok = gm.Tokenizer.from_parts(parts)
     for text in TEXTS[:500]:
         assert tok.encode(text, allowed_special="all") == theirs.encode(text).ids
 
 
 def test_formats_that_hold_one_expression_refuse_several(tmp_path):
-    tok = gm.Tokenizer.of_parts(parsed(MODELS["starcoder"]))
+    tok = gm.Tokenizer.from_parts(parsed(MODELS["starcoder"]))
     with pytest.raises(gm.TokenizerFormatError, match="several expressions that cut one after the other"):
         tok.export(tmp_path / "t.model", format="minbpe")
     pytest.importorskip("tiktoken")

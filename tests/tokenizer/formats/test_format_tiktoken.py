@@ -45,7 +45,7 @@ def test_tiktoken_reads_the_file_and_gives_the_same_ids(tmp_path):
         mergeable_ranks=load_tiktoken_bpe(str(tmp_path / "a.tiktoken")),
         special_tokens=parts.vocabulary.special_tokens,
     )
-    tok = gm.Tokenizer.of_parts(parts)
+    tok = gm.Tokenizer.from_parts(parts)
     for text in [*TEXTS, "a<|endoftext|>b<|endofprompt|>"]:
         assert tok.encode(text, allowed_special="all") == theirs.encode(text, allowed_special="all")
 

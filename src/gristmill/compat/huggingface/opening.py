@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.compat.huggingface.roles import ROLES
-from gristmill.encode.tokenizer import Tokenizer, check_tokenizer
+from gristmill.encode.tokenizer import Tokenizer, as_tokenizer
 from gristmill.errors import OptionError, TokenizerFormatError
 from gristmill.tokenizer.formats.content import parse_json, read_content
 
@@ -17,10 +17,10 @@ __all__ = ["find_tokenizer_json", "given_tokenizer", "read_settings"]
 def given_tokenizer(tokenizer_object: Any, tokenizer_file: str | os.PathLike[str] | None) -> Tokenizer:
     """The tokenizer that was passed, as an object or as a file; one of the two must be there."""
     if (tokenizer_object is None) == (tokenizer_file is None):
-        raise OptionError("pass either tokenizer_object, a gristmill.Tokenizer, or tokenizer_file.")
+        raise OptionError("pass either tokenizer_object, such as a gristmill.Tokenizer, or tokenizer_file.")
     if tokenizer_file is not None:
         return Tokenizer.load(tokenizer_file)
-    return check_tokenizer(tokenizer_object, "tokenizer_object")
+    return as_tokenizer(tokenizer_object, "tokenizer_object")
 
 
 def find_tokenizer_json(folder: str | os.PathLike[str]) -> Path:

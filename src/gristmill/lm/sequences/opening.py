@@ -12,7 +12,7 @@ from typing import Any
 
 from gristmill import _core
 from gristmill.corpus import FoundFiles, Reading, find_files
-from gristmill.encode.tokenizer import Tokenizer
+from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer, as_tokenizer
 from gristmill.errors import CorpusError, DamagedInputError, EmptyCorpusError, OptionError
 from gristmill.lm.checkpoint import shards_identity
 from gristmill.lm.dataset import check_seed
@@ -47,7 +47,7 @@ def open_sequences(
     data: PathLike | Sequence[PathLike] | Shards,
     *,
     max_sequence_length: int = 1000,
-    tokenizer: PathLike | Tokenizer | None = None,
+    tokenizer: AnyTokenizer | None = None,
     text_column: str | None = None,
     tokens_column: str | None = None,
     embedding_columns: str | Sequence[str] | None = None,
@@ -64,7 +64,7 @@ def open_sequences(
     What Parquet files hold is written to a cache once, and read from there by this and every later run. Several
     processes that ask for the same at the same time make it once.
 
-    text_column: text, which `tokenizer` (a Tokenizer, or the path of one) encodes. Default: "text" if there is one.
+    text_column: text, which `tokenizer` (as in `encode_corpus`) encodes. Default: "text" if there is one.
     tokens_column: lists of ids. Default: "tokens" or "input_ids", where there is no text. With a tokenizer, ids are
         checked.
     embedding_columns: vectors, precomputed; several ("a,b" or a list) are joined along the last axis.
@@ -74,7 +74,7 @@ def open_sequences(
     progress: as in `train_tokenizer`, while the cache is made.
     """
     columns = _given_columns(text_column, tokens_column, embedding_columns)
-    own = tokenizer if tokenizer is None or isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    own = None if tokenizer is None else as_tokenizer(tokenizer)
     if isinstance(data, Shards) or (isinstance(data, str | os.PathLike) and _is_shards(data)):
         if columns is not None:
             raise OptionError(f"{columns.option} is for Parquet files, and the data are shards. Leave it out.")

@@ -58,7 +58,9 @@ def read(path: Path, given: Given) -> TokenizerParts:
         [(_unspelled(left), _unspelled(right)) for left, right in pairs],
         specials,
     )
-    return TokenizerParts(vocabulary, given.pattern or resolve_pattern(DEFAULT_PATTERN), "greatest-bytes")
+    return TokenizerParts(
+        vocabulary, given.pattern or resolve_pattern(DEFAULT_PATTERN), "greatest-bytes", states_tie_break=False
+    )
 
 
 def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:

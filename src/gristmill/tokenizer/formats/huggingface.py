@@ -198,7 +198,7 @@ def parse(data: bytes) -> TokenizerParts:
     vocabulary = _read_vocabulary(model, specials)
     for note in [*notes, *added_notes]:
         warn_user(note, FormatWarning)
-    return TokenizerParts(vocabulary, pattern, "greatest-bytes")
+    return TokenizerParts(vocabulary, pattern, "greatest-bytes", states_tie_break=False)
 
 
 def _refuse(what: str, why: str) -> TokenizerFormatError:

@@ -144,6 +144,7 @@ def parse(data: bytes) -> TokenizerParts:
         dataclasses.replace(Vocabulary.of_merges(merges), special_tokens=check_special_ids(specials, taken)),
         resolve_pattern(pattern or WHOLE_TEXT),
         "greatest-bytes",
+        states_tie_break=False,
     )
 
 

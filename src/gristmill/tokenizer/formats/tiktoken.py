@@ -69,7 +69,7 @@ def read(path: Path, given: Given) -> TokenizerParts:
         specials = {} if published is None else published[1]
     else:
         specials = given.numbered(max(ranks.values(), default=-1) + 1, {} if published is None else published[1])
-    return TokenizerParts(Vocabulary.of_ranks(ranks, specials), pattern, "greatest-bytes")
+    return TokenizerParts(Vocabulary.of_ranks(ranks, specials), pattern, "greatest-bytes", states_tie_break=False)
 
 
 def parse_ranks(data: bytes) -> dict[bytes, int]:
@@ -138,7 +138,9 @@ def from_encoding(encoding: Any) -> TokenizerParts:
         ranks, regex, specials = encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens
     except AttributeError:
         raise TypeError(f"{type(encoding).__name__} is no tiktoken.Encoding. Pass one, or the name of one.") from None
-    return TokenizerParts(Vocabulary.of_ranks(ranks, specials), resolve_pattern(regex), "greatest-bytes")
+    return TokenizerParts(
+        Vocabulary.of_ranks(ranks, specials), resolve_pattern(regex), "greatest-bytes", states_tie_break=False
+    )
 
 
 def to_encoding(parts: TokenizerParts, name: str = "gristmill") -> Any:

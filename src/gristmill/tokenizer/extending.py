@@ -1,0 +1,104 @@
+"""Longer vocabularies: the merges that a corpus teaches after those that a tokenizer has."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from gristmill.arguments import MAX_TOKEN_BYTES, check_max_token_bytes, check_tie_break, check_vocab_size
+from gristmill.corpus import Corpus
+from gristmill.count import CountOptions, Words, count
+from gristmill.errors import EarlyStopWarning, FormatWarning, VocabSizeError, warn_user
+from gristmill.merge import learn_merges
+from gristmill.profile import Profile, peak_memory_bytes
+from gristmill.progress import ProgressOption, open_progress
+from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.vocabulary import extended, plain_merges
+
+__all__ = ["extended_parts", "learn"]
+
+
+def extended_parts(
+    parts: TokenizerParts,
+    corpus: Corpus | Words,
+    *,
+    vocab_size: int,
+    tie_break: str | None,
+    max_token_bytes: int | None,
+    progress: ProgressOption,
+    **counting: Any,
+) -> tuple[TokenizerParts, Profile]:
+    """Return `parts` with the merges of `corpus` up to `vocab_size`, and the figures of the run.
+
+    counting: the options of `count_words`, but for the pattern and the special tokens: those are the ones of `parts`.
+    """
+    specials = list(parts.vocabulary.special_tokens)
+    options = CountOptions.checked(corpus, pattern=str(parts.pattern), special_tokens=specials, **counting)
+    size = check_vocab_size(vocab_size, len(specials))
+    if size < parts.vocabulary.size:
+        raise VocabSizeError(
+            f"vocab_size={size} is smaller than that of the tokenizer, {parts.vocabulary.size}. "
+            f"Pass a larger one, or call tokenizer.truncated({size})."
+        )
+    limit = check_max_token_bytes(max_token_bytes)
+    ruled = _with_rule(parts, tie_break)
+    return learn(ruled, corpus, options, vocab_size=size, max_token_bytes=limit, progress=progress)
+
+
+def _with_rule(parts: TokenizerParts, tie_break: str | None) -> TokenizerParts:
+    """`parts` under the rule to extend them with; a rule that nobody has stated is a warning."""
+    if tie_break is not None:
+        return dataclasses.replace(parts, tie_break=check_tie_break(tie_break), states_tie_break=True)
+    if not parts.states_tie_break:
+        warn_user(
+            f"what this tokenizer was loaded from does not state which pair wins among equal counts, so the new merges "
+            f"are learned with tie_break={parts.tie_break!r}. Pass tie_break={parts.tie_break!r} if that is the rule "
+            f"it was trained with, or tie_break='huggingface' if the library tokenizers trained it.",
+            FormatWarning,
+        )
+    return parts
+
+
+def learn(
+    parts: TokenizerParts,
+    corpus: Corpus | Words,
+    options: CountOptions,
+    *,
+    vocab_size: int,
+    max_token_bytes: int,
+    progress: ProgressOption,
+) -> tuple[TokenizerParts, Profile]:
+    """Count the corpus, learn the merges that `parts` lack, and return the parts that have them."""
+    start = time.perf_counter()
+    vocabulary = parts.vocabulary
+    given = plain_merges(vocabulary)
+    with open_progress(progress) as on_progress:
+        words, stages = count(corpus, options, on_progress)
+        learned, merge_stages = learn_merges(
+            words,
+            num_merges=vocab_size - vocabulary.size,
+            tie_break=parts.tie_break,
+            max_token_bytes=max_token_bytes,
+            given=given,
+            num_threads=options.num_threads,
+            on_progress=on_progress,
+        )
+    if vocabulary.size + len(learned) < vocab_size:
+        _warn_of_early_stop(len(learned), vocabulary.size, vocab_size, max_token_bytes)
+    profile = Profile(
+        stages=(*stages, *merge_stages),
+        seconds=time.perf_counter() - start,
+        num_threads=options.num_threads,
+        peak_memory_bytes=peak_memory_bytes(),
+    )
+    return dataclasses.replace(parts, vocabulary=extended(vocabulary, given, learned)), profile
+
+
+def _warn_of_early_stop(num_learned: int, size_before: int, size_asked: int, max_token_bytes: int) -> None:
+    bound = f" that makes a token of at most {max_token_bytes} bytes" if max_token_bytes < MAX_TOKEN_BYTES else ""
+    warn_user(
+        f"learned {num_learned:,} of {size_asked - size_before:,} merges: no pair{bound} is left to merge in this "
+        f"corpus. The tokenizer has vocab_size {size_before + num_learned:,} instead of {size_asked:,}.",
+        EarlyStopWarning,
+    )
