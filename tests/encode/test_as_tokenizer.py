@@ -83,7 +83,7 @@ def test_a_corpus_in_place_of_a_tokenizer_says_what_to_run_first(content, tmp_pa
 
 
 def test_a_missing_file_says_what_was_passed_and_what_to_run_first(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"tokenizer='gpt3': there is no such file.*gristmill train-tokenizer"):
+    with pytest.raises(FileNotFoundError, match=r"tokenizer='gpt3': there is no such file.*train_tokenizer"):
         gm.encode_corpus(["a"], "gpt3", out=tmp_path / "out")
 
 

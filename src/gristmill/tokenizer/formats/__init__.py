@@ -154,4 +154,6 @@ def _recognized(path: Path) -> ModuleType:
     for module in FORMATS.values():
         if module.recognizes(path, head):
             return module
-    return gristmill_json  # whose reader says what is missing
+    if head.lstrip().startswith((b"{", b"\xef\xbb\xbf{")) or not head:
+        return gristmill_json  # whose reader says what is missing
+    raise TokenizerFormatError("is not a tokenizer file. Pass one; to make one of a text, run train_tokenizer().")
