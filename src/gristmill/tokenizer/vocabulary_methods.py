@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -196,7 +195,7 @@ class VocabularyMethods:
             tie_break=self.tie_break,
         )
 
-    @show_options(ReadOptions, dataclasses.asdict(Reading(documents="file")))
+    @show_options(ReadOptions, Reading(documents="file").options())
     def extended(
         self,
         corpus: Corpus | Words,
