@@ -180,8 +180,10 @@ def test_what_is_not_supported_is_said(tokenizer):
             tokenizer("the miller", **options)
     with pytest.raises(TypeError):
         tokenizer([1, 2])
-    with pytest.raises(TypeError):
+    with pytest.raises(FileNotFoundError, match="tokenizer_object='gpt2': there is no such file or folder"):
         PreTrainedTokenizerFast("gpt2")
+    with pytest.raises(TypeError, match="tokenizer_object is a int"):
+        PreTrainedTokenizerFast(3)
 
 
 def test_pad_makes_a_batch_of_encodings(tokenizer):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import gristmill as gm
-from gristmill.errors import CheckpointError, OptionError, SpecialTokenError
+from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm import generation
 from gristmill.lm.checkpoint import build_model, write_checkpoint
 from gristmill.lm.config import TrainConfig
 from gristmill.lm.generation import (
@@ -255,9 +256,11 @@ def test_an_empty_prompt_begins_a_document(tokenizer):
     assert end_of_text_id(gm.Tokenizer([])) is None
 
 
-def test_a_prompt_cannot_forge_a_special_token(tokenizer, model):
-    with pytest.raises(SpecialTokenError):
-        stream_text(model, tokenizer, "low<|endoftext|>")
+def test_a_special_token_spelled_out_in_a_prompt_is_that_token(tokenizer, model, monkeypatch):
+    prompts = []
+    monkeypatch.setattr(generation, "generate", lambda model, prompt_ids, **_: iter(prompts.append(prompt_ids) or ()))
+    assert list(stream_text(model, tokenizer, "low<|endoftext|>")) == []
+    assert prompts == [[*tokenizer.encode("low"), tokenizer.special_tokens["<|endoftext|>"]]]
 
 
 def test_probabilities_of_several_rows_are_those_of_each_row():

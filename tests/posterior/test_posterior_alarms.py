@@ -86,28 +86,28 @@ def test_while_the_kl_weight_rises_the_distance_from_the_prior_is_not_judged():
     assert together(changes(*collapsed)) == ["+collapse"]
 
 
-def test_every_message_names_its_figure_and_the_flags_that_help_in_their_order():
-    flags = {
+def test_every_message_names_its_figure_and_the_options_that_help_in_their_order():
+    options = {
         "collapse": [
-            "--free_bits 0.5 --free_bits_mode dimension",
-            "--word_dropout 0.5",
-            "--kl_schedule linear",
-            "--batch_norm_mu 0.5",
-            "--latent_injection embedding",
+            "free_bits=0.5 and free_bits_mode='dimension'",
+            "word_dropout=0.5",
+            "kl_schedule='linear'",
+            "batch_norm_mu=0.5",
+            "latent_injection='embedding'",
         ],
-        "few_units": ["--free_bits 0.1 --free_bits_mode dimension", "--batch_norm_mu 0.5", "--latent_dim 8"],
-        "ignored": ["--word_dropout 0.3", "--bag_of_words_weight", "--free_bits_mode dimension"],
-        "prior": ["--kl_weight", "--kl_schedule linear", "--free_bits", "--latent_dim"],
+        "few_units": ["free_bits=0.1 and free_bits_mode='dimension'", "batch_norm_mu=0.5", "latent_dim=8"],
+        "ignored": ["word_dropout=0.3", "bag_of_words_weight", "free_bits_mode='dimension'"],
+        "prior": ["kl_weight", "kl_schedule='linear'", "free_bits", "latent_dim"],
     }
     figures = {"collapse": "0.01 nats", "few_units": "2 of 30 units", "ignored": "0.05 nats", "prior": "20.0 nats"}
-    assert {*flags, "not_finite"} == set(KINDS)  # which has no figure
+    assert {*options, "not_finite"} == set(KINDS)  # which has no figure
     for kind, bad in (("collapse", COLLAPSED), ("few_units", FEW), ("ignored", IGNORED), ("prior", FAR)):
         alarms = Alarms()
         alarms.look(metrics(1, **bad))
         (change,) = alarms.look(metrics(2, **bad))
         assert alarms.active[0].message == change.message and alarms.active[0].step == 2
         assert figures[kind] in change.message
-        places = [change.message.index(flag) for flag in flags[kind]]
+        places = [change.message.index(option) for option in options[kind]]
         assert places == sorted(places)
 
 

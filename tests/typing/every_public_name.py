@@ -19,8 +19,12 @@ def tokenizers(text: str) -> gm.Tokenizer:
     tok = gm.train_tokenizer("corpus.txt", vocab_size=32_000, special_tokens=["<|endoftext|>"], pattern="gpt2")
     tok = gm.train_tokenizer([Path("a.jsonl.zst")], vocab_size=32_000, text_field="body", on_error="skip")
     tok = gm.extend_tokenizer(tok, iter(["a", "b"]), vocab_size=33_000, progress=show)
+    tok = gm.train_tokenizer(gm.Files("corpus.txt", "more/*.txt"), vocab_size=32_000, progress=None)
+    tok = gm.train_tokenizer(gm.Documents(["once", b"upon"]), vocab_size=300)
+    tok = gm.train_tokenizer([{"text": "once"}, {"text": "upon"}], vocab_size=300, text_field="text")
     names: list[str] = gm.pattern_names()
-    print(names, gm.__version__, gm.Files, gm.Documents)
+    pieces: list[str] = gm.pretokenize(text, pattern="gpt2")
+    print(names, pieces, gm.__version__)
 
     ids: list[int] = tok.encode(text, allowed_special="all", disallowed_special=(), dropout=0.1, seed=0)
     array: NDArray[Any] = tok.encode_array(text, dtype=np.uint16, num_threads=2)
@@ -54,11 +58,13 @@ def tokenizers(text: str) -> gm.Tokenizer:
     tok.save("tokenizer.json", overwrite=True)
     written: list[Path] = tok.export("out", format="huggingface")
     smaller: gm.Tokenizer = tok.truncated(1000)
+    larger: gm.Tokenizer = tok.extended("corpus.txt", vocab_size=40_000, tie_break="huggingface")
+    known: gm.Tokenizer = gm.Tokenizer.from_pretrained("folder", revision="main")
     loaded: gm.Tokenizer = gm.Tokenizer.load("tokenizer.json", format="auto")
     same: gm.Tokenizer = gm.Tokenizer.from_huggingface(tok.to_huggingface())
     encoding: gm.Tokenizer = gm.Tokenizer.from_tiktoken(tok.to_tiktoken())
     rebuilt: gm.Tokenizer = gm.Tokenizer.from_parts(tok.parts)
-    print(written, smaller, loaded, same, encoding)
+    print(written, smaller, larger, known, loaded, same, encoding)
     return rebuilt
 
 
@@ -69,7 +75,7 @@ def show(progress: gm.Progress) -> None:
 def words() -> gm.Words:
     counted: gm.Words = gm.count_words("corpus.txt", min_frequency=2, memory_limit=1 << 30, num_threads=2)
     common: list[tuple[bytes, int]] = counted.most_common(10)
-    number: int = counted.count("the") + counted.total + len(counted) + counted.source_bytes
+    number: int = counted.count("the") + counted.num_pieces + len(counted) + counted.source_bytes
     pairs: Iterator[tuple[bytes, int]] = counted.items()
     specials: tuple[str, ...] = counted.special_tokens
     counted.save("words.gmw", overwrite=True)
@@ -93,6 +99,7 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
     number: int = len(shards) + shards.num_tokens + shards.source_bytes
     paths: list[Path] = shards.paths
     print(document[:10], text, number, paths, shards.tokens[5:10], shards.document_ends, shards.dtype, shards.split)
+    print(shards.layout, shards.has_manifest, shards.tokenizer_fingerprint, shards.checksums())
     print(shards.end_of_text, shards.manifest, shards.tokenizer.vocab_size, shards.other_split("val"))
     return shards
 
