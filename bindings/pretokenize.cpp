@@ -9,22 +9,37 @@ namespace {
 
 const std::uint8_t* begin_of(std::string_view text) { return reinterpret_cast<const std::uint8_t*>(text.data()); }
 
+// Which places end a piece: those of the pattern between special tokens, and the ends of these.
+std::vector<std::uint64_t> piece_ends(std::string_view text, BoundaryScanner& scanner, const SpecialFinder& specials,
+                                      const Monitor& monitor) {
+    std::vector<std::uint64_t> ends;
+    ends.reserve(text.size() / 4 + 1);
+    const std::uint8_t* data = begin_of(text);
+    SpecialSearch search(specials, data, text.size());
+    for (std::size_t at = 0; at < text.size();) {
+        const SpecialFinder::Match special =
+            specials.empty() ? SpecialFinder::Match{text.size(), SpecialFinder::kNone} : search.next(at, text.size());
+        scanner.start(data + at, special.position - at);
+        while (scanner.next()) {
+            monitor.check();
+            const auto base = static_cast<std::uint64_t>(scanner.base() - data);
+            const std::size_t size = ends.size();
+            ends.resize(size + scanner.size());
+            for (std::size_t i = 0; i < scanner.size(); ++i) ends[size + i] = base + scanner.ends()[i];
+        }
+        if (special.index == SpecialFinder::kNone) break;
+        ends.push_back(at = special.position + specials.length(special.index));
+    }
+    return ends;
+}
+
 Array<std::uint64_t> find_pieces(const nb::bytes& text, const std::string& pattern,
                                  const std::optional<std::string>& kernel) {
     const auto scanner = make_scanner(parse_pattern(pattern), parse_kernel(kernel));
     const std::string_view bytes = view(text);
-    const std::uint8_t* data = begin_of(bytes);
-    std::vector<std::uint64_t> ends;
+    const SpecialFinder no_specials({});
     Watch watch;
-    watch.run([&] {
-        scanner->start(data, bytes.size());
-        while (scanner->next()) {
-            watch.monitor().check();
-            const auto base = static_cast<std::uint64_t>(scanner->base() - data);
-            for (std::size_t i = 0; i < scanner->size(); ++i) ends.push_back(base + scanner->ends()[i]);
-        }
-    });
-    return to_array(std::move(ends));
+    return to_array(watch.run([&] { return piece_ends(bytes, *scanner, no_specials, watch.monitor()); }));
 }
 
 Array<std::uint64_t> find_cuts(const nb::bytes& text, const std::string& pattern) {
@@ -38,28 +53,6 @@ Array<std::uint64_t> find_cuts(const nb::bytes& text, const std::string& pattern
         from = cut + 1;
     }
     return to_array(std::move(cuts));
-}
-
-// Which places end a piece: those of the pattern between special tokens, and the ends of these.
-std::vector<std::size_t> piece_ends(std::string_view text, BoundaryScanner& scanner, const SpecialFinder& specials,
-                                    const Monitor& monitor) {
-    std::vector<std::size_t> ends;
-    ends.reserve(text.size() / 4 + 1);
-    const std::uint8_t* data = begin_of(text);
-    SpecialSearch search(specials, data, text.size());
-    for (std::size_t at = 0; at < text.size();) {
-        const SpecialFinder::Match special =
-            specials.empty() ? SpecialFinder::Match{text.size(), SpecialFinder::kNone} : search.next(at, text.size());
-        scanner.start(data + at, special.position - at);
-        while (scanner.next()) {
-            monitor.check();
-            const auto base = static_cast<std::size_t>(scanner.base() - data);
-            for (std::size_t i = 0; i < scanner.size(); ++i) ends.push_back(base + scanner.ends()[i]);
-        }
-        if (special.index == SpecialFinder::kNone) break;
-        ends.push_back(at = special.position + specials.length(special.index));
-    }
-    return ends;
 }
 
 // Makes the objects of pieces. Text repeats itself: most of its short pieces were made a moment ago, and the same
@@ -133,7 +126,7 @@ nb::object cut_pieces(nb::handle object, const std::string& pattern, const nb::s
     const auto scanner = make_scanner(parse_pattern(pattern), default_kernel());
     const SpecialFinder specials(parse_specials(special_tokens));
     Watch watch;
-    const std::vector<std::size_t> ends =
+    const std::vector<std::uint64_t> ends =
         watch.run([&] { return piece_ends(text.view(), *scanner, specials, watch.monitor()); });
     nb::object list = nb::steal(checked(PyList_New(static_cast<Py_ssize_t>(ends.size()))));
     PyObject_GC_UnTrack(list.ptr());  // a signal handler that looks at all objects must not meet one half made
