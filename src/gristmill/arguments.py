@@ -153,8 +153,8 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     """
     names = list(choices)
     if not isinstance(value, str) or value not in names:
-        hint = nearest(value, names)
-        raise OptionError(f"{name}={value!r} is not known.{hint} Pass one of {', '.join(map(repr, names))}.")
+        wrong = f"is not known.{nearest(value, names)}" if isinstance(value, str) else f"is a {type(value).__name__}."
+        raise OptionError(f"{name}={value!r} {wrong} Pass one of {', '.join(map(repr, names))}.")
     return value
 
 

@@ -107,7 +107,7 @@ def test_readers_in_the_middle_of_the_exchange_hear_what_happened_and_what_to_do
             continue
         num_without += 1
         for read in (gm.Shards, verify_shards, gm.Manifest.read):
-            with pytest.raises(gm.ShardsFormatError, match=r"being replaced.*same `gristmill encode` command again"):
+            with pytest.raises(gm.ShardsFormatError, match=r"being replaced.*encode_corpus\(\) again"):
                 read(out)
     assert num_without > 10
 

@@ -330,7 +330,7 @@ def test_a_run_does_not_go_on_with_other_data_or_another_weight_of_kl(shards, pa
 
 
 def test_a_decoder_does_not_take_parquet_and_says_what_does(parquet, tmp_path):
-    with pytest.raises(OptionError, match=r"gristmill encode .*model='vae'"):
+    with pytest.raises(OptionError, match=r"encode_corpus.*model='vae'"):
         train(parquet, tmp_path / "run")
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "lm.train": "train-model",
     "lm.evaluate": "evaluate",
     "lm.generate": "generate",
+    "lm.sample_texts": "generate",
     "sample_corpus.write_sample_corpus": "sample-corpus",
 }
 _FUNCTION = re.compile(rf"(?:\bgm\.|\bgristmill\.|(?<![\w.]))({'|'.join(map(re.escape, COMMANDS))})\b(?:\([^()]*\))?")
@@ -50,9 +51,9 @@ def in_flags(message: str, command: object) -> str:
     >>> in_flags("Pass overwrite=True, or on_error='skip'.", Command())
     'Pass --overwrite, or --on-error skip.'
     >>> in_flags("a.txt is text. Run gm.encode_corpus(...) first.", Command())
-    'a.txt is text. Run gristmill encode first.'
+    'a.txt is text. Run `gristmill encode` first.'
     """
-    message = _FUNCTION.sub(lambda found: f"gristmill {COMMANDS[found[1]]}", message)
+    message = _FUNCTION.sub(lambda found: f"`gristmill {COMMANDS[found[1]]}`", message)
     flags = _flags(command)
     if not flags:
         return message

@@ -51,7 +51,7 @@ def slow_data(situation: Situation) -> str | None:
     num_cores = usable_cores()
     more_workers = f"num_workers={num_cores}" if num_workers < num_cores else None
     further_ahead = f"prefetch_factor={2 * config.prefetch_factor}"
-    encoded = "token shards (`gristmill encode`) instead of Parquet files"
+    encoded = "token shards (made with encode_corpus()) instead of Parquet files"
     return f"{said} {_in_order([more_workers, pinned, further_ahead, encoded])}"
 
 

@@ -11,7 +11,7 @@ __all__ = ["is_run", "why_no_run"]
 CONFIG_FILE = "config.json"
 CHECKPOINTS = "checkpoints"
 STATE_FILE = "state.json"
-TRAIN = "Train a model first (`gristmill train-model`, in Python gm.lm.train), and pass the folder that it wrote to."
+TRAIN = "Train a model first with lm.train(), and pass the folder that it wrote to."
 
 
 def is_run(folder: Path) -> bool:

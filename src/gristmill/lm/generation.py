@@ -221,7 +221,7 @@ def load_for_generation(
     if not isinstance(model, GPT):
         raise CheckpointError(
             f"{folder}: its model is a {type(model).__name__}, and only a GPT goes on from a prompt. A VAE makes texts "
-            f"of latents: call gm.lm.sample_texts, or run `gristmill generate` without --prompt."
+            f"of latents: leave the prompt out, or call lm.sample_texts()."
         )
     assert fingerprint is not None  # a GPT is trained on shards, which have a tokenizer
     return model, load_tokenizer(folder, fingerprint, model)

@@ -108,8 +108,8 @@ def open_training_data(
         return WindowData(data)
     if not is_shards(data) and (_has_parquet(Path(data)) or str(data).endswith(".parquet")):
         raise OptionError(
-            f"{data}: model={config.model!r} is trained on token shards. Make them with `gristmill encode {data} -t "
-            f"TOKENIZER -o SHARDS`, or pass model='vae', which takes Parquet files too."
+            f"{data}: model={config.model!r} is trained on token shards. Make them with "
+            f"encode_corpus(), or pass model='vae', which takes Parquet files too."
         )
     return WindowData(Shards(data, split=split))
 

@@ -115,7 +115,7 @@ def read_records(run_folder: Path) -> Records:
             raise FileNotFoundError(2, "No such folder of a run", str(run_folder))
         raise CheckpointError(
             f"{run_folder} is not the folder of a run: it has no {METRICS_FILE}. Pass the folder that "
-            f"`gristmill train-model` wrote to (its option -o)."
+            f"lm.train() wrote to."
         )
     kinds: dict[str, list[dict[str, Any]]] = {"train": [], "val": [], "posterior": [], "sample": [], "event": []}
     for record in read_json_lines(

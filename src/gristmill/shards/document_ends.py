@@ -114,7 +114,7 @@ class MarkedEnds:
         if self._num_documents is not None and len(ends) != self._num_documents:
             raise ShardsFormatError(
                 f"{self._name}: its files have no index, and the end-of-text id marks {len(ends):,} documents where "
-                f"the manifest counts {self._num_documents:,}. Either the files are damaged, which `gristmill verify` "
+                f"the manifest counts {self._num_documents:,}. Either the files are damaged, which verify_shards() "
                 f"finds, or documents hold the id themselves. Encode with format='gristmill' to keep where they end."
             )
         return ends

@@ -12,7 +12,7 @@ NUM_LOOKED_AT = 1000  # names of a folder
 TOKENIZER_ENDINGS = (".json", ".model", ".tiktoken", ".gguf")
 TOKEN_ENDINGS = (".bin", ".idx", ".ds", ".index", ".npy")
 TEXT_ENDINGS = (".txt", ".md", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".gz", ".zst", ".xz", ".bz2")
-ENCODE = "Encode it first with `gristmill encode`, in Python encode_corpus, and pass the folder that this writes."
+ENCODE = "Encode it first with encode_corpus(), and pass the folder that this writes."
 
 
 def check_path(path: Any, name: str = "folder") -> str:
@@ -41,10 +41,7 @@ def what_instead(path: Path) -> str:
         return _what_folder(path)
     name = path.name.lower()
     if name.endswith(TOKENIZER_ENDINGS):
-        return (
-            "It looks like a tokenizer, not like a folder of shards. Encode a corpus with it first: "
-            "`gristmill encode`, in Python encode_corpus"
-        )
+        return "It looks like a tokenizer, not like a folder of shards. Encode a corpus with it first: encode_corpus()"
     if name.endswith(TOKEN_ENDINGS):
         return f"It is a single token file. Pass the folder that it lies in: {shown_path(path.parent)}"
     kind = "Parquet file" if name.endswith(".parquet") else "file of text" if name.endswith(TEXT_ENDINGS) else "file"
@@ -56,4 +53,4 @@ def _what_folder(folder: Path) -> str:
     texts = sorted(name for name in names if name.lower().endswith(TEXT_ENDINGS))
     if texts:
         return f"It holds files of a corpus, such as {shown_path(texts[0])}. {ENCODE}"
-    return "`gristmill encode`, in Python encode_corpus, makes one."
+    return "encode_corpus() makes one."

@@ -191,8 +191,8 @@ def _why_no_manifest(folder: Path) -> str:
     """What a folder without a manifest is, and what to do about it."""
     if (folder / NEW_FOLDER / MANIFEST_FILE).exists():
         return (
-            "its shards are being replaced, or were when the run was interrupted. If no run is at work, run the same "
-            "`gristmill encode` command again to finish: the new shards are complete."
+            "its shards are being replaced, or were when the run was interrupted. If no run is at work, call "
+            "encode_corpus() again in the same way to finish: the new shards are complete."
         )
     if (folder / PROGRESS_FILE).exists() or (folder / REQUEST_FILE).exists():
         return "unfinished: run the same command again to resume."

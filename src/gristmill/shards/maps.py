@@ -32,7 +32,7 @@ def map_array(path: Path, dtype: np.dtype[Any], length: int, *, offset: int = 0)
         if num_bytes != expected:
             raise ShardsFormatError(
                 f"{shown_path(path)}: it has {num_bytes:,} bytes, and should have {expected:,}. "
-                f"`gristmill verify {shown_path(path.parent)}` finds all that is damaged."
+                f"verify_shards({str(path.parent)!r}) finds all that is damaged."
             )
         if length == 0:  # nothing cannot be mapped
             return np.empty(0, dtype)

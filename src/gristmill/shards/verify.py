@@ -129,7 +129,7 @@ def _read_manifest(folder: str | os.PathLike[str]) -> bytes:
             raise
     raise ShardsFormatError(
         f"{shown_path(folder)}: it holds {found[0].name} files of another program, with no manifest to check them "
-        f"against. gm.Shards reads them; only folders that `gristmill encode` made can be verified."
+        f"against. Shards reads them; only folders that encode_corpus() made can be verified."
     )
 
 

@@ -79,7 +79,7 @@ def cached_text(request: Request, root: Path, progress: ProgressOption) -> Entry
     if request.tokenizer is None:
         raise OptionError(
             f"{request.files.paths[0]}: column {request.columns.names[0]!r} is text, and what encodes it is not "
-            f"known. Pass tokenizer=, such as a tokenizer.json that `gristmill train-tokenizer` made; or tokens_column "
+            f"known. Pass tokenizer=, such as a tokenizer.json of train_tokenizer(); or tokens_column "
             f"or embedding_columns, to train on another column."
         )
     return find_or_make(root, request.to_json(), partial(_encode, request, progress), keep_unfinished=True)

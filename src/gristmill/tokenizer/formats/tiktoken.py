@@ -60,8 +60,7 @@ def read(path: Path, given: Given) -> TokenizerParts:
         if published is None:
             raise TokenizerFormatError(
                 "a .tiktoken file holds no pattern, and the name of this one is not a published one "
-                f"({', '.join(PUBLISHED)}). Pass pattern= (--pattern on the command line), and special_tokens= "
-                "(--special-tokens) if there are some."
+                f"({', '.join(PUBLISHED)}). Pass pattern=, and special_tokens= if there are some."
             )
         pattern = resolve_pattern(published[0])
     ranks = parse_ranks(read_content(path))
