@@ -112,6 +112,7 @@ def encode_corpus(
     options: `gristmill.shards.EncodeOptions`, and how files are read, `gristmill.corpus.ReadOptions`.
 
     >>> import tempfile
+    >>> from gristmill import Tokenizer
     >>> tok = Tokenizer([(b"a", b"a")], special_tokens=["<|endoftext|>"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = encode_corpus(["aab", "b"], tok, out=folder + "/shards", progress=None)
