@@ -98,6 +98,7 @@ def test_help_is_never_refused():
             "Pass --end-of-text with a token, or --end-of-text none.",
         ),
         ("special_tokens=['<|a|>', 'b c'] are others.", "--special-tokens '<|a|>' 'b c' are others."),
+        ("special_tokens={'<|a|>': 7} are others.", "--special-tokens '<|a|>=7' are others."),
         (r"on_error='\\w+' is odd.", r"--on-error '\w+' is odd."),
         ("on_error was 'raise'", "--on-error was 'raise'"),
         # Not options: English words, file names, tokens, calls and keyword arguments of something else.

@@ -5,13 +5,17 @@ A row of `IN_PYTHON` is a call, the built-in exception that people would catch, 
 """
 
 import contextlib
+import importlib
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 import gristmill as gm
+from gristmill.cli import COMMANDS
+from gristmill.cli.usage import options_of
 from gristmill.sample_corpus import write_sample_corpus
 
 
@@ -210,6 +214,32 @@ ON_THE_COMMAND_LINE = {
         ["--val-fraction was 0.0 and is now 0.5", "--overwrite"],
     ),
     "a folder without texts": (["train-tokenizer", "tables", "--vocab-size", "300", "-o", "x"], 1, ["tables", ".txt"]),
+    "a tokenizer where a corpus belongs": (
+        ["train-tokenizer", "tok.json", "--vocab-size", "300", "-o", "x"],
+        1,
+        ["tok.json", "tokenizer"],
+    ),
+    "an option for tables with a text": (
+        ["encode", "corpus.txt", "-t", "tok.json", "-o", "out", "--text-field", "body"],
+        2,
+        ["--text-field body does not apply", "Leave it out"],
+    ),
+    "a misspelled command": (["trian-tokenizer", "corpus.txt"], 2, ["Did you mean 'train-tokenizer'?"]),
+    "a special token that there is not": (
+        ["encode", "corpus.txt", "-t", "tok.json", "-o", "out", "--end-of-text", "<s>"],
+        2,
+        ["--end-of-text '<s>'", "<|endoftext|>"],
+    ),
+    "a memory limit that is too small": (
+        ["train-tokenizer", "corpus.txt", "--vocab-size", "300", "-o", "x", "--memory-limit", "1k"],
+        2,
+        ["--memory-limit 1000", "32 MiB"],
+    ),
+    "the folder of the shards for the run": (
+        ["train-model", "shards", "-o", "shards"],
+        1,
+        ["shards", "a run needs a folder of its own"],
+    ),
     "a fraction beyond one": (
         ["encode", "corpus.txt", "-t", "tok.json", "-o", "out", "--val-fraction", "10"],
         2,
@@ -219,6 +249,7 @@ ON_THE_COMMAND_LINE = {
 
 # Words that only a Python programmer knows.
 PYTHON_ONLY = (
+    "in Python",
     "=True",
     "=None",
     "Tokenizer.load",
@@ -230,6 +261,15 @@ PYTHON_ONLY = (
     "Traceback",
     "  File ",
 )
+
+
+def flags_known_to(arguments):
+    """Every flag that a message about these arguments may name: those of the command, and what was typed."""
+    if arguments[0] not in COMMANDS:
+        return [*arguments, "--help"]
+    module = importlib.import_module(f"gristmill.cli.{arguments[0].replace('-', '_')}")
+    known = [spelling for option in options_of(module.Command) for spelling in option.spellings]
+    return [*known, *arguments, "--help"]
 
 
 @pytest.mark.parametrize("mistake", IN_PYTHON)
@@ -251,6 +291,7 @@ def test_on_the_command_line_one_line_names_the_fix(gristmill, mistake):
     assert err.startswith("gristmill: error: ") and err.count("\n") == 1, err
     assert [word for word in words if word not in err] == [], err
     assert [word for word in PYTHON_ONLY if word in err] == [], err
+    assert [flag for flag in re.findall(r"--[a-z-]+", err) if flag not in flags_known_to(arguments)] == [], err
 
 
 # Packages of extras, hidden from a fresh interpreter: what a plain `pip install .` lacks.
@@ -313,3 +354,4 @@ def test_in_python_a_missing_extra_is_named_where_it_is_first_used(here, name):
 
 def test_the_table_has_the_25_most_common_mistakes():
     assert len(IN_PYTHON) >= 25
+    assert len(ON_THE_COMMAND_LINE) >= 25

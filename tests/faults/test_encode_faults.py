@@ -324,7 +324,7 @@ def test_a_file_has_the_ids_of_its_bytes_wherever_its_blocks_end(size, tmp_path)
     path.write_bytes(data)
     expected = tok.encode_array(data, allowed_special="all", num_threads=1)
     for num_threads in (1, 2, 7):
-        assert np.array_equal(tok.encode_file(path, num_threads=num_threads), expected)
+        assert np.array_equal(tok.encode_file(path, allowed_special="all", num_threads=num_threads), expected)
 
 
 # Rows 22 and 23: forks, spawned children, threads.

@@ -88,5 +88,7 @@ def _spelled(flag: str, value: str) -> str:
         plain = ast.literal_eval(value)
     except (ValueError, SyntaxError):  # a word, or something cut short with "…"
         return f"{flag} {value}".rstrip()
+    if isinstance(plain, dict):
+        plain = [f"{name}={number}" for name, number in plain.items()]
     words = list(plain) if isinstance(plain, list | tuple | set) else [plain]
     return " ".join([flag, *(shlex.quote(str(word)) for word in words)])

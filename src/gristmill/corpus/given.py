@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -68,6 +68,11 @@ class Documents:
 def _flat(names: PathLike | Iterable[PathLike] | Files) -> Iterable[PathLike]:
     if isinstance(names, Files):
         return names.names
+    if isinstance(names, set | frozenset | Mapping):
+        raise TypeError(
+            f"Files takes names in the order in which they are read, got a {type(names).__name__}. "
+            f"Pass a list, such as sorted(names)."
+        )
     if isinstance(names, str | bytes | os.PathLike) or not isinstance(names, Iterable):
         return [names]  # the caller names what is neither
     return names

@@ -21,6 +21,7 @@ from gristmill.lm.meters import device_name
 from gristmill.lm.records import METRICS_FILE
 from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
 from gristmill.publish import publish
+from gristmill.shards.manifest import MANIFEST_FILE
 
 if TYPE_CHECKING:
     from gristmill.encode.tokenizer import Tokenizer
@@ -48,6 +49,8 @@ def check_folder(run: Path, *, resume: str, overwrite: bool) -> None:
         )
     if run.exists() and not run.is_dir():
         raise FileExistsError(errno.EEXIST, "Is a file, and a run needs a folder. Pass another one", str(run))
+    if (run / MANIFEST_FILE).exists():  # a run would write its own tokenizer.json over that of the shards
+        raise FileExistsError(errno.EEXIST, "Holds token shards, and a run needs a folder of its own", str(run))
     if run.exists() and not os.access(run, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "No permission to write in this folder", str(run))
 
