@@ -8,6 +8,7 @@
 #   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
 #   make format       put Python and C++ sources into house style
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
+#   make transformers4  the exported folder in transformers 4.57, beside the version that `make test` uses
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
 #                     SANITIZE= for more executions without sanitizers (Clang from Debian packages, as root)
@@ -25,7 +26,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -n
 # A user's script with every public name, and one of mistakes, as mypy --strict and pyright see them.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-static check-sanitized bench format aarch64 tsan fuzz clean
+.PHONY: quickstart test test-cpp test-python check check-static check-sanitized bench format aarch64 transformers4 tsan fuzz clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -110,6 +111,10 @@ aarch64: $(VENV)/.tools
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON
 	$(BIN)/cmake --build build/aarch64 -j $(JOBS)
 	$(BIN)/ctest --test-dir build/aarch64 --output-on-failure
+
+transformers4: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/transformers4 'transformers==4.57.6'
+	PYTHONPATH=$(abspath build/transformers4) $(BIN)/python -m pytest -q tests/compat/test_compat_transformers_folder.py
 
 clean:
 	rm -rf build dist quickstart $(VENV)
