@@ -149,3 +149,15 @@ def test_python_m_gristmill_is_the_command_line():
 
     done = subprocess.run([sys.executable, "-m", "gristmill", "--version"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"gristmill {gm.__version__}\n")
+
+
+def test_counting_words_and_training_on_them_warn_of_nothing(gristmill_process, stories_path, tmp_path):
+    words, output = tmp_path / "w.gmw", tmp_path / "tok.json"
+    for arguments in (
+        ["count-words", stories_path, "-o", words],
+        ["train-tokenizer", words, "--vocab-size", 300, "-o", output],
+    ):
+        process = gristmill_process(*arguments, "--progress", "none", PYTHONWARNINGS="always")
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, b"")
+        assert b"pieces)" in out

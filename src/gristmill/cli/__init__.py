@@ -50,6 +50,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+_FIRST_WORDS = {name.partition("-")[0] for name in COMMANDS} - set(COMMANDS)
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -129,11 +130,14 @@ example:
 
 
 def _refuse(name: str) -> int:
-    import difflib
+    from gristmill.arguments import nearest
 
     kind = "option" if name.startswith("-") else "command"
-    close = difflib.get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    # "trian" is nearest to "train", which is no command but begins two of them.
+    begun = {word: [command for command in COMMANDS if command.startswith(f"{word}-")] for word in _FIRST_WORDS}
+    hint = nearest(name, [*COMMANDS, *begun, "--help", "--version"])
+    for word, commands in begun.items():
+        hint = hint.replace(repr(word), " or ".join(map(repr, commands)))
     print(f"gristmill: error: no {kind} {name!r}.{hint} See 'gristmill --help'.", file=sys.stderr)
     return WRONG_USAGE
 

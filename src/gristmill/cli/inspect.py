@@ -11,6 +11,7 @@ import tyro
 from gristmill.cli.export import SpecialTokens, parse_special_tokens
 from gristmill.cli.inspect_shards import inspect_shards, is_shard_folder
 from gristmill.cli.options import UsageError, format_size
+from gristmill.cli.streams import first_bytes
 from gristmill.cli.table import bar, pairs, show_token
 
 if TYPE_CHECKING:
@@ -110,8 +111,7 @@ class Command:
         if self.string is not None:
             return "as given", self.string.encode("utf-8", "surrogateescape")
         if self.text is not None:
-            with self.text.open("rb") as file:
-                return str(self.text), file.read(TEXT_BYTES)
+            return str(self.text), first_bytes(self.text, TEXT_BYTES)[0]
         from gristmill.sample_corpus import stories
 
         return "a story of the sample corpus (--text FILE for another)", next(stories()).encode()

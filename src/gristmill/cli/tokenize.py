@@ -40,7 +40,7 @@ class Command(TokenizerOptions):
     """Texts; - is stdin, which is also read when no text is given. Name them before --allowed-special."""
 
     file: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Take the text from this file."""
+    """Take the text from this file; .gz and .zst are unpacked."""
 
     show: Annotated[
         str | None,
@@ -83,8 +83,7 @@ class Command(TokenizerOptions):
 
     def _texts(self) -> Iterator[Iterable[bytes]]:
         if self.file is not None:
-            with self.file.open("rb") as file:
-                yield file_chunks(file)
+            yield file_chunks(self.file)
             return
         for text in self.texts or ("-",):
             yield stdin_chunks(WHAT_TO_PASS) if text == "-" else [argument_bytes(text)]

@@ -112,7 +112,7 @@ class Command(ReadingOptions):
         if not isinstance(corpus, FoundFiles) and rows:
             rows[:2] = [
                 ("corpus", f"{corpus.source_bytes:,} bytes, counted before"),
-                ("words", f"{len(corpus):,}  ({corpus.total:,} pieces)"),
+                ("words", f"{len(corpus):,}  ({corpus.num_pieces:,} pieces)"),
             ]
         specials = len(tokenizer.special_tokens)
         stopped = tokenizer.vocab_size < self.vocab_size
