@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gristmill.cli.export import SpecialTokens, parse_special_tokens
 from gristmill.cli.inspect_shards import inspect_shards, is_shard_folder
 from gristmill.cli.options import UsageError, format_size
 from gristmill.cli.streams import first_bytes
 from gristmill.cli.table import bar, pairs, show_token
+from gristmill.cli.tokenizers import SpecialTokens, parse_special_tokens
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
