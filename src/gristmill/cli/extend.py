@@ -50,7 +50,7 @@ class Command(ReadingOptions, TokenizerOptions):
 
     tie_break: Annotated[
         str | None,
-        one_of("--tie-break", TIE_BREAKS),
+        one_of(TIE_BREAKS),
         tyro.conf.arg(help_behavior_hint="(default: the rule that TOKENIZER records)"),
     ] = None
     """Which pair wins among equal counts."""

@@ -44,7 +44,7 @@ class Command(TokenizerOptions):
 
     show: Annotated[
         str | None,
-        one_of("--show", ["ids", "tokens", "both"]),
+        one_of(["ids", "tokens", "both"]),
         tyro.conf.arg(help_behavior_hint="(default: both on a terminal, ids elsewhere)"),
     ] = None
     """What to write: the ids, the tokens, or the tokens with their ids below."""
@@ -52,7 +52,7 @@ class Command(TokenizerOptions):
     allowed_special: AllowedSpecial = ()
     """Special tokens that become ids where a text spells them out; all: every one."""
 
-    color: Annotated[str, one_of("--color", ["auto", "always", "never"])] = "auto"
+    color: Annotated[str, one_of(["auto", "always", "never"])] = "auto"
     """Colour the tokens; auto: on a terminal, unless $NO_COLOR is set."""
 
     def run(self) -> int:
