@@ -108,10 +108,10 @@ class Positionals:
 
 @pytest.mark.parametrize("arguments", [["bash", "bahs"], ["--", "bash", "bahs"], ["bash", "--", "bahs"]])
 def test_a_positional_that_is_not_a_choice_is_refused_by_its_place(arguments):
-    with pytest.raises(
-        UsageError, match="^KIND 'bahs' is not known. Did you mean 'bash'\\? Pass one of bash, zsh. See"
-    ):
+    with pytest.raises(UsageError) as refused:
         check_usage(Positionals, "try", arguments)
+    message = "KIND 'bahs' is not known. Did you mean 'bash'? Pass one of bash, zsh. See 'gristmill try --help'."
+    assert str(refused.value) == message
     check_usage(Positionals, "try", ["bahs", "bash"])
 
 

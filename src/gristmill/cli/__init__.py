@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows only ASCII is no reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII terminal is not a reason to fail
     debug = os.environ.get("GRISTMILL_DEBUG", "") not in ("", "0")
     if "--debug" in arguments:
         arguments.remove("--debug")
@@ -133,7 +133,7 @@ def _refuse(name: str) -> int:
     from gristmill.arguments import nearest
 
     kind = "option" if name.startswith("-") else "command"
-    # "trian" is nearest to "train", which is no command but begins two of them.
+    # "trian" is nearest to "train", which is not a command but the first word of two.
     begun = {word: [command for command in COMMANDS if command.startswith(f"{word}-")] for word in _FIRST_WORDS}
     hint = nearest(name, [*COMMANDS, *begun, "--help", "--version"])
     for word, commands in begun.items():
@@ -197,7 +197,7 @@ def _run(command: Any, debug: bool) -> int:
                 sys.stdout.flush()
             return int(code)
     except BrokenPipeError:
-        # Whoever read our output, `head` for one, has gone. Python would complain once more when it flushes stdout.
+        # The reader of our output, such as `head`, has exited. Python would report that again when it flushes stdout.
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
         return FAILED
     except (GristmillError, OSError, MemoryError, UsageError) as error:

@@ -29,7 +29,7 @@ MAX_SHOWN_TOKENS = 24
 class Command:
     r"""Compare tokenizers: bytes per token on a text, what their vocabularies share, and where they cut differently.
 
-    Tokens are compared by their bytes, not by their ids. A space is shown as ␣; bytes that are no whole character,
+    Tokens are compared by their bytes, not by their ids. A space is shown as ␣; bytes that are not a whole character,
     as \xNN.
     """
 

@@ -71,7 +71,7 @@ class Command(ReadingOptions, TokenizerOptions):
     """How many threads encode."""
 
     checkpoint_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
-    """How often to write down how far the run has come."""
+    """How often to write a checkpoint, from which the command resumes."""
 
     progress: ProgressKind = "auto"
     """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""

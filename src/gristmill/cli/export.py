@@ -19,7 +19,7 @@ from gristmill.tokenizer.formats import FORMATS, read_tokenizer, write_tokenizer
 class Command(TokenizerOptions):
     """Write a tokenizer in the format of another tool, with the same ids.
 
-    What the format cannot hold is said on stderr. Where its vocabulary would give other ids, nothing is written.
+    Warnings on stderr name what the format cannot hold. If the ids would change, nothing is written.
     """
 
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]

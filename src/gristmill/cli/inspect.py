@@ -28,7 +28,7 @@ WIDTH = 78
 class Command:
     r"""Show what a tokenizer holds and how it cuts a text, or what a folder of shards holds.
 
-    In tokens, a space is shown as ␣; bytes that are no whole character, as \xNN.
+    In tokens, a space is shown as ␣; bytes that are not a whole character, as \xNN.
     """
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER|SHARDS")]
@@ -55,7 +55,9 @@ class Command:
         import gristmill
 
         if self.seed is not None:
-            raise UsageError(f"--seed chooses documents of a folder of shards, and {self.path} is none. Leave it out.")
+            raise UsageError(
+                f"--seed chooses documents of a folder of shards, and {self.path} is not one. Leave it out."
+            )
         if self.text is not None and self.string is not None:
             raise UsageError("--text and --string cannot both be given. Pass one of them.")
         tokenizer = gristmill.Tokenizer.load(

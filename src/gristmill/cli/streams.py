@@ -17,7 +17,7 @@ CHUNK_BYTES = 1 << 16
 
 
 def stdin_chunks(what: str) -> Iterator[bytes]:
-    """The bytes of stdin in chunks; `UsageError` where nobody gives any, with `what` to pass instead."""
+    """The bytes of stdin in chunks; `UsageError` if stdin is closed, with `what` to pass instead."""
     return _chunks_of(_stdin(what))
 
 
@@ -80,7 +80,7 @@ def stdin_as_file(what: str) -> Iterator[Path]:
 
 
 def stdin_is_given() -> bool:
-    """Whether stdin is there and is not a terminal, at which nobody may be waiting."""
+    """Whether stdin is open and is not a terminal, where reading would wait for the user to type."""
     return sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
 
 

@@ -33,7 +33,7 @@ class Command(TokenizerOptions):
     r"""Show the ids and tokens of texts.
 
     Ids are one line per text, which `gristmill decode` turns back into the same bytes. In tokens, a space is shown
-    as ␣; bytes that are no whole character, as \xNN.
+    as ␣; bytes that are not a whole character, as \xNN.
     """
 
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT…", help_behavior_hint="")] = ()
