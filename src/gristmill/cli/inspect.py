@@ -55,9 +55,7 @@ class Command:
         import gristmill
 
         if self.seed is not None:
-            raise UsageError(
-                f"--seed chooses documents of a folder of shards, and {self.path} is not one. Leave it out."
-            )
+            raise UsageError(f"--seed is for a folder of shards, and {self.path} is not one. Leave it out.")
         if self.text is not None and self.string is not None:
             raise UsageError("--text and --string cannot both be given. Pass one of them.")
         tokenizer = gristmill.Tokenizer.load(
