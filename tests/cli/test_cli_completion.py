@@ -90,4 +90,7 @@ def test_the_script_is_sound_where_its_shell_is_there_to_tell(scripts, shell, ch
 def test_another_shell_is_a_usage_error(gristmill):
     code, out, err = gristmill("completion", "bahs")
     assert (code, out) == (2, "")
-    assert "Did you mean 'bash'?" in err
+    assert err == (
+        "gristmill: error: SHELL 'bahs' is not known. Did you mean 'bash'? Pass one of bash, zsh, fish. "
+        "See 'gristmill completion --help'.\n"
+    )

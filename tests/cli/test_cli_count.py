@@ -106,3 +106,28 @@ def test_what_cannot_be_counted_is_explained(gristmill, tokenizer_path, tmp_path
     assert (code, err) == (1, f"gristmill: error: {tmp_path / 'missing.txt'}: No such file or directory\n")
     code, _, err = gristmill("count", "-t", tokenizer_path, tokenizer_path, "--string", "a")
     assert (code, err) == (2, "gristmill: error: files and --string cannot both be given. Pass one of them.\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--text-field", "body"], "--text-field body does not apply: it names a field of JSON lines, rows and tables"),
+        (["--documents", "line", "--separator", "x"], "--separator x does not apply to --documents line."),
+    ],
+)
+def test_an_option_for_reading_that_does_not_apply_is_refused_as_encode_does(
+    gristmill, tokenizer_path, tmp_path, options, message
+):
+    (tmp_path / "a.txt").write_text("the end", encoding="utf-8")
+    code, out, err = gristmill("count", tmp_path / "a.txt", "-t", tokenizer_path, *options)
+    assert (code, out) == (2, "")
+    assert message in err
+    more = ["-t", tokenizer_path, "-o", tmp_path / "shards", "--progress", "none"]
+    assert gristmill("encode", tmp_path / "a.txt", *more, *options) == (code, out, err)
+
+
+def test_the_separator_of_the_tokenizer_is_no_option_that_could_be_out_of_place(gristmill, tokenizer_path, tmp_path):
+    (tmp_path / "a.txt").write_text("the\nend\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"text": "the end"}\n', encoding="utf-8")
+    for name, options, documents in (("a.txt", ["--documents", "line"], 2), ("b.jsonl", [], 1)):
+        assert counted(gristmill, tmp_path / name, "-t", tokenizer_path, *options)["documents"] == documents

@@ -5,8 +5,8 @@ import json
 import pytest
 
 import gristmill as package
-from gristmill.cli.export import parse_special_tokens
 from gristmill.cli.options import UsageError
+from gristmill.cli.tokenizers import parse_special_tokens
 from gristmill.tokenizer.formats import FORMATS
 
 WRITTEN = {
@@ -112,5 +112,5 @@ def test_a_file_without_a_pattern_asks_for_the_option(gristmill, tokenizer_path,
     assert gristmill("export", tokenizer_path, "-f", "tiktoken", "-o", path)[0] == 0
     code, _, err = gristmill("inspect", path)
     assert code == 1
-    assert "--pattern on the command line" in err
+    assert "Pass --pattern, and --special-tokens" in err
     assert gristmill("inspect", path, "--pattern", "gpt2")[0] == 0

@@ -40,6 +40,23 @@ def test_a_misspelled_command_is_a_usage_error_with_the_right_one_named(gristmil
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("trian", "Did you mean 'train-tokenizer' or 'train-model'?"),
+        ("train", "Did you mean 'train-tokenizer' or 'train-model'?"),
+        ("sampel", "Did you mean 'sample-corpus'?"),
+        ("countwords", "Did you mean 'count-words'?"),
+        ("cw", "Did you mean 'count-words'?"),
+        ("--hlep", "Did you mean '--help'?"),
+    ],
+)
+def test_the_first_word_or_the_initials_of_a_command_are_enough_for_a_hint(gristmill, name, hint):
+    code, out, err = gristmill(name)
+    assert (code, out) == (2, "")
+    assert f"{name!r}. {hint} See 'gristmill --help'." in err
+
+
 def test_an_unknown_option_is_a_usage_error(gristmill):
     code, out, err = gristmill("sample-corpus", "--sise", "3MB", "-o", "x")
     assert (code, out) == (2, "")

@@ -10,7 +10,7 @@ import tyro
 from gristmill.cli import COMMANDS
 from gristmill.cli.dialect import in_flags
 from gristmill.cli.options import Flag
-from gristmill.cli.usage import check_usage
+from gristmill.cli.usage import check_usage, options_of
 from gristmill.cli.values import UsageError
 
 FORM = "Write digits, or a form such as 32k, 1.5M or 64Ki"
@@ -84,6 +84,35 @@ def test_right_usage_is_left_to_the_parser_which_takes_it(arguments):
 
 def test_help_is_never_refused():
     check_usage(Command, "try", ["--no-such-thing", "--help"])
+
+
+def test_help_after_the_end_of_options_is_a_value_and_excuses_nothing():
+    with pytest.raises(UsageError, match="--format 'nosuch' is not known"):
+        check_usage(Command, "try", ["-o", "x", "--format", "nosuch", "--", "--help"])
+
+
+def test_an_option_whose_help_speaks_of_markers_is_an_option():
+    @dataclasses.dataclass
+    class Model:
+        encoding: Annotated[str, tyro.conf.arg(help="Positional encoding.")] = "rope"
+        bias: Annotated[bool, tyro.conf.arg(help="Not FlagCreatePairsOff.")] = True
+
+    assert [option.spellings for option in options_of(Model)] == [("--encoding",), ("--bias", "--no-bias")]
+
+
+@dataclasses.dataclass
+class Positionals:
+    name: Annotated[Path, tyro.conf.Positional]
+    kind: Annotated[Literal["bash", "zsh"], tyro.conf.Positional]
+
+
+@pytest.mark.parametrize("arguments", [["bash", "bahs"], ["--", "bash", "bahs"], ["bash", "--", "bahs"]])
+def test_a_positional_that_is_not_a_choice_is_refused_by_its_place(arguments):
+    with pytest.raises(UsageError) as refused:
+        check_usage(Positionals, "try", arguments)
+    message = "KIND 'bahs' is not known. Did you mean 'bash'? Pass one of bash, zsh. See 'gristmill try --help'."
+    assert str(refused.value) == message
+    check_usage(Positionals, "try", ["bahs", "bash"])
 
 
 @pytest.mark.parametrize(

@@ -149,3 +149,53 @@ def test_python_m_gristmill_is_the_command_line():
 
     done = subprocess.run([sys.executable, "-m", "gristmill", "--version"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, f"gristmill {gm.__version__}\n")
+
+
+def test_counting_words_and_training_on_them_warn_of_nothing(gristmill_process, stories_path, tmp_path):
+    words, output = tmp_path / "w.gmw", tmp_path / "tok.json"
+    for arguments in (
+        ["count-words", stories_path, "-o", words],
+        ["train-tokenizer", words, "--vocab-size", 300, "-o", output],
+    ):
+        process = gristmill_process(*arguments, "--progress", "none", PYTHONWARNINGS="always")
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, b"")
+        assert b"pieces)" in out
+
+
+@pytest.fixture
+def tiktoken_path(small_path, tmp_path):
+    """A vocabulary whose file holds no pattern, no special tokens and no tie-break."""
+    path = tmp_path / "small.tiktoken"
+    with pytest.warns(gm.errors.FormatWarning):
+        gm.Tokenizer.load(small_path).export(path, format="tiktoken")
+    return path
+
+
+def test_what_a_format_does_not_hold_is_passed_to_extend_and_truncate(
+    gristmill, small_path, tiktoken_path, words_path, tmp_path
+):
+    tokenizer = gm.Tokenizer.load(small_path)
+    missing = ["--pattern", tokenizer.pattern, "--special-tokens", "<|endoftext|>"]
+    sized = [tiktoken_path, "--vocab-size", 300, "-o", tmp_path / "small.json"]
+    code, _, err = gristmill("truncate", *sized)
+    assert code == 1 and "--pattern" in err
+    assert gristmill("truncate", *sized, *missing)[0] == 0
+    assert gm.Tokenizer.load(tmp_path / "small.json").merges == tokenizer.truncated(300).merges
+    extended = [tiktoken_path, words_path, "--vocab-size", 500, "-o", tmp_path / "large.json", "--progress", "none"]
+    code, _, err = gristmill("extend", *extended, "--tie-break", "greatest-bytes", *missing)
+    assert (code, err) == (0, "")
+    expected = tokenizer.extended(gm.Words.load(words_path), vocab_size=500, progress=None)
+    assert gm.Tokenizer.load(tmp_path / "large.json") == expected
+
+
+def test_the_tie_break_that_extend_warns_of_can_be_passed(gristmill, small_path, words_path, tmp_path):
+    gm.Tokenizer.load(small_path).export(tmp_path / "hf", format="huggingface")
+    options = [tmp_path / "hf", words_path, "--vocab-size", 500, "--progress", "none", "-o"]
+    code, _, err = gristmill("extend", *options, tmp_path / "a.json")
+    assert code == 0 and "--tie-break huggingface" in err
+    code, _, err = gristmill("extend", *options, tmp_path / "b.json", "--tie-break", "huggingface")
+    assert (code, err) == (0, "")
+    assert gm.Tokenizer.load(tmp_path / "b.json").tie_break == "huggingface"
+    code, _, err = gristmill("extend", *options, tmp_path / "c.json", "--tie-break", "hugging")
+    assert code == 2 and "Did you mean 'huggingface'?" in err

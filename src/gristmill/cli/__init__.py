@@ -50,6 +50,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+_FIRST_WORDS = {name.partition("-")[0] for name in COMMANDS} - set(COMMANDS)
 
 DONE, FAILED, WRONG_USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows only ASCII is no reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII terminal is not a reason to fail
     debug = os.environ.get("GRISTMILL_DEBUG", "") not in ("", "0")
     if "--debug" in arguments:
         arguments.remove("--debug")
@@ -129,11 +130,14 @@ example:
 
 
 def _refuse(name: str) -> int:
-    import difflib
+    from gristmill.arguments import nearest
 
     kind = "option" if name.startswith("-") else "command"
-    close = difflib.get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    # "trian" is nearest to "train", which is not a command but the first word of two.
+    begun = {word: [command for command in COMMANDS if command.startswith(f"{word}-")] for word in _FIRST_WORDS}
+    hint = nearest(name, [*COMMANDS, *begun, "--help", "--version"])
+    for word, commands in begun.items():
+        hint = hint.replace(repr(word), " or ".join(map(repr, commands)))
     print(f"gristmill: error: no {kind} {name!r}.{hint} See 'gristmill --help'.", file=sys.stderr)
     return WRONG_USAGE
 
@@ -193,7 +197,7 @@ def _run(command: Any, debug: bool) -> int:
                 sys.stdout.flush()
             return int(code)
     except BrokenPipeError:
-        # Whoever read our output, `head` for one, has gone. Python would complain once more when it flushes stdout.
+        # The reader of our output, such as `head`, has exited. Python would report that again when it flushes stdout.
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
         return FAILED
     except (GristmillError, OSError, MemoryError, UsageError) as error:

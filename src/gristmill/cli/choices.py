@@ -12,17 +12,15 @@ from gristmill.shards.end_of_text import POSITIONS
 from gristmill.shards.layouts import LAYOUTS
 from gristmill.tokenizer.formats import FORMATS
 
-DocumentsMode: TypeAlias = Annotated[str | None, one_of("--documents", DOCUMENTS)]
-InputFormat: TypeAlias = Annotated[str, one_of("--input-format", INPUT_FORMATS)]
-LayoutName: TypeAlias = Annotated[str, one_of("--format", LAYOUTS)]
-OnError: TypeAlias = Annotated[str, one_of("--on-error", ON_ERROR)]
-Position: TypeAlias = Annotated[Literal["after", "before"] | None, one_of("--end-of-text-position", POSITIONS)]
-ProgressKind: TypeAlias = Annotated[
-    Literal["auto", "bar", "jsonl", "none"], one_of("--progress", ["auto", "bar", "jsonl", "none"])
-]
-TieBreak: TypeAlias = Annotated[str, one_of("--tie-break", TIE_BREAKS)]
-TokenIdType: TypeAlias = Annotated[Literal["uint16", "uint32"] | None, one_of("--dtype", ["uint16", "uint32"])]
-TokenizerFormat: TypeAlias = Annotated[str, one_of("--format", FORMATS)]
+DocumentsMode: TypeAlias = Annotated[str | None, one_of(DOCUMENTS)]
+InputFormat: TypeAlias = Annotated[str, one_of(INPUT_FORMATS)]
+LayoutName: TypeAlias = Annotated[str, one_of(LAYOUTS)]
+OnError: TypeAlias = Annotated[str, one_of(ON_ERROR)]
+Position: TypeAlias = Annotated[Literal["after", "before"] | None, one_of(POSITIONS)]
+ProgressKind: TypeAlias = Annotated[Literal["auto", "bar", "jsonl", "none"], one_of(["auto", "bar", "jsonl", "none"])]
+TieBreak: TypeAlias = Annotated[str, one_of(TIE_BREAKS)]
+TokenIdType: TypeAlias = Annotated[Literal["uint16", "uint32"] | None, one_of(["uint16", "uint32"])]
+TokenizerFormat: TypeAlias = Annotated[str, one_of(FORMATS)]
 
 
 def listed(names: Iterable[str]) -> str:

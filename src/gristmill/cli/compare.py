@@ -13,6 +13,7 @@ import tyro
 from numpy.typing import NDArray
 
 from gristmill.cli.options import format_size
+from gristmill.cli.streams import first_bytes
 from gristmill.cli.table import columns, pairs, show_token
 from gristmill.cli.tokenizers import AllowedSpecial, allowed
 from gristmill.cli.values import UsageError, whole_number
@@ -28,7 +29,7 @@ MAX_SHOWN_TOKENS = 24
 class Command:
     r"""Compare tokenizers: bytes per token on a text, what their vocabularies share, and where they cut differently.
 
-    Tokens are compared by their bytes, not by their ids. A space is shown as ␣; bytes that are no whole character,
+    Tokens are compared by their bytes, not by their ids. A space is shown as ␣; bytes that are not a whole character,
     as \xNN.
     """
 
@@ -66,9 +67,7 @@ class Command:
 
     def _read_text(self) -> tuple[str, bytes]:
         if self.text is not None:
-            with self.text.open("rb") as file:
-                data = file.read(MAX_TEXT_BYTES)
-                more = bool(file.read(1))
+            data, more = first_bytes(self.text, MAX_TEXT_BYTES)
             return f"the first 10 MB of {self.text}" if more else str(self.text), data
         from gristmill.sample_corpus import stories
 

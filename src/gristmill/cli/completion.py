@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated
 
 import tyro
 
 from gristmill.cli import COMMANDS
-from gristmill.cli.values import Choice, one_of
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option of a command: how it is written, and what may follow it."""
-
-    flags: tuple[str, ...]  # the long one last
-    choices: tuple[str, ...] = ()
-    takes_value: bool = True
+from gristmill.cli.usage import HELP, Option, options_of
+from gristmill.cli.values import one_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,48 +25,22 @@ class Command:
     fish: gristmill completion fish > ~/.config/fish/completions/gristmill.fish
     """
 
-    shell: Annotated[str, tyro.conf.Positional, one_of("SHELL", ["bash", "zsh", "fish"]), tyro.conf.arg(name="SHELL")]
+    shell: Annotated[str, tyro.conf.Positional, one_of(["bash", "zsh", "fish"]), tyro.conf.arg(name="SHELL")]
     """The shell: bash, zsh or fish."""
 
     def run(self) -> int:
-        print(SHELLS[self.shell]({name: options_of(name) for name in COMMANDS}))
+        print(SHELLS[self.shell]({name: _options(name) for name in COMMANDS}))
         return 0
 
 
-def options_of(name: str) -> list[Option]:
-    """The options of a command; none but --help where a package that it needs is not installed."""
-    options = [Option(("-h", "--help"), takes_value=False)]
+def _options(name: str) -> list[Option]:
+    """The options of a command that have a flag; only --help where a package that it needs is not installed."""
+    help = Option("help", HELP, "", (), is_required=False, takes_many=False, is_switch=True)
     try:
         command = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}").Command
-        hints = get_type_hints(command, include_extras=True)
     except ImportError:
-        return options
-    for field in dataclasses.fields(command):
-        options += _options_of_field(field.name, hints[field.name])
-    return options
-
-
-def _options_of_field(name: str, hint: Any) -> list[Option]:
-    kind, metadata = (hint.__origin__, hint.__metadata__) if get_origin(hint) is Annotated else (hint, ())
-    if any(mark is tyro.conf.Positional for mark in metadata):
-        return []
-    aliases = [alias for mark in metadata for alias in getattr(mark, "aliases", None) or ()]
-    flag = "--" + name.replace("_", "-")
-    flags = (*aliases, flag)
-    if kind is bool:
-        pair = [] if tyro.conf.FlagCreatePairsOff in metadata else [Option(("--no" + flag[1:],), takes_value=False)]
-        return [Option(flags, takes_value=False), *pair]
-    chosen = [mark.names for mark in metadata if isinstance(mark, Choice)]
-    return [Option(flags, chosen[0] if chosen else _literals(kind))]
-
-
-def _literals(kind: Any) -> tuple[str, ...]:
-    """The strings that a type allows, where it lists them."""
-    if get_origin(kind) is Literal:
-        return tuple(str(value) for value in get_args(kind))
-    if get_origin(kind) in (Union, types.UnionType):
-        return tuple(name for part in get_args(kind) for name in _literals(part))
-    return ()
+        return [help]
+    return [help, *(option for option in options_of(command) if not option.is_positional)]
 
 
 def _bash(commands: dict[str, list[Option]]) -> str:
@@ -137,8 +101,8 @@ def _fish(commands: dict[str, list[Option]]) -> str:
     ]
     for name, options in commands.items():
         for option in options:
-            flags = " ".join(f"-l {flag[2:]}" if flag[:2] == "--" else f"-s {flag[1:]}" for flag in option.flags)
-            value = f" -x -a '{' '.join(option.choices)}'" if option.choices else " -r" * option.takes_value
+            flags = " ".join(f"-l {flag[2:]}" if flag[:2] == "--" else f"-s {flag[1:]}" for flag in option.spellings)
+            value = f" -x -a '{' '.join(option.choices)}'" if option.choices else " -r" * (not option.is_switch)
             lines.append(f"complete -c gristmill -n '__fish_seen_subcommand_from {name}' {flags}{value}")
     return "\n".join(lines)
 
@@ -153,7 +117,7 @@ def _first_words() -> list[str]:
 def _choice_cases(commands: dict[str, list[Option]]) -> list[tuple[str, str]]:
     """What `COMMAND FLAG` may be followed by."""
     cases = [
-        ("|".join(f'"{name} {flag}"' for flag in option.flags), " ".join(option.choices))
+        ("|".join(f'"{name} {flag}"' for flag in option.spellings), " ".join(option.choices))
         for name, options in commands.items()
         for option in options
         if option.choices
@@ -162,7 +126,9 @@ def _choice_cases(commands: dict[str, list[Option]]) -> list[tuple[str, str]]:
 
 
 def _flag_cases(commands: dict[str, list[Option]]) -> list[tuple[str, str]]:
-    return [(name, " ".join(flag for option in options for flag in option.flags)) for name, options in commands.items()]
+    return [
+        (name, " ".join(flag for option in options for flag in option.spellings)) for name, options in commands.items()
+    ]
 
 
 def _cases(cases: list[tuple[str, str]], form: str) -> str:

@@ -97,13 +97,13 @@ class Command(ReadingOptions, TokenizerOptions):
         return 0
 
     def _count_files(self, tokenizer: Tokenizer) -> list[tuple[str, Figures]]:
-        from gristmill.corpus import Reading, find_files
+        from gristmill.corpus import Files, FoundFiles, Reading, open_corpus
         from gristmill.progress import open_progress
 
-        separator = {} if self.separator is not None else _separator(tokenizer)
-        reading = Reading.checked({**separator, **self.read_options()})
+        reading = Reading.checked(self.read_options(), **_separator(tokenizer))
         with self._names() as (names, spooled), open_progress(self._progress()) as on_progress:
-            files = find_files(names, reading)
+            files = open_corpus(Files(names), reading)
+            assert isinstance(files, FoundFiles)  # they are given as names
             figures = _count(tokenizer, files, reading, allowed(self.allowed_special), self.threads, on_progress)
         return [("-" if name == spooled else name, figures[i]) for i, name in enumerate(files.paths)]
 

@@ -82,7 +82,7 @@ class Command(ReadingOptions):
         words.save(self.output, overwrite=self.overwrite)
         rows = [
             ("corpus", f"{words.source_bytes:,} bytes"),
-            ("words", f"{len(words):,}  ({words.total:,} pieces)"),
+            ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),
             ("pattern", words.pattern),
             ("special", ", ".join(words.special_tokens) or "none"),
             ("time", f"{time.perf_counter() - start:.2f} s"),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from gristmill.cli.choices import LayoutName, Position, ProgressKind, TokenIdType, listed
-from gristmill.cli.export import SpecialTokens, parse_special_tokens
 from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, Threads, UsageError, format_size, plural
 from gristmill.cli.table import columns, pairs
+from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed
 from gristmill.cli.values import whole_number
 from gristmill.shards.layouts import LAYOUTS
 
@@ -20,18 +20,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ReadingOptions):
+class Command(ReadingOptions, TokenizerOptions):
     """Encode a corpus into token files that training can map.
 
-    Run again after it was stopped, it goes on; the result is the same, byte for byte. A special token
+    Run again after it was interrupted, it resumes; the result is the same, byte for byte. A special token
     spelled out in a document is plain text, unless --allowed-special names it.
     """
 
     corpus: CorpusNames
     """Files, folders, URLs, or globs such as 'data/**/*.jsonl.zst'."""
-
-    tokenizer: Annotated[Path, tyro.conf.arg(aliases=["-t"], metavar="TOKENIZER")]
-    """A tokenizer file or folder, in any format that can be read."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder to write."""
@@ -50,7 +47,7 @@ class Command(ReadingOptions):
     end_of_text_position: Annotated[Position, tyro.conf.arg(help_behavior_hint="")] = None
     """Where it stands; without it, where the tools of the format expect it."""
 
-    allowed_special: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]", help_behavior_hint="")] = ()
+    allowed_special: AllowedSpecial = ()
     """Special tokens that become ids where a document spells them out; all: every one."""
 
     dtype: Annotated[TokenIdType, tyro.conf.arg(help_behavior_hint="")] = None
@@ -70,17 +67,11 @@ class Command(ReadingOptions):
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Another seed chooses other documents for validation."""
 
-    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
-    """The pattern of TOKENIZER, for a format that does not hold it, such as .tiktoken."""
-
-    special_tokens: SpecialTokens = ()
-    """Special tokens of TOKENIZER, for a format that does not hold them, as TOKEN or TOKEN=ID."""
-
     threads: Threads = None
     """How many threads encode."""
 
     checkpoint_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
-    """How often to write down how far the run has come."""
+    """How often to write a checkpoint, from which the command resumes."""
 
     progress: ProgressKind = "auto"
     """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
@@ -93,9 +84,7 @@ class Command(ReadingOptions):
             raise UsageError("no corpus given. Name at least one file or folder.")
         import gristmill
 
-        tokenizer = gristmill.Tokenizer.load(
-            self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
-        )
+        tokenizer = self.load_tokenizer()
         run = gristmill.encode_corpus(
             gristmill.Files(self.corpus),
             tokenizer,
@@ -103,7 +92,7 @@ class Command(ReadingOptions):
             format=self.format,
             end_of_text=_parse_end_of_text(self.end_of_text),
             end_of_text_position=self.end_of_text_position,
-            allowed_special="all" if self.allowed_special == ("all",) else self.allowed_special,
+            allowed_special=allowed(self.allowed_special),
             dtype=self.dtype,
             shard_tokens=self.shard_tokens,
             tokens_column=self.tokens_column,

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import tyro
 
 from gristmill.cli.choices import TokenizerFormat, listed
 from gristmill.cli.options import Flag, UsageError, format_size
 from gristmill.cli.table import pairs
+from gristmill.cli.tokenizers import TokenizerOptions, parse_special_tokens
 from gristmill.tokenizer.formats import FORMATS, read_tokenizer, write_tokenizer
-
-SpecialTokens: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN[=ID] …]", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(TokenizerOptions):
     """Write a tokenizer in the format of another tool, with the same ids.
 
-    What the format cannot hold is said on stderr. Where its vocabulary would give other ids, nothing is written.
+    Warnings on stderr name what the format cannot hold. If the ids would change, nothing is written.
     """
 
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
@@ -38,12 +36,6 @@ class Command:
 
     overwrite: Flag = False
     """Replace the output if it is already there."""
-
-    pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
-    """The pattern of TOKENIZER, for a format that does not hold it, such as .tiktoken."""
-
-    special_tokens: SpecialTokens = ()
-    """Special tokens of TOKENIZER, for a format that does not hold them, as TOKEN or TOKEN=ID."""
 
     legacy_merges: Flag = False
     """huggingface: merges as "a b", for versions of tokenizers before 0.20."""
@@ -102,20 +94,3 @@ class Command:
         if unfit:
             raise UsageError(f"--{unfit[0].replace('_', '-')} does not go with -f {self.format}. Leave it out.")
         return options
-
-
-def parse_special_tokens(texts: Sequence[str]) -> Mapping[str, int] | list[str] | None:
-    """The special tokens of the command line: with ids, without, or None when there are none.
-
-    >>> parse_special_tokens(["<s>=300", "<a=b>=301"]), parse_special_tokens(["<s>"])
-    ({'<s>': 300, '<a=b>': 301}, ['<s>'])
-    """
-    if not texts:
-        return None
-    split = [text.rpartition("=") for text in texts]
-    with_ids = [bool(name) and id.isascii() and id.isdigit() for name, _, id in split]
-    if all(with_ids):
-        return {name: int(id) for name, _, id in split}
-    if any(with_ids):
-        raise UsageError("--special-tokens has some with an id and some without. Give all of them ids, or none.")
-    return list(texts)

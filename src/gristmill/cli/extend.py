@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from gristmill.arguments import TIE_BREAKS
 from gristmill.cli.choices import ProgressKind
 from gristmill.cli.options import (
     CorpusNames,
@@ -19,23 +20,24 @@ from gristmill.cli.options import (
     find_corpus,
 )
 from gristmill.cli.table import pairs
+from gristmill.cli.tokenizers import TokenizerOptions
 from gristmill.cli.truncate import size_rows
-from gristmill.cli.values import UsageError, byte_size, whole_number
+from gristmill.cli.values import UsageError, byte_size, one_of, whole_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ReadingOptions):
+class Command(ReadingOptions, TokenizerOptions):
     """Make the vocabulary of a tokenizer larger: keep its merges and learn more from a corpus.
 
-    Pattern, special tokens and tie-break stay. On the corpus of its training this gives what a longer run would
-    have given. Special tokens stay last, so their ids move up; all other ids stay.
+    Pattern and special tokens stay. On the corpus of its training this gives what a longer run would have given.
+    Special tokens stay last, so their ids move up; all other ids stay.
     """
 
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
     """The tokenizer to start from, in any format that can be read."""
 
     corpus: CorpusNames
-    """Files, folders, URLs, globs such as 'data/**/*.txt', or counted words (.gmw)."""
+    """Files, folders, URLs, globs such as 'data/**/*.txt', or words (.gmw). Name them before --special-tokens."""
 
     vocab_size: Annotated[int, whole_number("--vocab-size")]
     """Tokens in all, such as 32k: those of TOKENIZER and the new ones."""
@@ -45,6 +47,13 @@ class Command(ReadingOptions):
 
     overwrite: Flag = False
     """Replace the output if it is already there."""
+
+    tie_break: Annotated[
+        str | None,
+        one_of(TIE_BREAKS),
+        tyro.conf.arg(help_behavior_hint="(default: the rule that TOKENIZER records)"),
+    ] = None
+    """Which pair wins among equal counts."""
 
     min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
     """Leave out words that occur fewer times."""
@@ -68,7 +77,7 @@ class Command(ReadingOptions):
         corpus = find_corpus(self.corpus, self, documents="file")
         inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
         check_output(self.output, overwrite=self.overwrite, inputs=inputs)
-        before = gristmill.Tokenizer.load(self.tokenizer)
+        before = self.load_tokenizer()
         if self.vocab_size < before.vocab_size:
             raise UsageError(
                 f"--vocab-size {self.vocab_size} is smaller than that of {self.tokenizer}, {before.vocab_size}. "
@@ -78,6 +87,7 @@ class Command(ReadingOptions):
             before,
             corpus,
             vocab_size=self.vocab_size,
+            tie_break=self.tie_break,
             min_frequency=self.min_frequency,
             max_token_bytes=self.max_token_bytes,
             memory_limit=self.memory_limit,

@@ -90,7 +90,7 @@ class Command:
         prompt = _read(self.prompt)
         model, tokenizer = load_for_generation(self.run_folder, which=self.checkpoint, device=self.device)
         stop_id = end_of_text_id(tokenizer)
-        # Whoever types a prompt may well mean <|endoftext|> when typing it. Without a prompt, a document begins.
+        # A special token in a prompt is most likely meant as one. Without a prompt, the text starts a new document.
         prompt_ids = tokenizer.encode(prompt, allowed_special="all") or ([] if stop_id is None else [stop_id])
         ids = generate(
             model,
@@ -143,7 +143,7 @@ def _holds_a_vae(folder: Path) -> bool:
     try:
         return folder.is_dir() and load_config(folder).model == "vae"
     except GristmillError:
-        return False  # whatever is wrong there is said when the model is loaded
+        return False  # loading the model reports what is wrong
 
 
 def _read(text: str) -> str:

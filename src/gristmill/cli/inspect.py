@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gristmill.cli.export import SpecialTokens, parse_special_tokens
 from gristmill.cli.inspect_shards import inspect_shards, is_shard_folder
 from gristmill.cli.options import UsageError, format_size
+from gristmill.cli.streams import first_bytes
 from gristmill.cli.table import bar, pairs, show_token
+from gristmill.cli.tokenizers import SpecialTokens, parse_special_tokens
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
@@ -27,7 +28,7 @@ WIDTH = 78
 class Command:
     r"""Show what a tokenizer holds and how it cuts a text, or what a folder of shards holds.
 
-    In tokens, a space is shown as ␣; bytes that are no whole character, as \xNN.
+    In tokens, a space is shown as ␣; bytes that are not a whole character, as \xNN.
     """
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER|SHARDS")]
@@ -54,7 +55,7 @@ class Command:
         import gristmill
 
         if self.seed is not None:
-            raise UsageError(f"--seed chooses documents of a folder of shards, and {self.path} is none. Leave it out.")
+            raise UsageError(f"--seed is for a folder of shards, and {self.path} is not one. Leave it out.")
         if self.text is not None and self.string is not None:
             raise UsageError("--text and --string cannot both be given. Pass one of them.")
         tokenizer = gristmill.Tokenizer.load(
@@ -110,8 +111,7 @@ class Command:
         if self.string is not None:
             return "as given", self.string.encode("utf-8", "surrogateescape")
         if self.text is not None:
-            with self.text.open("rb") as file:
-                return str(self.text), file.read(TEXT_BYTES)
+            return str(self.text), first_bytes(self.text, TEXT_BYTES)[0]
         from gristmill.sample_corpus import stories
 
         return "a story of the sample corpus (--text FILE for another)", next(stories()).encode()

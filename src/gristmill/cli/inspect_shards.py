@@ -104,7 +104,7 @@ def _frequent_tokens(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> 
     """The most frequent tokens as a histogram, and how much of the vocabulary is used at all."""
     counts = np.zeros(tokenizer.vocab_size + 1, np.int64)
     for ids in _token_chunks(folder, manifest):
-        # What is no id, in a damaged shard, is counted as the last one and not shown.
+        # A damaged shard may hold numbers that are not ids. They are counted as one more id, which is not shown.
         counts += np.bincount(np.minimum(ids, tokenizer.vocab_size), minlength=len(counts))
     counts = counts[:-1]
     num_counted, num_tokens = int(counts.sum()), sum(entry.tokens for entry in _entries(manifest))

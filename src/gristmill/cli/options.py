@@ -47,7 +47,7 @@ def format_size(num_bytes: float) -> str:
 
 
 Output: TypeAlias = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
-# Off unless given, which goes without saying: there is no --no-overwrite.
+# Off unless given, so there is no --no-overwrite.
 Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff, tyro.conf.arg(help_behavior_hint="")]
 
 
@@ -92,7 +92,7 @@ class ReadingOptions:
     """What ends a document of a text file."""
 
     on_error: OnError = "raise"
-    """Stop at an input that is damaged, or leave it out and say so at the end."""
+    """Stop at a damaged input, or leave it out and warn at the end."""
 
     max_document_bytes: Annotated[
         int | None, byte_size("--max-document-bytes"), tyro.conf.arg(help_behavior_hint="(default: 64MiB)")

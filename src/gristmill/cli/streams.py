@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -17,11 +17,53 @@ CHUNK_BYTES = 1 << 16
 
 
 def stdin_chunks(what: str) -> Iterator[bytes]:
-    """The bytes of stdin in chunks; `UsageError` where nobody gives any, with `what` to pass instead."""
-    return file_chunks(_stdin(what))
+    """The bytes of stdin in chunks; `UsageError` if stdin is closed, with `what` to pass instead."""
+    return _chunks_of(_stdin(what))
 
 
-def file_chunks(file: BinaryIO) -> Iterator[bytes]:
+def file_chunks(path: Path) -> Generator[bytes]:
+    """The bytes of a text file in chunks; .gz and .zst are unpacked, as `Tokenizer.encode_file` unpacks them."""
+    from gristmill.encode.compressed import find_compression
+
+    # A pipe has no suffix to trust, nor a size.
+    if path.is_file() and (compression := find_compression(str(path))):
+        yield from _unpacked_chunks(path, compression)
+        return
+    with path.open("rb") as file:
+        yield from _chunks_of(file)
+
+
+def first_bytes(path: Path, limit: int) -> tuple[bytes, bool]:
+    """The first `limit` bytes of a text file, unpacked as in `file_chunks`, and whether it has more."""
+    data = bytearray()
+    with contextlib.closing(file_chunks(path)) as chunks:
+        for chunk in chunks:
+            data += chunk
+            if len(data) > limit:
+                return bytes(data[:limit]), True
+    return bytes(data), False
+
+
+def _unpacked_chunks(path: Path, compression: str) -> Iterator[bytes]:
+    from gristmill.corpus.formats import load_packages
+    from gristmill.corpus.inputs import Input
+    from gristmill.corpus.skipped import without_skip_advice
+    from gristmill.corpus.streams import open_stream
+    from gristmill.errors import DamagedInputError
+
+    status = path.stat()
+    input = Input(str(path), "text", compression, status.st_size, status.st_mtime_ns)
+    load_packages(input)
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    try:
+        with open_stream(input) as stream:
+            while num_bytes := stream.read(buffer):
+                yield bytes(buffer[:num_bytes])
+    except DamagedInputError as error:
+        raise without_skip_advice(error) from None  # a single file has no --on-error
+
+
+def _chunks_of(file: BinaryIO) -> Iterator[bytes]:
     """The bytes of a file in chunks, as soon as they are there."""
     read = getattr(file, "read1", file.read)  # read() would wait until a whole chunk has come through the pipe
     while chunk := cast(bytes, read(CHUNK_BYTES)):
@@ -38,7 +80,7 @@ def stdin_as_file(what: str) -> Iterator[Path]:
 
 
 def stdin_is_given() -> bool:
-    """Whether stdin is there and is not a terminal, at which nobody may be waiting."""
+    """Whether stdin is open and is not a terminal, where reading would wait for the user to type."""
     return sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
 
 

@@ -1,4 +1,4 @@
-"""Plain aligned tables, and tokens written so that every byte can be told."""
+"""Plain aligned tables, and tokens written so that no two look the same."""
 
 from __future__ import annotations
 

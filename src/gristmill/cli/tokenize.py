@@ -33,18 +33,18 @@ class Command(TokenizerOptions):
     r"""Show the ids and tokens of texts.
 
     Ids are one line per text, which `gristmill decode` turns back into the same bytes. In tokens, a space is shown
-    as ␣; bytes that are no whole character, as \xNN.
+    as ␣; bytes that are not a whole character, as \xNN.
     """
 
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT…", help_behavior_hint="")] = ()
     """Texts; - is stdin, which is also read when no text is given. Name them before --allowed-special."""
 
     file: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Take the text from this file."""
+    """Take the text from this file; .gz and .zst are unpacked."""
 
     show: Annotated[
         str | None,
-        one_of("--show", ["ids", "tokens", "both"]),
+        one_of(["ids", "tokens", "both"]),
         tyro.conf.arg(help_behavior_hint="(default: both on a terminal, ids elsewhere)"),
     ] = None
     """What to write: the ids, the tokens, or the tokens with their ids below."""
@@ -52,7 +52,7 @@ class Command(TokenizerOptions):
     allowed_special: AllowedSpecial = ()
     """Special tokens that become ids where a text spells them out; all: every one."""
 
-    color: Annotated[str, one_of("--color", ["auto", "always", "never"])] = "auto"
+    color: Annotated[str, one_of(["auto", "always", "never"])] = "auto"
     """Colour the tokens; auto: on a terminal, unless $NO_COLOR is set."""
 
     def run(self) -> int:
@@ -83,8 +83,7 @@ class Command(TokenizerOptions):
 
     def _texts(self) -> Iterator[Iterable[bytes]]:
         if self.file is not None:
-            with self.file.open("rb") as file:
-                yield file_chunks(file)
+            yield file_chunks(self.file)
             return
         for text in self.texts or ("-",):
             yield stdin_chunks(WHAT_TO_PASS) if text == "-" else [argument_bytes(text)]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import tyro
 
-from gristmill.cli.export import SpecialTokens, parse_special_tokens
+from gristmill.cli.values import UsageError
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
 
 AllowedSpecial: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN …]", help_behavior_hint="")]
+SpecialTokens: TypeAlias = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOKEN[=ID] …]", help_behavior_hint="")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,3 +47,20 @@ def allowed(specials: tuple[str, ...]) -> Literal["all"] | tuple[str, ...]:
     ('all', ('<s>',))
     """
     return "all" if specials == ("all",) else specials
+
+
+def parse_special_tokens(texts: Sequence[str]) -> Mapping[str, int] | list[str] | None:
+    """The special tokens of the command line: with ids, without, or None when there are none.
+
+    >>> parse_special_tokens(["<s>=300", "<a=b>=301"]), parse_special_tokens(["<s>"])
+    ({'<s>': 300, '<a=b>': 301}, ['<s>'])
+    """
+    if not texts:
+        return None
+    split = [text.rpartition("=") for text in texts]
+    with_ids = [bool(name) and id.isascii() and id.isdigit() for name, _, id in split]
+    if all(with_ids):
+        return {name: int(id) for name, _, id in split}
+    if any(with_ids):
+        raise UsageError("--special-tokens has some with an id and some without. Give all of them ids, or none.")
+    return list(texts)

@@ -112,7 +112,7 @@ class Command(ReadingOptions):
         if not isinstance(corpus, FoundFiles) and rows:
             rows[:2] = [
                 ("corpus", f"{corpus.source_bytes:,} bytes, counted before"),
-                ("words", f"{len(corpus):,}  ({corpus.total:,} pieces)"),
+                ("words", f"{len(corpus):,}  ({corpus.num_pieces:,} pieces)"),
             ]
         specials = len(tokenizer.special_tokens)
         stopped = tokenizer.vocab_size < self.vocab_size
@@ -181,7 +181,7 @@ def _bytes_per_token(tokenizer: Tokenizer, files: FoundFiles, reading: Reading) 
 
     try:
         sample = _first_texts(files, reading)
-    except (GristmillError, OSError) as error:  # the tokenizer is saved; a corpus that is gone by now is no failure
+    except (GristmillError, OSError) as error:  # the tokenizer is saved, so a missing corpus is not a failure
         return f"unknown: {error}"
     num_tokens = sum(len(tokenizer.encode(text, allowed_special="all")) for text in sample)
     return f"{sum(map(len, sample)) / max(num_tokens, 1):.3f}  (first MB of the corpus)"
@@ -193,7 +193,7 @@ def _first_texts(files: FoundFiles, reading: Reading) -> list[bytes]:
 
     texts: list[bytes] = []
     room = SAMPLE_BYTES
-    # Cut anywhere: what lies behind the first megabyte does not matter, and a text without a cut is no error here.
+    # Cut anywhere: only the first megabyte matters, and a text without a place to cut is not an error here.
     with contextlib.closing(read_files(files, reading, cut=len, num_readers=1)) as batches:
         for _, batch in batches:
             spans = batch.spans()

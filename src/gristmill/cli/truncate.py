@@ -10,6 +10,7 @@ import tyro
 
 from gristmill.cli.options import Flag, Output, check_output
 from gristmill.cli.table import pairs
+from gristmill.cli.tokenizers import TokenizerOptions
 from gristmill.cli.values import UsageError, whole_number
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(TokenizerOptions):
     """Make the vocabulary of a tokenizer smaller: what training with this size would have given.
 
     Special tokens stay last, so their ids move down; all other ids stay.
@@ -36,10 +37,8 @@ class Command:
     """Replace the output if it is already there."""
 
     def run(self) -> int:
-        import gristmill
-
         check_output(self.output, overwrite=self.overwrite)
-        before = gristmill.Tokenizer.load(self.tokenizer)
+        before = self.load_tokenizer()
         if self.vocab_size > before.vocab_size:
             raise UsageError(
                 f"--vocab-size {self.vocab_size} is larger than that of {self.tokenizer}, {before.vocab_size}. "

@@ -8,8 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import tyro
 
 from gristmill.arguments import nearest
 from gristmill.cli.values import Choice, UsageError, parse_count
@@ -35,6 +38,11 @@ class Option:
         return not self.spellings
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The names that it takes, where it lists them."""
+        return tuple(kind for kind in self.types if isinstance(kind, str))
+
+    @property
     def described(self) -> str:
         """How the option is written, for a message."""
         if self.is_positional:
@@ -43,8 +51,8 @@ class Option:
         return f"{long[0]} {self.metavar}" + f" ({short})" * bool(short)
 
     def refusal(self, text: str, spelling: str) -> str:
-        """Why `text` is no value of this option, or "" if it is one."""
-        names = [kind for kind in self.types if isinstance(kind, str)]
+        """Why `text` is not a value of this option, or "" if it is one."""
+        names = self.choices
         kinds = [kind for kind in self.types if not isinstance(kind, str)]
         if text in names or any(_fits(text, kind) for kind in kinds):
             return ""
@@ -62,15 +70,18 @@ def options_of(command: type) -> list[Option]:
 
 def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
     """Raise UsageError for what is wrong with the arguments of the command `name`, in one line that names the fix."""
-    if any(argument in HELP or argument.startswith("--tyro-") for argument in arguments):
+    if any(argument in HELP or argument.startswith("--tyro-") for argument in takewhile(_is_not_end, arguments)):
         return
     options = options_of(command)
     by_spelling = {spelling: option for option in options for spelling in option.spellings}
     help = f"See 'gristmill {name} --help'."
     seen: set[str] = set()
+    positionals = iter([option for option in options if option.is_positional])
     for spelling, values in _groups(arguments, by_spelling):
         if spelling is None:
             seen |= {option.name for option in options if option.is_positional and values}
+            for value, option in zip(values, positionals, strict=False):
+                _check_value(option, value, option.metavar, help)
             continue
         flag = _normal(spelling)
         if flag not in by_spelling:
@@ -81,11 +92,20 @@ def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
         if not values and not option.is_switch and not option.takes_many:
             raise UsageError(f"{spelling} needs a value: {option.described}. {help}")
         for value in [] if option.is_switch else values:
-            if refusal := option.refusal(value, option.spellings[0]):
-                raise UsageError(f"{refusal} {help}")
+            _check_value(option, value, option.spellings[0], help)
     missing = [option.described for option in options if option.is_required and option.name not in seen]
     if missing:
         raise UsageError(f"missing {' and '.join(missing)}. {help}")
+
+
+def _check_value(option: Option, value: str, spelling: str, help: str) -> None:
+    if refusal := option.refusal(value, spelling):
+        raise UsageError(f"{refusal} {help}")
+
+
+def _is_not_end(argument: str) -> bool:
+    """Whether options may still follow: after "--" even --help is a value."""
+    return argument != "--"
 
 
 def _groups(arguments: Sequence[str], by_spelling: dict[str, Option]) -> Iterator[tuple[str | None, list[str]]]:
@@ -122,13 +142,13 @@ def _normal(spelling: str) -> str:
 def _option(field: dataclasses.Field[Any], hint: Any) -> Option:
     kind, *notes = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
     config = [note for note in notes if hasattr(note, "aliases")]
-    markers = [str(note) for note in notes]
     is_switch = kind is bool
     spellings: tuple[str, ...] = ()
-    if not any("Positional" in marker for marker in markers):
+    if not any(note is tyro.conf.Positional for note in notes):
         flag = "--" + field.name.replace("_", "-")
         aliases = [alias for note in config for alias in note.aliases or ()]
-        negated = [f"--no-{flag[2:]}"] * (is_switch and not any("FlagCreatePairsOff" in marker for marker in markers))
+        is_pair = is_switch and not any(note is tyro.conf.FlagCreatePairsOff for note in notes)
+        negated = [f"--no-{flag[2:]}"] * is_pair
         spellings = (flag, *aliases, *negated)
     metavar = next((note.metavar for note in config if note.metavar), field.name.upper().replace("_", "-"))
     is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -1,7 +1,8 @@
-"""Values of options: names to choose from, numbers such as 32k, sizes such as 512MB; what is none is a `UsageError`.
+"""Values of options: names to choose from, numbers such as 32k, sizes such as 512MB.
 
 Each function gives what stands in `Annotated[…]` of an option. tyro has values of its own, but prints a box that names
-neither the nearest choice nor what to write instead.
+neither the nearest choice nor what to write instead. A number that is not one is a `UsageError`; names are checked in
+`gristmill.cli.usage`, before tyro sees them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from fractions import Fraction
 from typing import Any
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
-
-from gristmill.arguments import nearest
 
 __all__ = [
     "Choice",
@@ -35,25 +34,18 @@ class UsageError(Exception):
 
 @dataclass(frozen=True)
 class Choice(PrimitiveConstructorSpec[Any]):
-    """The value of an option that is one of `names`; shell completion reads them here."""
+    """The value of an option that is one of `names`, which `gristmill.cli.usage` checks and shell completion offers."""
 
     names: tuple[str, ...] = ()
 
 
-def one_of(option: str, names: Iterable[str]) -> Choice:
-    """The value of an option that is one of `names`."""
+def one_of(names: Iterable[str]) -> Choice:
+    """The value of an option that is one of `names`; help shows them."""
     known = tuple(names)
-
-    def parse(values: list[str]) -> str:
-        if values[0] not in known:
-            hint = nearest(values[0], known)
-            raise UsageError(f"{_named(option, values[0])} is not known.{hint} Pass one of {', '.join(known)}.")
-        return values[0]
-
     return Choice(
         nargs=1,
         metavar=f"{{{','.join(known)}}}",
-        instance_from_str=parse,
+        instance_from_str=lambda values: values[0],
         is_instance=lambda value: value is None or isinstance(value, str),
         str_from_instance=lambda value: [str(value)],
         names=known,

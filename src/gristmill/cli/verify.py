@@ -23,7 +23,7 @@ class Command:
     """Check a folder of shards: every file, id and document, and the inputs.
 
     The exit code is 0 when all is sound and 1 when a problem was found. Each problem is
-    a line that names the shard or input. An input that is not there is no problem.
+    a line that names the shard or input. A missing input is not a problem.
     """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]

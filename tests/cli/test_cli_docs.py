@@ -1,0 +1,45 @@
+"""The commands in the documentation use options that the command line has, spelled as its help spells them."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from gristmill.cli.usage import check_usage
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ["command-line.md", "vae.md", "posterior-collapse.md"]
+
+
+def commands(text):
+    """The commands that stand on lines of their own, each as (name, arguments)."""
+    for line in re.findall(r"^(?:.* \| )?gristmill .*$", text, re.MULTILINE):
+        for part in re.split(r" [|>] ", line):
+            words = shlex.split(part)
+            if words[0] == "gristmill":
+                yield words[1], words[2:]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_are_written_with_dashes(page):
+    assert re.findall(r"--\w[\w-]*_\w+", (DOCS / page).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_is_right_usage(page):
+    found = list(commands((DOCS / page).read_text(encoding="utf-8")))
+    assert found
+    for name, arguments in found:
+        module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
+        check_usage(module.Command, name, getattr(module, "spelled_out", list)(arguments))
+
+
+def test_the_export_on_the_page_of_the_command_line_warns_of_nothing(gristmill, tokenizer_path, tmp_path, monkeypatch):
+    page = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    (arguments,) = [arguments for name, arguments in commands(page) if name == "export"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tok.json").write_bytes(tokenizer_path.read_bytes())
+    code, _, err = gristmill("export", *arguments)
+    assert (code, err) == (0, "")
