@@ -130,7 +130,7 @@ def test_several_candidates_are_named(tok, tmp_path):
 def test_the_tie_break_can_be_said(tok, tmp_path):
     tok.export(tmp_path / "m", format="huggingface")
     assert gm.Tokenizer.from_pretrained(tmp_path / "m", tie_break="smallest-ids").tie_break == "smallest-ids"
-    with pytest.raises(gm.OptionError, match="^tie_break='none'"):
+    with pytest.raises(gm.OptionError, match=r"^tie_break='none'"):
         gm.Tokenizer.from_pretrained(tmp_path / "m", tie_break="none")
 
 
@@ -147,5 +147,5 @@ def test_another_tie_break_than_the_file_records_is_an_error_that_names_the_file
 def test_what_encodes_a_corpus_takes_a_folder_with_a_file_of_any_name(tok, tmp_path):
     (tmp_path / "model").mkdir()
     tok.save(tmp_path / "model" / "mill.json")
-    gm.encode_corpus([STORY], tmp_path / "model", tmp_path / "shards", progress=None)
+    gm.encode_corpus([STORY], tmp_path / "model", out=tmp_path / "shards", progress=None)
     assert gm.Shards(tmp_path / "shards").tokenizer == tok

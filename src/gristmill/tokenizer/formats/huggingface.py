@@ -95,7 +95,7 @@ def _warn_of_bare_file(path: Path) -> None:
     if path.name == TOKENIZER_NAME and not path.with_name(CONFIG_NAME).exists():
         warn_user(
             f"transformers 4 picks the tokenizer class from the folder name if there is no {CONFIG_NAME} beside "
-            f"{TOKENIZER_NAME}. Pass the name of a folder to write both files. `tokenizers` needs only {TOKENIZER_NAME}.",
+            f"{TOKENIZER_NAME}. Pass the name of a folder to write both; `tokenizers` needs only {TOKENIZER_NAME}.",
             FormatWarning,
         )
 
