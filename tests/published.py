@@ -97,9 +97,9 @@ SPECIALS = {
 def tokenizer(name: str) -> gm.Tokenizer:
     """Gristmill's tokenizer: GPT-2 from its merges, the others from their ranks."""
     vocabulary = (
-        Vocabulary.of_pairs(ranks(name), gpt2_pairs(), SPECIALS[name])
+        Vocabulary.from_pairs(ranks(name), gpt2_pairs(), SPECIALS[name])
         if name == "gpt2"
-        else Vocabulary.of_ranks(ranks(name), SPECIALS[name])
+        else Vocabulary.from_ranks(ranks(name), SPECIALS[name])
     )
     return gm.Tokenizer.from_parts(TokenizerParts(vocabulary, resolve_pattern(name), "greatest-bytes"))
 

@@ -223,8 +223,18 @@ def test_saved_files_are_read_by_tokenizers_and_by_us(tok, tokenizer, tmp_path):
 
 
 def test_a_folder_without_files_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nothing is downloaded"):
+    with pytest.raises(gm.TokenizerFormatError, match="has no tokenizer that can be read"):
         PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match="nothing is downloaded"):
+        PreTrainedTokenizerFast.from_pretrained(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "mill.json", "mill.model"])
+def test_a_folder_with_a_tokenizer_of_any_format_is_read(tok, name, tmp_path):
+    tok.export(tmp_path / name, format="minbpe" if name.endswith(".model") else "gristmill")
+    ours = PreTrainedTokenizerFast.from_pretrained(tmp_path, eos_token=END)
+    assert ours(TEXTS).input_ids == PreTrainedTokenizerFast(tok)(TEXTS).input_ids
+    assert ours.eos_token_id == tok.special_tokens[END]
 
 
 @pytest.mark.parametrize("text", [None, 3, b"rye"])

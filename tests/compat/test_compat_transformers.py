@@ -101,6 +101,14 @@ def test_what_it_saves_is_read_by_both(theirs, tok, tokenizer, tmp_path):
         PreTrainedTokenizerFast.from_pretrained(tmp_path / "missing")
 
 
+def test_a_folder_with_a_file_of_gristmill_is_read_as_their_class(theirs, tok, tokenizer, tmp_path):
+    tok.save(tmp_path / "tokenizer.json")
+    again = PreTrainedTokenizerFast.from_pretrained(tmp_path, eos_token=END)
+    assert isinstance(again, theirs.PreTrainedTokenizerFast)
+    assert again(TEXTS).input_ids == tokenizer(TEXTS).input_ids
+    assert again.eos_token == END
+
+
 def test_their_collators_and_templates_work(theirs, tok, tokenizer):
     pytest.importorskip("torch")
     collate = theirs.DataCollatorForLanguageModeling(tokenizer, mlm=False)

@@ -51,7 +51,7 @@ def with_specials_first() -> gm.Tokenizer:
     """Ids as Hugging Face's trainer gives them, and a gap."""
     tok = trained("gpt2")
     id_of = {token: id + 10 for id, token in tok.parts.vocabulary.tokens.items()}
-    vocabulary = Vocabulary.of_pairs(id_of, tok.merges, {special: 2 * i for i, special in enumerate(SPECIALS)})
+    vocabulary = Vocabulary.from_pairs(id_of, tok.merges, {special: 2 * i for i, special in enumerate(SPECIALS)})
     return gm.Tokenizer.from_parts(gm.tokenizer.TokenizerParts(vocabulary, tok.parts.pattern, tok.tie_break))
 
 

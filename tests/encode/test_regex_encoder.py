@@ -192,7 +192,7 @@ def test_ids_of_more_than_16_bits_come_back_from_workers_whole(monkeypatch):
     monkeypatch.setattr(regex_encoder, "GROUP_BYTES", 4)
     ranks = {bytes([byte]): byte for byte in range(256)} | {b"ab": 100_000}
     parts = gm.tokenizer.TokenizerParts(
-        gm.tokenizer.Vocabulary.of_ranks(ranks, {}), patterns.resolve_pattern(PATTERN), "greatest-bytes"
+        gm.tokenizer.Vocabulary.from_ranks(ranks, {}), patterns.resolve_pattern(PATTERN), "greatest-bytes"
     )
     ids = Tokenizer.from_parts(parts).encode_batch(["abab ab"] * 4, num_threads=2)
     assert ids.ids.dtype == np.uint32

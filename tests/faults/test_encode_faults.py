@@ -637,5 +637,5 @@ def test_nothing_has_no_ids(tmp_path):
         assert encoder.encode_piece(b"") == []
         assert encoder.decode_list([]) == b"" == encoder.decode_bytes(np.empty(0, np.uint32))
     assert _core.recover_merges([], np.empty(0, np.uint32)).shape == (0, 3)
-    empty = Vocabulary.of_merges(np.empty((0, 2), np.uint32))
+    empty = Vocabulary.from_merges(np.empty((0, 2), np.uint32))
     assert published.encoder_of(empty, "o200k").encode_piece("é".encode()) == [195, 169]

@@ -76,7 +76,7 @@ def test_merges_whose_tokens_double_make_no_tokenizer():
 def test_a_vocabulary_that_was_never_checked_is_refused_where_its_tokens_are_built():
     script = (
         "from gristmill.tokenizer.vocabulary import Vocabulary; "
-        "v = Vocabulary.of_merges(np.array([[97, 97]] + [[256 + i, 256 + i] for i in range(59)], np.uint32)); "
+        "v = Vocabulary.from_merges(np.array([[97, 97]] + [[256 + i, 256 + i] for i in range(59)], np.uint32)); "
     )
     parts = "gm.tokenizer.TokenizerParts(v, gm.Tokenizer([]).parts.pattern, 'first-seen')"
     for use in ("v.tokens", f"gm.Tokenizer.from_parts({parts}).encode('a')"):

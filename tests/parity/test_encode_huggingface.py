@@ -69,7 +69,7 @@ def random_vocabulary(source: random.Random, *, num_merges: int, whole_pieces: b
     for token in others:
         if token not in id_of:
             id_of[token] = ids.pop()
-    return Vocabulary.of_pairs(id_of, pairs, {}, whole_pieces=whole_pieces)
+    return Vocabulary.from_pairs(id_of, pairs, {}, whole_pieces=whole_pieces)
 
 
 @pytest.mark.parametrize("whole_pieces", [False, True])

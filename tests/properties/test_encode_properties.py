@@ -49,7 +49,7 @@ def pair_vocabularies(draw):
     for token in draw(st.lists(tokens, max_size=3)):
         id_of.setdefault(token, len(id_of))
     ranked = draw(st.permutations(list(pairs))) if draw(st.booleans()) else list(pairs)
-    return Vocabulary.of_pairs(id_of, ranked, {}, whole_pieces=draw(st.booleans()))
+    return Vocabulary.from_pairs(id_of, ranked, {}, whole_pieces=draw(st.booleans()))
 
 
 def encode_plainly(piece: bytes, vocabulary: Vocabulary) -> list[int]:
@@ -71,7 +71,7 @@ def encode_plainly(piece: bytes, vocabulary: Vocabulary) -> list[int]:
 @given(rank_tables(), unit_texts, patterns)
 @settings(max_examples=150)
 def test_ids_of_ranks_are_those_of_the_rule_of_tiktoken(table, text, pattern):
-    encoder = published.encoder_of(Vocabulary.of_ranks(table, {}), pattern)
+    encoder = published.encoder_of(Vocabulary.from_ranks(table, {}), pattern)
     rule = encoder.special_rule([], [])
     assert encoder.encode_piece(text) == (published.encode_by_ranks(text, table) if text else [])
     expected = [id for piece in reference.pretokenize(text, pattern) for id in published.encode_by_ranks(piece, table)]
@@ -86,7 +86,7 @@ def test_ids_of_ranks_are_those_of_tiktoken_itself(table, text):
     tiktoken = pytest.importorskip("tiktoken")
     text = text.decode("utf-8", "ignore")
     theirs = tiktoken.Encoding("any", pat_str=r" ?\S+|\s+", mergeable_ranks=table, special_tokens={})
-    encoder = published.encoder_of(Vocabulary.of_ranks(table, {}), None)
+    encoder = published.encoder_of(Vocabulary.from_ranks(table, {}), None)
     # No two pieces here but what the expression says, which is as long as it can be.
     for word in text.split():
         assert encoder.encode_piece(word.encode()) == theirs.encode_ordinary(word)
@@ -107,7 +107,7 @@ def test_ids_of_pairs_are_those_of_the_plain_loop_whatever_the_cache_holds(vocab
 
 @given(st.lists(byte_texts, max_size=6), patterns, special_lists, st.integers(1, 3))
 def test_a_batch_has_the_ids_of_its_texts_and_specials_are_where_the_reference_cuts(texts, pattern, specials, threads):
-    encoder = published.encoder_of(Vocabulary.of_merges(np.array([[97, 97], [97, 98]], np.uint32), specials), pattern)
+    encoder = published.encoder_of(Vocabulary.from_merges(np.array([[97, 97], [97, 98]], np.uint32), specials), pattern)
     ids = list(range(258, 258 + len(specials)))
     rule = encoder.special_rule(ids, [])
     merges = [(b"a", b"a"), (b"a", b"b")]
@@ -127,7 +127,7 @@ def test_a_batch_has_the_ids_of_its_texts_and_specials_are_where_the_reference_c
 @settings(max_examples=200)
 def test_a_text_may_be_cut_at_its_last_cut_whatever_follows(text, following, pattern, allowed, disallowed, start):
     specials = sorted({*allowed, *disallowed})
-    encoder = published.encoder_of(Vocabulary.of_merges(np.array([[32, 97], [97, 10]], np.uint32), specials), pattern)
+    encoder = published.encoder_of(Vocabulary.from_merges(np.array([[32, 97], [97, 10]], np.uint32), specials), pattern)
     id_of = {special: 258 + i for i, special in enumerate(specials)}
     rule = encoder.special_rule([id_of[s] for s in allowed], [id_of[s] for s in disallowed])
     cut = encoder.last_cut(text, start, rule)
@@ -140,7 +140,7 @@ def test_a_text_may_be_cut_at_its_last_cut_whatever_follows(text, following, pat
 
 @given(byte_texts, special_lists)
 def test_a_forged_special_is_the_leftmost_and_the_longest(text, specials):
-    encoder = published.encoder_of(Vocabulary.of_merges(np.empty((0, 2), np.uint32), specials), "gpt2")
+    encoder = published.encoder_of(Vocabulary.from_merges(np.empty((0, 2), np.uint32), specials), "gpt2")
     ids = list(range(256, 256 + len(specials)))
     parts = reference.split_at_specials(text, specials)
     expected = (len(parts[0]), 256 + specials.index(parts[1].decode())) if len(parts) > 1 else None

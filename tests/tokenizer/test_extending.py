@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import warnings
 
@@ -96,8 +97,32 @@ def test_extending_warns_when_nobody_has_stated_the_rule(exported):
     path, given = exported
     loaded = gm.Tokenizer.load(path, **given)
     for tokenizer in (loaded, pickle.loads(pickle.dumps(loaded))):
-        with pytest.warns(gm.FormatWarning, match=r"tie_break='greatest-bytes'\. Pass tie_break="):
+        with pytest.warns(
+            gm.FormatWarning, match=r"does not record tie_break; using 'greatest-bytes'\. Pass tie_break="
+        ):
             tokenizer.extended(TEXTS, vocab_size=340, progress=None)
+
+
+@pytest.mark.parametrize("exported", ["huggingface", "minbpe"], indirect=True)
+def test_a_rule_that_nobody_has_stated_stays_unstated_when_saved_and_truncated(exported, tmp_path):
+    path, given = exported
+    loaded = gm.Tokenizer.load(path, **given)
+    loaded.save(tmp_path / "saved.json")
+    saved = gm.Tokenizer.load(tmp_path / "saved.json")
+    assert saved == loaded
+    for tokenizer in (saved, saved.truncated(310), loaded.truncated(310)):
+        with pytest.warns(gm.FormatWarning, match="does not record tie_break"):
+            tokenizer.extended(TEXTS, vocab_size=340, progress=None)
+    assert gm.Tokenizer.load(tmp_path / "saved.json", tie_break="huggingface").tie_break == "huggingface"
+
+
+def test_a_stated_rule_is_saved_with_the_same_bytes_as_before(tmp_path):
+    gm.Tokenizer([(b"l", b"o")], tie_break="first-seen").save(tmp_path / "t.json")
+    data = (tmp_path / "t.json").read_bytes()
+    assert b'\n"tie_break": "first-seen",\n' in data
+    assert hashlib.sha256(data).hexdigest() == "01f71931a82b56b147a6ae434df75c69276e71421fa0c93e2eb5e6969abe50b0"
+    gm.Tokenizer.load(tmp_path / "t.json").save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == data
 
 
 def test_the_objects_of_other_libraries_take_the_rule_too(short):
@@ -117,7 +142,9 @@ def test_a_rule_other_than_that_of_the_file_is_an_error(tmp_path):
     tok = trained(300, tie_break="first-seen")
     tok.save(tmp_path / "t.json")
     assert gm.Tokenizer.load(tmp_path / "t.json", tie_break="first-seen") == tok
-    with pytest.raises(gm.OptionError, match=r"t\.json: holds its own tie_break, 'first-seen'.*Leave tie_break= out"):
+    with pytest.raises(
+        gm.OptionError, match=r"t\.json: the file records tie_break='first-seen'; it cannot be loaded as 'huggingface'"
+    ):
         gm.Tokenizer.load(tmp_path / "t.json", tie_break="huggingface")
     with pytest.raises(gm.OptionError, match="tie_break='fairest'"):
         tok.extended(TEXTS, vocab_size=310, tie_break="fairest")

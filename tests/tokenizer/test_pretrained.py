@@ -58,11 +58,14 @@ def test_a_folder_with_a_tokenizer_of_any_format_is_read(tok, format, name, tmp_
     (tmp_path / "model").mkdir()
     export(tok, tmp_path / name, format=format)
     (tmp_path / "model" / "config.json").write_text("{}")
-    (tmp_path / "model" / "generation_config.json").write_text("{}")
+    (tmp_path / "model" / "generation_config.json").write_text('{"max_length": 20}')
+    (tmp_path / "model" / "added_tokens.json").write_text('{"<pad>": 300}')
     given = {"pattern": "gpt2", "special_tokens": tok.special_tokens} if format == "tiktoken" else {}
     again = gm.Tokenizer.from_pretrained(tmp_path / "model", **given)
     assert (again.vocab, again.special_tokens, again.pattern) == (tok.vocab, tok.special_tokens, tok.pattern)
     assert gm.Tokenizer.from_pretrained(str(tmp_path / name), **given) == again
+    assert gm.Tokenizer.load(tmp_path / "model", **given) == again
+    assert gm.Tokenizer.load(tmp_path / "model", format=format, **given) == again
     assert hub.asked == []
 
 
@@ -90,7 +93,8 @@ def test_a_name_is_downloaded_and_nothing_but_tokenizer_files(tok, name, tmp_pat
 def test_what_the_hub_refuses_is_one_plain_line(tmp_path, hub):
     hub.error = OSError("401 Client Error.\n\nRepository Not Found for url: https://…")
     with pytest.raises(
-        FileNotFoundError, match=r"^owner/name: no such folder, and .* at revision='x': 401 Client Error\.$"
+        FileNotFoundError,
+        match=r"^owner/name: .*the download from the Hugging Face Hub failed at revision='x': 401 Client Error\.$",
     ):
         gm.Tokenizer.from_pretrained("owner/name", revision="x")
     hub.error, hub.folder = None, tmp_path
@@ -100,7 +104,7 @@ def test_what_the_hub_refuses_is_one_plain_line(tmp_path, hub):
 
 def test_without_huggingface_hub_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(FileNotFoundError, match=r"^gpt2: no such folder\. .*pip install huggingface_hub$"):
+    with pytest.raises(gm.MissingPackageError, match=r"^gpt2: no such folder\. .*pip install huggingface_hub$"):
         gm.Tokenizer.from_pretrained("gpt2")
 
 
@@ -119,10 +123,29 @@ def test_several_candidates_are_named(tok, tmp_path):
         gm.TokenizerFormatError, match=r"has 2 files that may be tokenizers: a\.json, b\.json\. Pass the"
     ):
         gm.Tokenizer.from_pretrained(tmp_path)
+    with pytest.raises(gm.TokenizerFormatError, match=r"has 2 files that may be tokenizers: a\.json, b\.json"):
+        gm.Tokenizer.load(tmp_path)
 
 
 def test_the_tie_break_can_be_said(tok, tmp_path):
     tok.export(tmp_path / "m", format="huggingface")
     assert gm.Tokenizer.from_pretrained(tmp_path / "m", tie_break="smallest-ids").tie_break == "smallest-ids"
-    with pytest.raises(gm.OptionError, match="tie_break"):
+    with pytest.raises(gm.OptionError, match=r"^tie_break='none'"):
         gm.Tokenizer.from_pretrained(tmp_path / "m", tie_break="none")
+
+
+def test_another_tie_break_than_the_file_records_is_an_error_that_names_the_file(tok, tmp_path, hub):
+    tok.save(tmp_path / "tokenizer.json")
+    hub.folder = tmp_path
+    for name in (tmp_path, tmp_path / "tokenizer.json", "owner/name"):
+        with pytest.raises(gm.OptionError) as caught:
+            gm.Tokenizer.from_pretrained(name, tie_break="huggingface")
+        start = f"{name}: the file records tie_break='greatest-bytes'; it cannot be loaded as 'huggingface'."
+        assert str(caught.value).startswith(start)
+
+
+def test_what_encodes_a_corpus_takes_a_folder_with_a_file_of_any_name(tok, tmp_path):
+    (tmp_path / "model").mkdir()
+    tok.save(tmp_path / "model" / "mill.json")
+    gm.encode_corpus([STORY], tmp_path / "model", out=tmp_path / "shards", progress=None)
+    assert gm.Shards(tmp_path / "shards").tokenizer == tok

@@ -25,16 +25,16 @@ def tokenizer_of(vocabulary, pattern="gpt2"):
 
 
 def test_merges_ranks_and_pairs_give_the_same_vocabulary():
-    plain = Vocabulary.of_merges(np.array([[97, 98], [256, 99]]), ["<s>"])
+    plain = Vocabulary.from_merges(np.array([[97, 98], [256, 99]]), ["<s>"])
     id_of = {token: id for id, token in plain.tokens.items()}
-    assert plain == Vocabulary.of_ranks(id_of, {"<s>": 258})
-    assert plain == Vocabulary.of_pairs(id_of, [(b"a", b"b"), (b"ab", b"c")], {"<s>": 258})
+    assert plain == Vocabulary.from_ranks(id_of, {"<s>": 258})
+    assert plain == Vocabulary.from_pairs(id_of, [(b"a", b"b"), (b"ab", b"c")], {"<s>": 258})
     assert plain.is_plain
     assert plain.size == 259
 
 
 def test_tokens_are_listed_by_id_and_the_size_counts_gaps():
-    vocabulary = Vocabulary.of_pairs(TOKENS, [(b"a", b"b"), (b"ab", b"c")], {"<s>": 400, "<t>": 350})
+    vocabulary = Vocabulary.from_pairs(TOKENS, [(b"a", b"b"), (b"ab", b"c")], {"<s>": 400, "<t>": 350})
     assert list(vocabulary.tokens) == [*range(258), 300]
     assert vocabulary.tokens[300] == b"bc"
     assert vocabulary.other_tokens == {300: b"bc"}
@@ -44,7 +44,7 @@ def test_tokens_are_listed_by_id_and_the_size_counts_gaps():
 
 
 def test_a_token_that_its_own_bytes_do_not_lead_to_is_only_ever_a_whole_piece():
-    unreachable = Vocabulary.of_ranks(BYTES | {b"ab": 256, b"abcd": 257}, {})
+    unreachable = Vocabulary.from_ranks(BYTES | {b"ab": 256, b"abcd": 257}, {})
     assert unreachable.other_tokens == {257: b"abcd"}
     assert unreachable.whole_pieces
     tok = tokenizer_of(unreachable)
@@ -56,7 +56,7 @@ def test_a_token_that_its_own_bytes_do_not_lead_to_is_only_ever_a_whole_piece():
 def test_whole_pieces_are_asked_for_even_when_a_merge_makes_every_token(whole_pieces, ids):
     id_of = BYTES | {b"ab": 256, b"bc": 257, b"abc": 258}
     pairs = [(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")]
-    vocabulary = Vocabulary.of_pairs(id_of, pairs, {}, whole_pieces=whole_pieces)
+    vocabulary = Vocabulary.from_pairs(id_of, pairs, {}, whole_pieces=whole_pieces)
     assert tokenizer_of(vocabulary).encode("abc") == ids
     assert vocabulary.other_tokens == ({258: b"abc"} if whole_pieces else {})
     assert vocabulary.is_plain is not whole_pieces
@@ -65,14 +65,14 @@ def test_whole_pieces_are_asked_for_even_when_a_merge_makes_every_token(whole_pi
 @pytest.mark.parametrize("whole_pieces", [True, False])
 def test_a_merge_of_a_token_that_no_merge_makes_never_happens(whole_pieces):
     id_of = BYTES | {b"ab": 256, b"abc": 257}
-    vocabulary = Vocabulary.of_pairs(id_of, [(b"ab", b"c")], {}, whole_pieces=whole_pieces)
+    vocabulary = Vocabulary.from_pairs(id_of, [(b"ab", b"c")], {}, whole_pieces=whole_pieces)
     assert tokenizer_of(vocabulary).encode("abc abc") == [*([257] if whole_pieces else b"abc"), *b" abc"]
     assert vocabulary.tokens[257] == b"abc"
 
 
 def test_several_merges_may_make_one_token():
     id_of = BYTES | {b"ab": 256, b"bc": 257, b"abc": 258}
-    vocabulary = Vocabulary.of_pairs(id_of, [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c"), (b"a", b"bc")], {})
+    vocabulary = Vocabulary.from_pairs(id_of, [(b"b", b"c"), (b"a", b"b"), (b"ab", b"c"), (b"a", b"bc")], {})
     assert vocabulary.merges[:, 2].tolist() == [257, 256, 258, 258]
     assert tokenizer_of(vocabulary).encode("abc ab") == [258, 32, 256]
     assert vocabulary.tokens[258] == b"abc"
@@ -94,11 +94,11 @@ def test_a_merge_may_stand_before_the_one_that_makes_its_part():
 
 
 def test_equal_fields_are_equal_hashed_equally_and_survive_pickle_and_copy():
-    first, second = (Vocabulary.of_ranks(TOKENS, {"<s>": 400, "<t>": 350}) for _ in range(2))
-    reordered = Vocabulary.of_ranks(dict(reversed(TOKENS.items())), {"<t>": 350, "<s>": 400})
+    first, second = (Vocabulary.from_ranks(TOKENS, {"<s>": 400, "<t>": 350}) for _ in range(2))
+    reordered = Vocabulary.from_ranks(dict(reversed(TOKENS.items())), {"<t>": 350, "<s>": 400})
     assert first == second == reordered
     assert hash(first) == hash(second) == hash(reordered)
-    assert first != Vocabulary.of_ranks(TOKENS, {"<s>": 400})
+    assert first != Vocabulary.from_ranks(TOKENS, {"<s>": 400})
     assert first != "a vocabulary"
     _ = first.tokens
     for twin in (pickle.loads(pickle.dumps(first)), copy.copy(first), copy.deepcopy(first)):
@@ -125,7 +125,7 @@ def test_equal_fields_are_equal_hashed_equally_and_survive_pickle_and_copy():
     ],
 )
 def test_ids_that_can_not_be(change, message):
-    for build in (Vocabulary.of_ranks, lambda ids, specials: Vocabulary.of_pairs(ids, [], specials)):
+    for build in (Vocabulary.from_ranks, lambda ids, specials: Vocabulary.from_pairs(ids, [], specials)):
         with pytest.raises(gm.TokenizerFormatError, match=message):
             build(BYTES | change, {})
 
@@ -133,7 +133,7 @@ def test_ids_that_can_not_be(change, message):
 def test_a_missing_byte_is_named():
     ranks = {token: id for token, id in BYTES.items() if id not in (7, 200)}
     with pytest.raises(gm.TokenizerFormatError, match="2 of the 256 bytes have no token, the first is 0x07"):
-        Vocabulary.of_ranks(ranks, {})
+        Vocabulary.from_ranks(ranks, {})
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_missing_byte_is_named():
 )
 def test_pairs_that_can_not_be(pairs, message):
     with pytest.raises(gm.TokenizerFormatError, match=message):
-        Vocabulary.of_pairs(TOKENS, pairs, {})
+        Vocabulary.from_pairs(TOKENS, pairs, {})
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_pairs_that_can_not_be(pairs, message):
 )
 def test_specials_that_can_not_be(specials, message):
     with pytest.raises(ValueError, match=message):
-        Vocabulary.of_ranks(TOKENS, specials)
+        Vocabulary.from_ranks(TOKENS, specials)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def foreign(tok):
     new_id = {id: 255 - id if id < 256 else 1000 + 3 * id for id in range(256 + len(tok.merge_ids))}
     id_of = {token: new_id[id] for id, token in tok.parts.vocabulary.tokens.items()}
     specials = {special: 500 + i for i, special in enumerate(tok.special_tokens)}
-    return tokenizer_of(Vocabulary.of_pairs(id_of, tok.merges, specials), tok.pattern), new_id
+    return tokenizer_of(Vocabulary.from_pairs(id_of, tok.merges, specials), tok.pattern), new_id
 
 
 def test_a_tokenizer_with_other_ids_is_extended_by_the_same_merges_and_keeps_its_ids():
@@ -218,7 +218,7 @@ def test_a_tokenizer_with_other_ids_is_extended_by_the_same_merges_and_keeps_its
 )
 def test_a_vocabulary_that_training_can_not_have_made_is_not_extended(pairs, message):
     id_of = BYTES | {b"ab": 300, b"abc": 301} | ({b"bc": 302} if len(pairs) == 4 else {})
-    tok = tokenizer_of(Vocabulary.of_pairs(id_of, pairs, {}))
+    tok = tokenizer_of(Vocabulary.from_pairs(id_of, pairs, {}))
     with pytest.raises(gm.OptionError, match=message):
         gm.extend_tokenizer(tok, ["abc"], vocab_size=400, progress=None)
 

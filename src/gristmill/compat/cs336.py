@@ -102,7 +102,7 @@ class Tokenizer:
                 id_of[bytes([byte])] = next_id
                 next_id += 1
         self._lacks_bytes = next_id > self._first_missing
-        vocabulary = Vocabulary.of_pairs(id_of, merges, specials)
+        vocabulary = Vocabulary.from_pairs(id_of, merges, specials)
         self._tokenizer = core.Tokenizer.from_parts(
             TokenizerParts(vocabulary, resolve_pattern("gpt2"), tie_break="greatest-bytes")
         )

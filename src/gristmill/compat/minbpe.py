@@ -219,7 +219,7 @@ class GPT4Tokenizer(RegexTokenizer):
 
     def __init__(self) -> None:
         super().__init__()
-        vocabulary = Vocabulary.of_ranks(_ranks_of_cl100k(), GPT4_SPECIAL_TOKENS)
+        vocabulary = Vocabulary.from_ranks(_ranks_of_cl100k(), GPT4_SPECIAL_TOKENS)
         parts = TokenizerParts(vocabulary, resolve_pattern("cl100k"), tie_break="first-seen")
         self._begin_with(parts.pattern.regex, Tokenizer.from_parts(parts))
 

@@ -74,7 +74,7 @@ def as_tokenizer(tokenizer: AnyTokenizer, name: str = "tokenizer") -> Tokenizer:
 
 def _load(path: str | os.PathLike[str], name: str) -> Tokenizer:
     """The tokenizer at `path`. An error says what was passed, and how to make a tokenizer where there is none."""
-    advice = "Pass a tokenizer file. To make one, run train_tokenizer()."
+    advice = "Train one with train_tokenizer()."
     try:
         return Tokenizer.load(path)
     except FileNotFoundError:

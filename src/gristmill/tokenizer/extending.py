@@ -52,9 +52,8 @@ def _with_rule(parts: TokenizerParts, tie_break: str | None) -> TokenizerParts:
         return dataclasses.replace(parts, tie_break=check_tie_break(tie_break), states_tie_break=True)
     if not parts.states_tie_break:
         warn_user(
-            f"what this tokenizer was loaded from does not state which pair wins among equal counts, so the new merges "
-            f"are learned with tie_break={parts.tie_break!r}. Pass tie_break={parts.tie_break!r} if that is the rule "
-            f"it was trained with, or tie_break='huggingface' if the library tokenizers trained it.",
+            f"this tokenizer does not record tie_break; using {parts.tie_break!r}. "
+            f"Pass tie_break='huggingface' if `tokenizers` trained it, else tie_break={parts.tie_break!r}.",
             FormatWarning,
         )
     return parts

@@ -12,6 +12,9 @@ from gristmill.errors import OptionError
 from gristmill.pretokenize import Pattern
 from gristmill.tokenizer.vocabulary import Vocabulary
 
+# The rule of a tokenizer that records none.
+ASSUMED_TIE_BREAK = "greatest-bytes"
+
 
 @dataclass(frozen=True, slots=True)
 class TokenizerParts:
@@ -20,7 +23,7 @@ class TokenizerParts:
     vocabulary: Vocabulary
     pattern: Pattern
     tie_break: str
-    # False where the rule is a guess, because the file of another tool does not hold it.
+    # False where the rule is `ASSUMED_TIE_BREAK`, because the file of another tool does not record it.
     states_tie_break: bool = field(default=True, compare=False)
 
     def with_tie_break(self, tie_break: str | None) -> TokenizerParts:
@@ -29,7 +32,7 @@ class TokenizerParts:
             return self
         if self.states_tie_break and check_tie_break(tie_break) != self.tie_break:
             raise OptionError(
-                f"holds its own tie_break, {self.tie_break!r}, and tie_break={tie_break!r} is another. "
+                f"the file records tie_break={self.tie_break!r}; it cannot be loaded as {tie_break!r}. "
                 f"Leave tie_break= out. To extend it under another rule, pass tie_break= to extended()."
             )
         return replace(self, tie_break=check_tie_break(tie_break), states_tie_break=True)

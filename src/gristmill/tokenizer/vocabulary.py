@@ -4,7 +4,7 @@ Gristmill gives ids in one order (bytes, merges, specials), and other tools in o
 way, o200k leaves gaps, Llama 3 has several merges for one token. A `Vocabulary` holds any of them with the ids as they
 are; nothing here ever numbers a token anew.
 
->>> vocabulary = Vocabulary.of_ranks({bytes([byte]): byte for byte in range(256)} | {b"ab": 300}, {"<s>": 400})
+>>> vocabulary = Vocabulary.from_ranks({bytes([byte]): byte for byte in range(256)} | {b"ab": 300}, {"<s>": 400})
 >>> vocabulary.merges.tolist(), vocabulary.tokens[300], vocabulary.size
 ([[97, 98, 300]], b'ab', 401)
 """
@@ -32,7 +32,7 @@ MAX_ID = (1 << 24) - 1
 class Vocabulary:
     """Tokens and their ids, and the merges that make them, in the order of their rank.
 
-    Build one with `of_merges`, `of_ranks` or `of_pairs`; the last two check what they are given.
+    Build one with `from_merges`, `from_ranks` or `from_pairs`; the last two check what they are given.
     """
 
     merges: NDArray[np.uint32]  # (n, 3): left id, right id, the id made; two rows may make the same
@@ -42,7 +42,7 @@ class Vocabulary:
     whole_pieces: bool  # whether a piece that is a token is that token, whatever the merges would make of it
 
     @classmethod
-    def of_merges(cls, merges: MergeIds, special_tokens: Sequence[str] = ()) -> Vocabulary:
+    def from_merges(cls, merges: MergeIds, special_tokens: Sequence[str] = ()) -> Vocabulary:
         """Gristmill's own layout: ids 0-255 are the bytes, merge i makes id 256 + i, then come the specials."""
         # Nothing here may loop over the merges in Python: training 32,000 of them takes no more than 0.2 s in all.
         first = NUM_BYTE_TOKENS + len(merges)
@@ -58,7 +58,7 @@ class Vocabulary:
         )
 
     @classmethod
-    def of_ranks(cls, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int]) -> Vocabulary:
+    def from_ranks(cls, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int]) -> Vocabulary:
         """The vocabulary of a table of ranks, as tiktoken has it: a token's id is its rank, and of all neighbours whose
         bytes together are a token, those of the lowest rank merge first.
 
@@ -78,7 +78,7 @@ class Vocabulary:
         )
 
     @classmethod
-    def of_pairs(
+    def from_pairs(
         cls,
         id_of: Mapping[bytes, int],
         pairs: Iterable[tuple[bytes, bytes]],
@@ -237,7 +237,7 @@ def extended(vocabulary: Vocabulary, given: MergeIds, learned: MergeIds) -> Voca
     In Gristmill's own layout, specials move up to stay last; in any other, every id stays.
     """
     if vocabulary.is_plain:
-        return Vocabulary.of_merges(np.concatenate([given, learned]), list(vocabulary.special_tokens))
+        return Vocabulary.from_merges(np.concatenate([given, learned]), list(vocabulary.special_tokens))
     new_ids = np.arange(vocabulary.size, vocabulary.size + len(learned), dtype=np.uint32)
     ids = np.concatenate([vocabulary.byte_ids, vocabulary.merges[:, 2], new_ids])
     rows = np.column_stack([ids[learned], new_ids])

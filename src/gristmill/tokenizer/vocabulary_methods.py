@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -57,7 +58,7 @@ class VocabularyMethods:
         merge_ids = check_merges(merges if isinstance(merges, np.ndarray) else find_ids(merges))
         specials = check_special_tokens(special_tokens)
         check_vocab_size(NUM_BYTE_TOKENS + len(merge_ids) + len(specials), len(specials))
-        vocabulary = Vocabulary.of_merges(merge_ids, specials)
+        vocabulary = Vocabulary.from_merges(merge_ids, specials)
         self._parts = TokenizerParts(vocabulary, resolve_pattern(pattern), check_tie_break(tie_break))
         self._profile = profile
 
@@ -102,7 +103,7 @@ class VocabularyMethods:
         """Which pair wins among equal counts: the rule the merges were learned under, and the default of `extended`.
 
         The files of other tools do not hold it. A tokenizer loaded from one has the rule passed as `tie_break=`, else
-        "greatest-bytes", and `extended` warns that nobody has stated it.
+        "greatest-bytes", and `extended` warns that nobody has stated it; `save` and `load` keep it unstated.
         """
         return self._parts.tie_break
 
@@ -188,12 +189,8 @@ class VocabularyMethods:
                 f"vocab_size={size} is larger than that of the tokenizer, {self.vocab_size}. "
                 f"Pass a smaller one, or learn more merges with extended()."
             )
-        return type(self)(
-            self.merge_ids[: size - NUM_BYTE_TOKENS - len(specials)],
-            pattern=self.pattern,
-            special_tokens=specials,
-            tie_break=self.tie_break,
-        )
+        vocabulary = Vocabulary.from_merges(self.merge_ids[: size - NUM_BYTE_TOKENS - len(specials)], specials)
+        return type(self).from_parts(dataclasses.replace(self._parts, vocabulary=vocabulary))
 
     @show_options(ReadOptions, Reading(documents="file").options())
     def extended(
@@ -263,16 +260,14 @@ class VocabularyMethods:
         special_tokens: Mapping[str, int] | Sequence[str] | None = None,
         tie_break: str | None = None,
     ) -> Self:
-        """The tokenizer in the file at `path`; `TokenizerFormatError` when it does not hold a sound one.
+        """The tokenizer in the file or folder at `path`; `TokenizerFormatError` when it does not hold a sound one.
 
         `pattern`, `special_tokens` and `tie_break` are for formats that do not hold them; only Gristmill's own format
         holds `tie_break`. Nothing in the file is executed.
         """
-        parts = read_tokenizer(path, format, pattern=pattern, special_tokens=special_tokens)
-        try:
-            return cls.from_parts(parts.with_tie_break(tie_break))
-        except OptionError as error:
-            raise OptionError(f"{os.fspath(path)}: {error}") from None
+        return cls.from_parts(
+            read_tokenizer(path, format, pattern=pattern, special_tokens=special_tokens, tie_break=tie_break)
+        )
 
     @classmethod
     def from_pretrained(
@@ -292,8 +287,11 @@ class VocabularyMethods:
         revision: a branch, tag or commit on the Hub.
         pattern, special_tokens, tie_break: as in `load`.
         """
-        parts = read_pretrained(name, revision=revision, pattern=pattern, special_tokens=special_tokens)
-        return cls.from_parts(parts.with_tie_break(tie_break))
+        return cls.from_parts(
+            read_pretrained(
+                name, revision=revision, pattern=pattern, special_tokens=special_tokens, tie_break=tie_break
+            )
+        )
 
     @classmethod
     def from_tiktoken(cls, encoding: Any, *, tie_break: str | None = None) -> Self:
@@ -313,9 +311,7 @@ class VocabularyMethods:
             tokenizers trained.
         """
         if isinstance(tokenizer, str | os.PathLike):
-            path = Path(tokenizer)
-            file = path / "tokenizer.json" if path.is_dir() else path
-            return cls.load(file, format="huggingface", tie_break=tie_break)
+            return cls.load(tokenizer, format="huggingface", tie_break=tie_break)
         from gristmill.tokenizer.formats.huggingface import from_object
 
         return cls.from_parts(from_object(tokenizer).with_tie_break(tie_break))
@@ -335,7 +331,7 @@ class VocabularyMethods:
     # How Python sees it
 
     def __eq__(self, other: object) -> bool:
-        """Whether both would be saved as the same file."""
+        """Whether both have the same tokens, ids, pattern and `tie_break`, stated or not."""
         return self._parts == other._parts if isinstance(other, VocabularyMethods) else NotImplemented
 
     def __hash__(self) -> int:

@@ -44,7 +44,7 @@ def renumbered() -> TokenizerParts:
     id_of = {bytes([byte]): 2 + i for i, byte in enumerate(HUGGINGFACE_BYTE_ORDER)}
     for left, right in tok.merges:
         id_of[left + right] = 2 + len(id_of)
-    vocabulary = Vocabulary.of_pairs(id_of, tok.merges, {special: i for i, special in enumerate(SPECIALS)})
+    vocabulary = Vocabulary.from_pairs(id_of, tok.merges, {special: i for i, special in enumerate(SPECIALS)})
     return TokenizerParts(vocabulary, resolve_pattern("gpt2"), "greatest-bytes")
 
 
@@ -52,7 +52,7 @@ def with_gaps() -> TokenizerParts:
     """Ids as OpenAI gives them: by rank, the specials far behind, and ids that no token has."""
     tok = trained("o200k")
     ranks = {token: id for id, token in tok.vocab.items() if id < 256 + len(tok.merges)}
-    vocabulary = Vocabulary.of_ranks(ranks, {"<|endofprompt|>": 1018, "<|endoftext|>": 999})
+    vocabulary = Vocabulary.from_ranks(ranks, {"<|endofprompt|>": 1018, "<|endoftext|>": 999})
     return TokenizerParts(vocabulary, resolve_pattern("o200k"), "greatest-bytes")
 
 
@@ -61,7 +61,7 @@ def whole_pieces() -> TokenizerParts:
     tokens = [b"ab", b"bc", b"abc", b"cab", b"xyz", b" the"]
     id_of = {bytes([byte]): byte for byte in range(256)} | {token: 256 + i for i, token in enumerate(tokens)}
     pairs = [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc"), (b"c", b"ab")]
-    vocabulary = Vocabulary.of_pairs(id_of, pairs, {"<|begin_of_text|>": 300}, whole_pieces=True)
+    vocabulary = Vocabulary.from_pairs(id_of, pairs, {"<|begin_of_text|>": 300}, whole_pieces=True)
     return TokenizerParts(vocabulary, resolve_pattern("llama3"), "greatest-bytes")
 
 

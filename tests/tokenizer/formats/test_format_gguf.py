@@ -104,7 +104,7 @@ def test_the_tokens_that_begin_and_end_a_text_can_be_named(tmp_path):
 
 @pytest.mark.parametrize("specials", [{"é": 300}, {"[PAD300]": 301}])
 def test_two_ids_with_one_spelling_are_refused(specials, tmp_path):
-    vocabulary = Vocabulary.of_ranks({bytes([byte]): byte for byte in range(256)}, specials)
+    vocabulary = Vocabulary.from_ranks({bytes([byte]): byte for byte in range(256)}, specials)
     with pytest.raises(gm.TokenizerFormatError, match="both spelled"):
         write_tokenizer(dataclasses.replace(trained().parts, vocabulary=vocabulary), tmp_path / "t.gguf", format="gguf")
 

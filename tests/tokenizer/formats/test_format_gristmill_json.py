@@ -69,7 +69,7 @@ def test_the_order_in_which_specials_and_others_were_given_does_not_show():
 def test_merges_may_stand_before_the_ones_that_make_their_parts():
     id_of = {bytes([byte]): byte for byte in range(256)} | {b"a" * n: 254 + n for n in range(2, 2000)}
     pairs = [(b"a" * (n - 1), b"a") for n in range(1999, 1, -1)]
-    parts = TokenizerParts(Vocabulary.of_pairs(id_of, pairs, {}), resolve_pattern("gpt2"), "greatest-bytes")
+    parts = TokenizerParts(Vocabulary.from_pairs(id_of, pairs, {}), resolve_pattern("gpt2"), "greatest-bytes")
     data = gristmill_json.dump(parts)
     assert gristmill_json.dump(gristmill_json.parse(data)) == data
 

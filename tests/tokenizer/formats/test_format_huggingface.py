@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from types import SimpleNamespace
 
@@ -35,6 +36,12 @@ def assert_ids_of_tokenizers(tok, theirs):
     for text in [*TEXTS, "a<|endoftext|>b <|end|><|endoftext|>"]:
         expected = theirs.encode(text, add_special_tokens=False).ids
         assert tok.encode(text, allowed_special="all") == expected
+
+
+def test_without_tokenizers_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(gm.MissingPackageError, match=r"^to_huggingface\(\) needs tokenizers, .*install tokenizers$"):
+        trained().to_huggingface()
 
 
 # Writing
@@ -119,7 +126,7 @@ def test_a_name_that_ends_in_json_is_one_file_and_a_bare_tokenizer_json_is_said_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained().export(tmp_path / "mill.json", format="huggingface")
-    with pytest.warns(FormatWarning, match=r"without tokenizer_config\.json .* Pass the name of a folder"):
+    with pytest.warns(FormatWarning, match=r"no tokenizer_config\.json .* Pass the name of a folder"):
         trained().export(tmp_path / "tokenizer.json", format="huggingface")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mill.json", "tokenizer.json"]
     with pytest.raises(gm.OptionError, match=r"mill\.json is a single file\. Pass the name of a folder"):

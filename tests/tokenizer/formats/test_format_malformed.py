@@ -357,7 +357,12 @@ def test_json_that_would_fill_memory_is_refused_before_it_is_parsed(unit, tmp_pa
 
 def test_a_folder_without_a_tokenizer(tmp_path):
     (tmp_path / "sub").mkdir()
-    with pytest.raises(gm.TokenizerFormatError, match="sub: is a folder that has neither"):
+    with pytest.raises(gm.TokenizerFormatError, match="sub: has no tokenizer that can be read"):
+        read_tokenizer(tmp_path / "sub")
+    with pytest.raises(gm.TokenizerFormatError, match=r"sub: has no file of the format 'tiktoken' \(\*\.tiktoken, "):
+        read_tokenizer(tmp_path / "sub", "tiktoken", pattern="gpt2")
+    (tmp_path / "sub" / "manifest.json").write_text("[1, 2]")
+    with pytest.raises(gm.TokenizerFormatError, match="sub: has no tokenizer that can be read"):
         read_tokenizer(tmp_path / "sub")
 
 

@@ -80,7 +80,7 @@ TOKENS = BYTES | {b"ab": 256, b"cd": 257, b"abcd": 258}
 )
 def test_what_tiktoken_would_merge_in_another_way_is_refused(tokens, pairs, tmp_path):
     tokens = tokens | {left + right: 300 for left, right in pairs if left + right not in tokens}
-    parts = TokenizerParts(Vocabulary.of_pairs(tokens, pairs, {}), resolve_pattern("gpt2"), "greatest-bytes")
+    parts = TokenizerParts(Vocabulary.from_pairs(tokens, pairs, {}), resolve_pattern("gpt2"), "greatest-bytes")
     with pytest.raises(gm.TokenizerFormatError, match="ids would differ"):
         write_tokenizer(parts, tmp_path / "a.tiktoken", format="tiktoken")
     assert not list(tmp_path.iterdir())
@@ -127,8 +127,10 @@ def test_a_name_is_looked_up_by_tiktoken(monkeypatch):
 
 def test_without_tiktoken_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tiktoken", None)
-    with pytest.raises(ImportError, match="pip install tiktoken"):
+    with pytest.raises(gm.MissingPackageError, match=r"^to_tiktoken\(\) needs tiktoken, .*: pip install tiktoken$"):
         trained().to_tiktoken()
+    with pytest.raises(gm.MissingPackageError, match=r"^from_tiktoken\(\) needs tiktoken, .*: pip install tiktoken$"):
+        gm.Tokenizer.from_tiktoken("mill")
 
 
 def test_a_pattern_of_the_user_is_passed_on_with_a_warning():

@@ -33,7 +33,7 @@ import sys
 from typing import Any
 
 from gristmill.compat.huggingface.batch_encoding import BatchEncoding
-from gristmill.compat.huggingface.opening import find_tokenizer_json, given_tokenizer
+from gristmill.compat.huggingface.opening import check_folder, given_tokenizer, has_their_file, read_settings
 from gristmill.compat.huggingface.roles import ROLES
 from gristmill.compat.huggingface.stand_in import StandInTokenizerFast
 from gristmill.encode.tokenizer import Tokenizer
@@ -71,11 +71,13 @@ class PreTrainedTokenizerFast(metaclass=_EitherClass):
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], **options: Any) -> Any:
-        """The tokenizer that `save_pretrained` wrote to a folder; a name on the Hub is not looked up."""
-        find_tokenizer_json(folder)
+        """The tokenizer in a folder of any format that `Tokenizer.load` reads; a name on the Hub is not looked up."""
+        path = check_folder(folder)
         theirs = _transformers_class()
         if theirs is None:
             return StandInTokenizerFast.from_pretrained(folder, **options)
+        if not has_their_file(path):
+            return _of_theirs(theirs, Tokenizer.load(folder), {**read_settings(path), **options})
         return theirs.from_pretrained(os.fspath(folder), **{"local_files_only": True, **options})
 
 

@@ -1,4 +1,4 @@
-"""Where a tokenizer comes from: an object, a file, or a folder that `save_pretrained` wrote."""
+"""Where a tokenizer comes from: an object, a file, or a folder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 from gristmill.compat.huggingface.roles import ROLES
 from gristmill.encode.tokenizer import Tokenizer, as_tokenizer
 from gristmill.errors import OptionError, TokenizerFormatError
+from gristmill.tokenizer.formats import HEAD_BYTES, huggingface
 from gristmill.tokenizer.formats.content import parse_json, read_content
+from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
 
-__all__ = ["find_tokenizer_json", "given_tokenizer", "read_settings"]
+__all__ = ["check_folder", "given_tokenizer", "has_their_file", "read_settings"]
 
 
 def given_tokenizer(tokenizer_object: Any, tokenizer_file: str | os.PathLike[str] | None) -> Tokenizer:
@@ -23,16 +25,25 @@ def given_tokenizer(tokenizer_object: Any, tokenizer_file: str | os.PathLike[str
     return as_tokenizer(tokenizer_object, "tokenizer_object")
 
 
-def find_tokenizer_json(folder: str | os.PathLike[str]) -> Path:
-    """The tokenizer.json of a folder."""
-    path = Path(folder, "tokenizer.json")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Pass a folder with a tokenizer.json; nothing is downloaded.")
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    """The path of a folder that is there."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"{os.fspath(folder)}: no such folder. Pass a folder with a tokenizer; nothing is downloaded."
+        )
     return path
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """Those settings of a tokenizer_config.json that we have too; none where there is no such file."""
+def has_their_file(folder: Path) -> bool:
+    """Whether a folder has a tokenizer.json that transformers can read."""
+    path = folder / huggingface.TOKENIZER_NAME
+    return path.is_file() and huggingface.recognizes(path, read_content(path, HEAD_BYTES))
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Those settings of a folder's tokenizer_config.json that we have too; none where there is no such file."""
+    path = folder / CONFIG_NAME
     if not path.is_file():
         return {}
     try:

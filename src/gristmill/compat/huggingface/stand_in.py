@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from gristmill.arguments import check_whole_number
 from gristmill.compat.huggingface.batch_encoding import BatchEncoding
-from gristmill.compat.huggingface.opening import find_tokenizer_json, given_tokenizer, read_settings
+from gristmill.compat.huggingface.opening import check_folder, given_tokenizer, read_settings
 from gristmill.compat.huggingface.padding import as_python, pad_columns, tensor_kind, to_columns, to_tensors
 from gristmill.compat.huggingface.roles import ROLES, Role, RoleId, SideOfText
 from gristmill.compat.specials import with_special_tokens
@@ -73,10 +73,9 @@ class StandInTokenizerFast:
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], **options: Any) -> StandInTokenizerFast:
-        """The tokenizer that `save_pretrained` wrote to a folder; a name on the Hub is not looked up."""
-        path = find_tokenizer_json(folder)
-        settings = read_settings(Path(folder, "tokenizer_config.json"))
-        return cls(Tokenizer.load(path, format="huggingface"), **{**settings, **options})
+        """The tokenizer in a folder of any format that `Tokenizer.load` reads; a name on the Hub is not looked up."""
+        settings = read_settings(check_folder(folder))
+        return cls(Tokenizer.load(folder), **{**settings, **options})
 
     @property
     def tokenizer(self) -> Tokenizer:

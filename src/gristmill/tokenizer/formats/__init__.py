@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gristmill.arguments import check_choice
+from gristmill.arguments import check_choice, check_tie_break
 from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
 from gristmill.publish import publish
 from gristmill.tokenizer.formats import gguf, gpt2, gristmill_json, huggingface, minbpe, tiktoken
@@ -53,6 +53,16 @@ FORMATS: dict[str, ModuleType] = {
 
 READ = [name for name in FORMATS if name != "gguf"]  # which is only written
 
+# The files of a folder that may hold its tokenizer, by format: the first name that fits one is read. GPT-2's two files
+# are found by their own reader.
+IN_FOLDER: dict[str, tuple[str, ...]] = {
+    "auto": ("tokenizer.json", "vocab.json", "encoder.json", "*.tiktoken", "*.tiktoken.gz", "*.model", "*.json"),
+    "gristmill": ("tokenizer.json", "*.json"),
+    "minbpe": ("*.model",),
+    "huggingface": ("tokenizer.json", "*.json"),
+    "tiktoken": ("*.tiktoken", "*.tiktoken.gz"),
+}
+
 HEAD_BYTES = 4096
 
 
@@ -62,27 +72,36 @@ def read_tokenizer(
     *,
     pattern: str | None = None,
     special_tokens: Mapping[str, int] | Iterable[str] | None = None,
+    tie_break: str | None = None,
+    name: str | None = None,
 ) -> TokenizerParts:
     """What the file or folder at `path` holds; `TokenizerFormatError`, naming it, when it is not a sound tokenizer.
 
     pattern, special_tokens: what the format does not hold. Specials come with their ids, or as a list: then they have
-        those of the file, or the ones behind the last. For a format that holds them they must be what the file says.
+        those of the file, or the ones after the last. For a format that holds them they must be what the file says.
+    tie_break: the rule of a file that records none; another one than the file records is an `OptionError`.
+    name: what messages call the path; by default the path itself.
     """
-    given = Given.of(pattern, special_tokens)
+    given = Given.from_options(pattern, special_tokens)
+    if tie_break is not None:
+        check_tie_break(tie_break)
     module = None if format == "auto" else FORMATS[_checked(format, ["auto", *READ])]
-    name = os.fspath(path)
+    name = os.fspath(path) if name is None else name
     source = Path(path)
     source.stat()  # a missing file is FileNotFoundError, whatever the format
     try:
-        if source.is_dir() and module not in (gpt2, gguf):
-            source = _find_in_folder(source)
+        if format in IN_FOLDER and source.is_dir():
+            source = _find_in_folder(source, format)
         if module is None:
             module = _recognized(source)
         parts: TokenizerParts = module.read(source, given)
     except (GristmillError, ValueError, TypeError, RecursionError) as error:
         message = str(error).removeprefix(f"{name}: ") or type(error).__name__
         raise TokenizerFormatError(f"{name}: {message}") from error
-    return parts
+    try:
+        return parts.with_tie_break(tie_break)
+    except OptionError as error:
+        raise OptionError(f"{name}: {error}") from None
 
 
 def write_tokenizer(
@@ -142,11 +161,34 @@ def _checked(format: str, offered: Iterable[str]) -> str:
     return format if format in FORMATS else check_choice("format", format, offered)
 
 
-def _find_in_folder(folder: Path) -> Path:
-    for name in ("tokenizer.json", "vocab.json", "encoder.json"):
-        if (folder / name).exists():
-            return folder / name
-    raise TokenizerFormatError("is a folder that has neither a tokenizer.json nor a vocab.json. Pass a file.")
+def _find_in_folder(folder: Path, format: str) -> Path:
+    """The file of a folder that holds its tokenizer; `TokenizerFormatError` if there is none, or no way to choose."""
+    for pattern in IN_FOLDER[format]:
+        found = [path for path in sorted(folder.glob(pattern)) if pattern != "*.json" or _may_be(path, format)]
+        if len(found) > 1:
+            raise TokenizerFormatError(
+                f"has {len(found)} files that may be tokenizers: {', '.join(path.name for path in found[:4])}"
+                f"{', …' * (len(found) > 4)}. Pass the path of one."
+            )
+        if found:
+            return found[0]
+    if format != "auto":
+        raise TokenizerFormatError(f"has no file of the format {format!r} ({', '.join(IN_FOLDER[format])}).")
+    raise TokenizerFormatError(
+        "has no tokenizer that can be read. It needs a tokenizer.json, vocab.json and merges.txt, .tiktoken, "
+        ".model of minbpe, or a file of Gristmill."
+    )
+
+
+def _may_be(path: Path, format: str) -> bool:
+    """Whether a file looks like a tokenizer; most JSON files of a model's folder are something else."""
+    modules = FORMATS.values() if format == "auto" else [FORMATS[format]]
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    # Of GPT-2's files only the name: any table of numbers, such as a config.json, has their content.
+    return any(module.recognizes(path, b"" if module is gpt2 else head) for module in modules)
 
 
 def _recognized(path: Path) -> ModuleType:
@@ -156,4 +198,4 @@ def _recognized(path: Path) -> ModuleType:
             return module
     if head.lstrip().startswith((b"{", b"\xef\xbb\xbf{")) or not head:
         return gristmill_json  # whose reader says what is missing
-    raise TokenizerFormatError("is not a tokenizer file. Pass one; to make one of a text, run train_tokenizer().")
+    raise TokenizerFormatError("not a tokenizer file. Train one with train_tokenizer().")

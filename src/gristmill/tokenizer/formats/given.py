@@ -20,7 +20,7 @@ class Given:
     special_tokens: dict[str, int | None] | None = None
 
     @classmethod
-    def of(cls, pattern: str | None, special_tokens: SpecialTokens | None) -> Given:
+    def from_options(cls, pattern: str | None, special_tokens: SpecialTokens | None) -> Given:
         """What was given, checked."""
         specials: dict[str, int | None] | None = None
         if special_tokens is not None:

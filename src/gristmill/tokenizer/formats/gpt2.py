@@ -21,7 +21,7 @@ from gristmill.tokenizer.formats.content import check_content, parse_json, read_
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
 from gristmill.tokenizer.formats.tokenizer_config import dump_config, read_added_tokens
-from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.parts import ASSUMED_TIE_BREAK, TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary
 
 OPTIONS: frozenset[str] = frozenset()
@@ -53,13 +53,13 @@ def read(path: Path, given: Given) -> TokenizerParts:
         raise TokenizerFormatError(f"{merges_path.name}: {str(error).removeprefix(f'{merges_path}: ')}") from None
     named = read_added_tokens(vocab_path.parent) if vocab_path.name in ("vocab.json", "encoder.json") else ()
     specials = _take_specials(vocab, pairs, given, set(named))
-    vocabulary = Vocabulary.of_pairs(
+    vocabulary = Vocabulary.from_pairs(
         {_unspelled(text): id for text, id in vocab.items()},
         [(_unspelled(left), _unspelled(right)) for left, right in pairs],
         specials,
     )
     return TokenizerParts(
-        vocabulary, given.pattern or resolve_pattern(DEFAULT_PATTERN), "greatest-bytes", states_tie_break=False
+        vocabulary, given.pattern or resolve_pattern(DEFAULT_PATTERN), ASSUMED_TIE_BREAK, states_tie_break=False
     )
 
 
@@ -103,8 +103,8 @@ def _check(parts: TokenizerParts, *, is_folder: bool) -> None:
         )
     if parts.pattern.name != DEFAULT_PATTERN:
         warn_user(
-            f"vocab.json and merges.txt hold no pattern, and readers take GPT-2's. Read them with "
-            f"pattern={str(parts.pattern)!r}; transformers cannot: export as 'huggingface' for it.",
+            f"vocab.json and merges.txt hold no pattern. Load them with pattern={str(parts.pattern)!r}. transformers "
+            f"always uses GPT-2's pattern; export with format='huggingface' instead.",
             FormatWarning,
         )
     lost = [special for special in vocabulary.special_tokens if special != END_OF_TEXT]

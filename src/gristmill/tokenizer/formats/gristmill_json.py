@@ -4,7 +4,7 @@ r"""Gristmill's own tokenizer file: UTF-8 JSON, one merge a line, the same bytes
     "format": "gristmill-tokenizer",
     "version": 1,
     "pattern": {"name": "gpt2", "regex": "'(?:[sdmt]|ll|ve|re)| …"},      name null: a pattern without a native matcher
-    "tie_break": "greatest-bytes",
+    "tie_break": "greatest-bytes",                                        null: the tool it comes from records none
     "special_tokens": [["<|endoftext|>", 258]],                           text and id; the ids follow the merges' own
     "merges": [
     [104, 101],                                                           left id, right id -> id 256
@@ -51,7 +51,7 @@ from gristmill.merge.merges import MergeIds, check_merges, check_tokens
 from gristmill.pretokenize.patterns import Pattern
 from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
 from gristmill.tokenizer.formats.given import Given
-from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.parts import ASSUMED_TIE_BREAK, TokenizerParts
 from gristmill.tokenizer.vocabulary import MAX_ID, Vocabulary, add_made
 
 OPTIONS: frozenset[str] = frozenset()
@@ -95,7 +95,7 @@ def dump(parts: TokenizerParts) -> bytes:
         "format": FORMAT,
         "version": 1 if plain else 2,
         "pattern": parts.pattern.to_json(),
-        "tie_break": parts.tie_break,
+        "tie_break": parts.tie_break if parts.states_tie_break else None,
         "special_tokens": [[text, id] for text, id in specials],
     }
     if not plain:
@@ -127,10 +127,12 @@ def parse(data: bytes) -> TokenizerParts:
         )
     if checksum is not None:
         _check_sum(data, checksum)
+    tie_break = content["tie_break"]
     return TokenizerParts(
         vocabulary=(_plain_vocabulary if version == 1 else _any_vocabulary)(content),
         pattern=Pattern.from_json(content["pattern"]),
-        tie_break=check_tie_break(content["tie_break"]),
+        tie_break=ASSUMED_TIE_BREAK if tie_break is None else check_tie_break(tie_break),
+        states_tie_break=tie_break is not None,
     )
 
 
@@ -151,7 +153,7 @@ def _plain_vocabulary(content: dict[str, Any]) -> Vocabulary:
     for i, (text, id) in enumerate(specials.items()):
         if type(id) is not int or id != first_id + i:
             raise TokenizerFormatError(f"special token {text!r} has id {id!r}; it must be {first_id + i}.")
-    return Vocabulary.of_merges(merges, list(specials))
+    return Vocabulary.from_merges(merges, list(specials))
 
 
 def _any_vocabulary(content: dict[str, Any]) -> Vocabulary:
@@ -175,7 +177,7 @@ def _any_vocabulary(content: dict[str, Any]) -> Vocabulary:
     if len(id_of) < len(tokens):
         id, token = next((id, token) for id, token in tokens.items() if id_of[token] != id)
         raise TokenizerFormatError(f"ids {id} and {id_of[token]} are the same bytes: {token[:80]!r}.")
-    vocabulary = Vocabulary.of_pairs(
+    vocabulary = Vocabulary.from_pairs(
         id_of, [(tokens[left], tokens[right]) for left, right, _ in merges], _read_specials(content["special_tokens"])
     )
     return dataclasses.replace(vocabulary, other_tokens=others, whole_pieces=whole_pieces and bool(others))

@@ -22,13 +22,14 @@ from typing import Any
 
 from gristmill.arguments import check_special_tokens, check_whole_number
 from gristmill.errors import FormatWarning, OptionError, TokenizerFormatError, warn_user
+from gristmill.packages import load_package
 from gristmill.tokenizer.formats.byte_alphabet import spell, unspell
 from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.formats.pre_tokenizer import byte_level, dump_pre_tokenizer, read_pre_tokenizer
 from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
-from gristmill.tokenizer.formats.tokenizer_config import NO_LIMIT, chosen_roles, dump_config
-from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.formats.tokenizer_config import NO_LIMIT, SPECIAL_FLAGS, chosen_roles, dump_config
+from gristmill.tokenizer.parts import ASSUMED_TIE_BREAK, TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary
 
 OPTIONS = frozenset({"legacy_merges", "bos_token", "eos_token", "pad_token", "model_max_length"})
@@ -93,8 +94,8 @@ def files(
 def _warn_of_bare_file(path: Path) -> None:
     if path.name == TOKENIZER_NAME and not path.with_name(CONFIG_NAME).exists():
         warn_user(
-            f"a {TOKENIZER_NAME} without {CONFIG_NAME} beside it is another tokenizer in transformers 4, depending on "
-            f"the name of its folder. Pass the name of a folder to write both; `tokenizers` needs only the one file.",
+            f"transformers 4 picks the tokenizer class from the folder name if there is no {CONFIG_NAME} beside "
+            f"{TOKENIZER_NAME}. Pass the name of a folder to write both; `tokenizers` needs only {TOKENIZER_NAME}.",
             FormatWarning,
         )
 
@@ -112,10 +113,7 @@ def from_object(tokenizer: Any) -> TokenizerParts:
 
 def to_object(parts: TokenizerParts) -> Any:
     """A `tokenizers.Tokenizer` that gives the same ids."""
-    try:
-        import tokenizers
-    except ImportError:
-        raise ImportError("to_huggingface() needs the package tokenizers. Install it: pip install tokenizers") from None
+    tokenizers = load_package("tokenizers", needed_by="to_huggingface()")
     return tokenizers.Tokenizer.from_str(dump(parts).decode())
 
 
@@ -141,7 +139,7 @@ def dump(parts: TokenizerParts, *, legacy_merges: bool = False) -> bytes:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added_token(special, id) for special, id in specials],
+        "added_tokens": [{"id": id, "content": special, **SPECIAL_FLAGS} for special, id in specials],
         "normalizer": None,
         "pre_tokenizer": dump_pre_tokenizer(parts.pattern),
         "post_processor": None,
@@ -174,11 +172,6 @@ def _joined(lines: list[str]) -> str:
     return ",\n      ".join(lines)
 
 
-def _added_token(special: str, id: int) -> dict[str, Any]:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return {"id": id, "content": special, **flags}
-
-
 # Reading
 
 
@@ -198,7 +191,7 @@ def parse(data: bytes) -> TokenizerParts:
     vocabulary = _read_vocabulary(model, specials)
     for note in [*notes, *added_notes]:
         warn_user(note, FormatWarning)
-    return TokenizerParts(vocabulary, pattern, "greatest-bytes", states_tie_break=False)
+    return TokenizerParts(vocabulary, pattern, ASSUMED_TIE_BREAK, states_tie_break=False)
 
 
 def _refuse(what: str, why: str) -> TokenizerFormatError:
@@ -239,7 +232,7 @@ def _read_vocabulary(model: dict[str, Any], specials: dict[str, int]) -> Vocabul
     ignore_merges = model.get("ignore_merges", False)
     if type(ignore_merges) is not bool:
         raise TokenizerFormatError(f'"ignore_merges" is {ignore_merges!r:.80} instead of true or false.')
-    return Vocabulary.of_pairs(
+    return Vocabulary.from_pairs(
         {token: vocab[text] for text, token in token_of.items()},
         [(_token(token_of, left), _token(token_of, right)) for left, right in pairs],
         specials,
@@ -288,7 +281,7 @@ def _read_added_tokens(rows: Any) -> tuple[dict[str, int], list[str]]:
             "added tokens with normalized=false overlap others, and Hugging Face looks for them first; here the "
             "leftmost wins, then the longest."
         )
-    return {text: row.get("id") for text, row in zip(texts, rows, strict=True)}, notes  # of_pairs checks the ids
+    return {text: row.get("id") for text, row in zip(texts, rows, strict=True)}, notes  # from_pairs checks the ids
 
 
 def _overlap(a: str, b: str) -> bool:

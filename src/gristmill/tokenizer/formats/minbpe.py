@@ -24,7 +24,7 @@ from gristmill.pretokenize.patterns import WHOLE_TEXT, Pattern, resolve_pattern
 from gristmill.pretokenize.stages import stages
 from gristmill.tokenizer.formats.content import check_content, read_content
 from gristmill.tokenizer.formats.given import Given
-from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.parts import ASSUMED_TIE_BREAK, TokenizerParts
 from gristmill.tokenizer.vocabulary import MAX_ID, Vocabulary, check_special_ids
 
 OPTIONS: frozenset[str] = frozenset()
@@ -141,9 +141,9 @@ def parse(data: bytes) -> TokenizerParts:
     check_tokens(merges)
     taken = range(NUM_BYTE_TOKENS + len(merges))
     return TokenizerParts(
-        dataclasses.replace(Vocabulary.of_merges(merges), special_tokens=check_special_ids(specials, taken)),
+        dataclasses.replace(Vocabulary.from_merges(merges), special_tokens=check_special_ids(specials, taken)),
         resolve_pattern(pattern or WHOLE_TEXT),
-        "greatest-bytes",
+        ASSUMED_TIE_BREAK,
         states_tie_break=False,
     )
 

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
+from gristmill.packages import load_package
 from gristmill.pretokenize.patterns import Pattern, resolve_pattern
 from gristmill.pretokenize.stages import stages
 from gristmill.tokenizer.formats.content import MAX_FILE_BYTES, check_content, read_content
 from gristmill.tokenizer.formats.given import Given
-from gristmill.tokenizer.parts import TokenizerParts
+from gristmill.tokenizer.parts import ASSUMED_TIE_BREAK, TokenizerParts
 from gristmill.tokenizer.vocabulary import Vocabulary
 
 OPTIONS: frozenset[str] = frozenset()
@@ -68,7 +69,7 @@ def read(path: Path, given: Given) -> TokenizerParts:
         specials = {} if published is None else published[1]
     else:
         specials = given.numbered(max(ranks.values(), default=-1) + 1, {} if published is None else published[1])
-    return TokenizerParts(Vocabulary.of_ranks(ranks, specials), pattern, "greatest-bytes", states_tie_break=False)
+    return TokenizerParts(Vocabulary.from_ranks(ranks, specials), pattern, ASSUMED_TIE_BREAK, states_tie_break=False)
 
 
 def parse_ranks(data: bytes) -> dict[bytes, int]:
@@ -115,7 +116,7 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
 def ranks_of(vocabulary: Vocabulary) -> dict[bytes, int]:
     """The tokens with their ids as ranks, if tiktoken makes the same ids of them; else `TokenizerFormatError`."""
     ranks = {token: id for id, token in sorted(vocabulary.tokens.items())}
-    by_rank = Vocabulary.of_ranks(ranks, {})
+    by_rank = Vocabulary.from_ranks(ranks, {})
     if not np.array_equal(by_rank.merges, vocabulary.merges):
         raise TokenizerFormatError(
             "tiktoken merges by the ids of what is made, one pair for each, and this vocabulary does not: ids would "
@@ -132,19 +133,19 @@ def ranks_of(vocabulary: Vocabulary) -> dict[bytes, int]:
 def from_encoding(encoding: Any) -> TokenizerParts:
     """The parts of a `tiktoken.Encoding`; a name is looked up by tiktoken, from its cache or the web."""
     if isinstance(encoding, str):
-        encoding = _import_tiktoken("from_tiktoken").get_encoding(encoding)
+        encoding = load_package("tiktoken", needed_by="from_tiktoken()").get_encoding(encoding)
     try:
         ranks, regex, specials = encoding._mergeable_ranks, encoding._pat_str, encoding._special_tokens
     except AttributeError:
         raise TypeError(f"{type(encoding).__name__} is no tiktoken.Encoding. Pass one, or the name of one.") from None
     return TokenizerParts(
-        Vocabulary.of_ranks(ranks, specials), resolve_pattern(regex), "greatest-bytes", states_tie_break=False
+        Vocabulary.from_ranks(ranks, specials), resolve_pattern(regex), ASSUMED_TIE_BREAK, states_tie_break=False
     )
 
 
 def to_encoding(parts: TokenizerParts, name: str = "gristmill") -> Any:
     """A `tiktoken.Encoding` that gives the same ids."""
-    tiktoken = _import_tiktoken("to_tiktoken")
+    tiktoken = load_package("tiktoken", needed_by="to_tiktoken()")
     _warn_of_prefixes(parts.vocabulary.special_tokens)
     return tiktoken.Encoding(
         name,
@@ -179,14 +180,6 @@ def _warn_of_prefixes(specials: Iterable[str]) -> None:
                 FormatWarning,
             )
             return
-
-
-def _import_tiktoken(method: str) -> Any:
-    try:
-        import tiktoken
-    except ImportError:
-        raise ImportError(f"{method}() needs the package tiktoken. Install it: pip install tiktoken") from None
-    return tiktoken
 
 
 def _decompressed(data: bytes) -> bytes:

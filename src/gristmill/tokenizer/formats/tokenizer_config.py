@@ -18,6 +18,8 @@ from gristmill.tokenizer.formats.content import parse_json, read_content
 NAME = "tokenizer_config.json"
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 NO_LIMIT = int(1e30)  # transformers' own way to say that a model has none
+# What the files of Hugging Face say of a special token beside its text and id.
+SPECIAL_FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 # Special tokens whose names say what they are for. Unlike in GGUF, `<|endoftext|>` is not said to begin texts as well:
 # transformers asks for no such token.
@@ -54,7 +56,6 @@ def dump_config(
 
     settings: further keys of the file, such as model_max_length.
     """
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     by_id = sorted(specials.items(), key=lambda item: item[1])
     config = {
         "tokenizer_class": tokenizer_class,
@@ -64,7 +65,7 @@ def dump_config(
         "model_input_names": ["input_ids", "attention_mask"],
         **roles,
         "additional_special_tokens": [special for special, _ in by_id if special not in roles.values()],
-        "added_tokens_decoder": {str(id): {"content": special, **flags} for special, id in by_id},
+        "added_tokens_decoder": {str(id): {"content": special, **SPECIAL_FLAGS} for special, id in by_id},
         **settings,
     }
     return json.dumps(config, indent=2, ensure_ascii=False).encode() + b"\n"
