@@ -191,9 +191,7 @@ def test_a_run_on_vectors_or_on_ids_without_a_tokenizer_is_said_so(tmp_path, tok
         sample_texts(vectors, device="cpu")
     ids = write_run(tmp_path / "ids", tokenizer, fingerprint=None)
     (ids / "tokenizer.json").unlink()
-    with pytest.raises(
-        CheckpointError, match="on token ids, and the run does not hold the tokenizer .* Pass tokenizer="
-    ):
+    with pytest.raises(CheckpointError, match=r"the run does not hold the tokenizer .* Pass tokenizer="):
         sample_texts(ids, device="cpu")
     assert len(sample_texts(ids, device="cpu", tokenizer=tokenizer)) == 4
 
