@@ -19,7 +19,7 @@ from gristmill.lm.config import TrainConfig  # noqa: E402
 END = "<|endoftext|>"
 
 
-def write_model(folder, tokenizer, **options):
+def write_model(folder, tokenizer, *, fingerprint=..., **options):
     """The folder of a run whose model has not learned anything."""
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
@@ -27,7 +27,8 @@ def write_model(folder, tokenizer, **options):
     config = TrainConfig.from_options({**sizes, **(options or {"context_length": 32})})
     (folder / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
     model = build_model(config)
-    state = {"step": 1, "shards": {"tokenizer_fingerprint": tokenizer.fingerprint}, "val_loss": None}
+    fingerprint = tokenizer.fingerprint if fingerprint is ... else fingerprint
+    state = {"step": 1, "shards": {"tokenizer_fingerprint": fingerprint}, "val_loss": None}
     write_checkpoint(folder, state, {"model.safetensors": dict(model.state_dict())})
     return folder
 
@@ -167,6 +168,21 @@ def test_control_c_keeps_what_was_written_and_exits_with_130(gristmill_process, 
     assert b"Traceback" not in err
 
 
+# A run on token files of another program holds no tokenizer
+
+
+@pytest.mark.parametrize("options", [{"context_length": 32}, {"model": "vae", "max_sequence_length": 16}])
+def test_the_tokenizer_of_a_run_without_one_is_an_option(gristmill, tokenizer, tmp_path, options):
+    folder = write_model(tmp_path / "run", tokenizer, fingerprint=None, **options)
+    path = (folder / "tokenizer.json").rename(tmp_path / "elsewhere.json")
+    code, out, err = gristmill("generate", folder)
+    assert (code, out) == (1, "")
+    assert "the run does not hold the tokenizer" in err and "Pass --tokenizer tokenizer.json" in err
+    for flag in ("-t", "--tokenizer"):
+        code, out, err = gristmill("generate", folder, flag, path, "--seed", 0, "--max-tokens", 3)
+        assert code == 0 and out and " in " in err
+
+
 # A VAE
 
 
@@ -189,8 +205,8 @@ def decodes(monkeypatch):
 
         monkeypatch.setattr(latent, name, say)
 
-    answer("texts_from_prior", lambda options: options["num"])
-    answer("between", lambda options: options["num"])
+    answer("texts_from_prior", lambda options: options["num_texts"])
+    answer("between", lambda options: options["num_texts"])
     answer("reconstructed", lambda options: 1)
     return calls
 
@@ -203,14 +219,14 @@ def test_a_vae_writes_samples_with_a_line_between_them(gristmill, vae_folder, de
     assert (code, out) == (0, "text 0\n---\ntext 1\n")
     assert err.startswith("2 texts in ") and err.count("\n") == 1
     assert gristmill("generate", vae_folder)[1].count("text") == 4
-    assert decodes[1] == ("texts_from_prior", (), {"num": 4, **CHOICE})
+    assert decodes[1] == ("texts_from_prior", (), {"num_texts": 4, **CHOICE})
 
 
 def test_a_vae_gives_back_a_text_and_goes_from_one_to_another(gristmill, vae_folder, decodes, monkeypatch):
     assert gristmill("generate", vae_folder, "--reconstruct", "low", "--temperature", 0.5)[1] == "text 0\n"
     assert decodes[-1] == ("reconstructed", (["low"],), {**CHOICE, "temperature": 0.5})
     assert gristmill("generate", vae_folder, "--between", "low", "newest", "--max-tokens", 9)[1].count("---") == 4
-    assert decodes[-1] == ("between", ("low", "newest"), {**CHOICE, "num": 5, "max_tokens": 9})
+    assert decodes[-1] == ("between", ("low", "newest"), {**CHOICE, "num_texts": 5, "max_tokens": 9})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("süß".encode()), encoding="ascii"))
     assert gristmill("generate", vae_folder, "--reconstruct", "-")[0] == 0
     assert decodes[-1][1] == (["süß"],)

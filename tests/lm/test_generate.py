@@ -280,7 +280,7 @@ def test_probabilities_of_several_rows_are_those_of_each_row():
 # Runs
 
 
-def write_run(folder, tokenizer, *, vocab_size=None, steps=(5, 10), losses=(1.0, 2.0)):
+def write_run(folder, tokenizer, *, vocab_size=None, steps=(5, 10), losses=(1.0, 2.0), fingerprint=...):
     """The folder that training leaves, with random weights: one checkpoint for each step, of another seed."""
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
@@ -289,7 +289,8 @@ def write_run(folder, tokenizer, *, vocab_size=None, steps=(5, 10), losses=(1.0,
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     for step, loss in zip(steps, losses, strict=True):
         model = build_model(TrainConfig(**{**config.to_json(), "seed": step}))
-        state = {"step": step, "shards": {"tokenizer_fingerprint": tokenizer.fingerprint}, "val_loss": loss}
+        shards = {"tokenizer_fingerprint": tokenizer.fingerprint if fingerprint is ... else fingerprint}
+        state = {"step": step, "shards": shards, "val_loss": loss}
         write_checkpoint(folder, state, {"model.safetensors": model.state_dict()})
     return folder
 
@@ -344,3 +345,31 @@ def test_a_model_with_fewer_tokens_than_the_tokenizer_is_refused(tmp_path, token
     run = write_run(tmp_path / "run", tokenizer, vocab_size=200)
     with pytest.raises(CheckpointError, match="its tokenizer has 262 tokens, and the model knows 200"):
         load_for_generation(run)
+
+
+def test_a_run_on_ids_without_a_tokenizer_asks_for_it_and_takes_it(tmp_path, tokenizer):
+    run = write_run(tmp_path / "run", tokenizer, fingerprint=None)
+    path = (run / "tokenizer.json").rename(tmp_path / "elsewhere.json")
+    with pytest.raises(CheckpointError, match=r"does not hold the tokenizer that made them\. Pass tokenizer="):
+        generate_text(run, "low", device="cpu")
+    texts = [
+        generate_text(run, "low", max_tokens=9, seed=0, device="cpu", tokenizer=given) for given in (tokenizer, path)
+    ]
+    assert texts[0] == texts[1] != ""
+
+
+def test_a_model_that_saw_only_the_first_ids_of_a_tokenizer_writes_with_those(tmp_path, tokenizer):
+    run = write_run(tmp_path / "run", tokenizer, fingerprint=None, vocab_size=200)
+    model, _ = load_for_generation(run, device="cpu", tokenizer=tokenizer)
+    assert max(generate(model, [1], max_tokens=300, seed=0)) < 200
+
+
+def test_a_given_tokenizer_must_be_the_one_that_the_checkpoint_records(tmp_path, tokenizer):
+    run = write_run(tmp_path / "run", tokenizer)
+    (run / "tokenizer.json").unlink()
+    assert load_for_generation(run, device="cpu", tokenizer=tokenizer)[1] == tokenizer
+    other = gm.Tokenizer([], special_tokens=["<|endoftext|>"])
+    with pytest.raises(
+        CheckpointError, match=r"not the tokenizer that the model was trained with.* leave tokenizer out"
+    ):
+        load_for_generation(run, device="cpu", tokenizer=other)

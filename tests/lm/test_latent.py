@@ -81,10 +81,10 @@ def test_a_text_comes_back_from_its_latent(run):
 
 
 def test_between_two_texts_lie_texts_and_its_ends_are_the_reconstructions(run):
-    found = interpolate_texts(run, TEXTS[0], TEXTS[1], num=7, device="cpu")
+    found = interpolate_texts(run, TEXTS[0], TEXTS[1], num_texts=7, device="cpu")
     assert len(found) == 7
     assert (found[0], found[-1]) == (TEXTS[0], TEXTS[1])
-    assert interpolate_texts(run, TEXTS[0], TEXTS[0], num=2, device="cpu") == [TEXTS[0]] * 2
+    assert interpolate_texts(run, TEXTS[0], TEXTS[0], num_texts=2, device="cpu") == [TEXTS[0]] * 2
 
 
 def test_samples_depend_on_the_seed_alone_and_differ_from_each_other(run):
@@ -105,7 +105,7 @@ def test_more_texts_than_are_done_at_once_are_all_there(run, monkeypatch):
     for one, other in zip(encoded(model, tokenizer, TEXTS * 3), whole, strict=True):
         torch.testing.assert_close(one, other)
     assert reconstructed(model, tokenizer, TEXTS * 3) == TEXTS * 3
-    assert len(texts_from_prior(model, tokenizer, num=5, seed=0)) == 5
+    assert len(texts_from_prior(model, tokenizer, num_texts=5, seed=0)) == 5
 
 
 def test_the_posterior_of_texts_is_that_of_the_model_with_the_end_of_the_document(run, tokenizer):
@@ -151,8 +151,8 @@ def test_rows_that_no_token_has_are_never_chosen(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda *loaded: texts_from_prior(*loaded, num=0), "num=0 is too small"),
-        (lambda *loaded: between(*loaded, "a", "b", num=1), "num=1 is too small: the way has two ends"),
+        (lambda *loaded: texts_from_prior(*loaded, num_texts=0), "num_texts=0 is too small"),
+        (lambda *loaded: between(*loaded, "a", "b", num_texts=1), "num_texts=1 is too small: the way has two ends"),
         (lambda *loaded: texts_from_prior(*loaded, seed=-1), "seed=-1 is out of range"),
         (lambda *loaded: texts_from_prior(*loaded, temperature=-1.0), "temperature=-1.0 is out of range"),
         (lambda *loaded: texts_from_prior(*loaded, max_tokens=-1), "max_tokens=-1 is negative"),
@@ -191,8 +191,16 @@ def test_a_run_on_vectors_or_on_ids_without_a_tokenizer_is_said_so(tmp_path, tok
         sample_texts(vectors, device="cpu")
     ids = write_run(tmp_path / "ids", tokenizer, fingerprint=None)
     (ids / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match="on token ids, without a tokenizer"):
+    with pytest.raises(CheckpointError, match=r"the run does not hold the tokenizer .* Pass tokenizer="):
         sample_texts(ids, device="cpu")
+    assert len(sample_texts(ids, device="cpu", tokenizer=tokenizer)) == 4
+
+
+def test_the_old_name_of_num_texts_is_deprecated(run):
+    with pytest.warns(DeprecationWarning, match=r"num= is now called num_texts="):
+        assert len(sample_texts(run, num=2, device="cpu")) == 2
+    with pytest.warns(DeprecationWarning, match=r"num= is now called num_texts="):
+        assert len(interpolate_texts(run, "a", "b", num=3, device="cpu")) == 3
 
 
 def test_a_foreign_tokenizer_no_run_and_no_checkpoint_are_said_so(tmp_path, tokenizer):

@@ -64,3 +64,17 @@ def test_results_are_shown_in_a_line_and_in_notebooks_as_a_table(run, tiny_shard
         assert html.startswith("<table>") and f"{shown.num_tokens:,}" in html
     assert f"loss={evaluation.loss:.4f}" in repr(evaluation)
     assert str(run) in repr(result) and "num_steps=2" in repr(result)
+
+
+class DataFrame:
+    """Stands for a table of any library."""
+
+
+@pytest.mark.parametrize("data", [["text"], DataFrame(), None, 3])
+def test_texts_and_tables_where_the_data_belongs(data, run, tmp_path):
+    words = rf"data is a {type(data).__name__}\. Pass the path of a folder of token shards.*encode_corpus\(\)"
+    with pytest.raises(TypeError, match=words):
+        gm.lm.train(data, out=tmp_path / "other")
+    with pytest.raises(TypeError, match=words):
+        gm.lm.evaluate(run, data)
+    assert not (tmp_path / "other").exists()

@@ -115,8 +115,10 @@ def language_models(shards: gm.Shards) -> None:
     print(steps, loss, result.folder, result.tokens_per_second)
 
     story: str = gm.lm.generate("run", "Once upon a time", max_tokens=100, temperature=0.7, top_k=50, seed=0)
+    story = gm.lm.generate("run", "Once", tokenizer="tokenizer.json")
     evaluation: gm.lm.Evaluation = gm.lm.evaluate("run", "shards", split="val", limit_batches=0.5)
     model, tok = gm.lm.load_for_generation("run", which="latest", device="cpu")
+    model, tok = gm.lm.load_for_generation("run", tokenizer=tok)
     gpt: gm.lm.GPT = model
     pieces: Iterator[str] = gm.lm.stream_text(gpt, tok, "Once", top_p=0.9)
     print(story, evaluation.bits_per_byte, next(pieces))
@@ -129,11 +131,11 @@ def language_models(shards: gm.Shards) -> None:
 
 def sequence_vaes() -> None:
     gm.lm.train("stories.parquet", out="vae", model="vae", tokenizer="tokenizer.json", kl_schedule="cyclical")
-    samples: list[str] = gm.lm.sample_texts("vae", 4, temperature=0.8, seed=0)
+    samples: list[str] = gm.lm.sample_texts("vae", num_texts=4, temperature=0.8, seed=0)
     same: list[str] = gm.lm.reconstruct_texts("vae", ["A cat sat."], max_tokens=50)
-    between: list[str] = gm.lm.interpolate_texts("vae", "A cat sat.", "The sun rose.", 5)
+    between: list[str] = gm.lm.interpolate_texts("vae", "A cat sat.", "The sun rose.", num_texts=5)
     mu, logvar = gm.lm.encode_texts("vae", ["A cat sat."])
-    model, tok = gm.lm.load_vae("vae")
+    model, tok = gm.lm.load_vae("vae", tokenizer="tokenizer.json")
     vae: gm.lm.SequenceVAE = model
     config: gm.lm.VAEConfig = vae.config
     print(samples, same, between, mu, logvar, tok, config.latent_dim)

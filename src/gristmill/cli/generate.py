@@ -69,6 +69,9 @@ class Command:
     device: Annotated[DeviceName, tyro.conf.arg(metavar="DEVICE")] = "auto"
     """Device to run on: auto (CUDA when available), cpu, cuda or mps."""
 
+    tokenizer: Annotated[Path | None, tyro.conf.arg(aliases=["-t"], metavar="TOKENIZER", help_behavior_hint="")] = None
+    """The tokenizer of the training data, a file or folder, for a run on token files of another program."""
+
     no_cache: Flag = False
     """Compute all keys and values again for each token: slower, the same text."""
 
@@ -88,7 +91,9 @@ class Command:
         from gristmill.lm.generation import end_of_text_id, generate, load_for_generation
 
         prompt = _read(self.prompt)
-        model, tokenizer = load_for_generation(self.run_folder, which=self.checkpoint, device=self.device)
+        model, tokenizer = load_for_generation(
+            self.run_folder, which=self.checkpoint, device=self.device, tokenizer=self.tokenizer
+        )
         stop_id = end_of_text_id(tokenizer)
         # A special token in a prompt is most likely meant as one. Without a prompt, the text starts a new document.
         prompt_ids = tokenizer.encode(prompt, allowed_special="all") or ([] if stop_id is None else [stop_id])
@@ -113,14 +118,16 @@ class Command:
         choice: Choice = {"top_k": self.top_k, "top_p": self.top_p, "seed": self.seed, "max_tokens": self.max_tokens}
         if self.temperature is not None:
             choice["temperature"] = self.temperature
-        model, tokenizer = load_vae(self.run_folder, which=self.checkpoint, device=self.device)
+        model, tokenizer = load_vae(
+            self.run_folder, which=self.checkpoint, device=self.device, tokenizer=self.tokenizer
+        )
         began = time.perf_counter()
         if self.reconstruct is not None:
             texts = reconstructed(model, tokenizer, [_read(self.reconstruct)], **choice)
         elif self.between is not None:
-            texts = between(model, tokenizer, *self.between, num=5 if self.num is None else self.num, **choice)
+            texts = between(model, tokenizer, *self.between, num_texts=5 if self.num is None else self.num, **choice)
         else:
-            texts = texts_from_prior(model, tokenizer, num=4 if self.num is None else self.num, **choice)
+            texts = texts_from_prior(model, tokenizer, num_texts=4 if self.num is None else self.num, **choice)
         _write("\n---\n".join(texts) + "\n")
         print(f"{plural(len(texts), 'text')} in {time.perf_counter() - began:.2f} s", file=sys.stderr)
 

@@ -19,7 +19,7 @@ from gristmill.lm.checkpoint import find_checkpoint, identity_differences, load_
 from gristmill.lm.config import TrainConfig
 from gristmill.lm.explain import is_run
 from gristmill.lm.schedule import step_seed
-from gristmill.lm.training_data import Dataset, TrainingData, is_shards, open_training_data
+from gristmill.lm.training_data import Dataset, TrainingData, check_data, is_shards, open_training_data
 from gristmill.notebook import html_table
 from gristmill.shards import Shards
 
@@ -162,6 +162,7 @@ def evaluate(
     For a VAE it is the bound (weight 1 on KL), and the data may be Parquet files, read as in training.
     """
     folder, target = Path(run), _find_device(device)
+    check_data(data)
     _check_order(run, data)
     model, config = load_model(run, which=which, device=target)
     asked = _for_evaluation(config, folder, data, batch_size)

@@ -28,7 +28,7 @@ from gristmill.lm.sampling import check_sampling, chosen, new_dice, token_probab
 
 if TYPE_CHECKING:
     from gristmill.encode.stream_decoder import StreamDecoder
-    from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer
 
 __all__ = ["generate", "generate_text", "load_for_generation", "stream_text", "token_probabilities"]
 
@@ -46,14 +46,17 @@ def generate_text(
     seed: int | None = None,
     which: str = "best",
     device: str = "auto",
+    tokenizer: AnyTokenizer | None = None,
 ) -> str:
     """What the model in the folder `run` writes after `prompt`, without the prompt; options as in `generate`.
 
     which: the checkpoint: "best", "latest" or a name such as "step-000100".
+    tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one: the data were
+        token files of another program.
 
         gm.lm.generate("run/", "Once upon a time", max_tokens=100, seed=0)
     """
-    model, tokenizer = load_for_generation(run, which=which, device=device)
+    model, tokenizer = load_for_generation(run, which=which, device=device, tokenizer=tokenizer)
     return "".join(
         stream_text(
             model,
@@ -210,21 +213,27 @@ def end_of_text_id(tokenizer: Tokenizer) -> int | None:
 
 
 def load_for_generation(
-    run: str | os.PathLike[str], *, which: str = "best", device: str = "auto"
+    run: str | os.PathLike[str],
+    *,
+    which: str = "best",
+    device: str = "auto",
+    tokenizer: AnyTokenizer | None = None,
 ) -> tuple[GPT, Tokenizer]:
     """(model, tokenizer) of the folder of a run, the model in evaluation mode on `device`.
+
+    tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one.
 
     `CheckpointError` where there is no run or checkpoint, or the tokenizer is not the one it was trained with.
     """
     folder = Path(run)
+    given = None if tokenizer is None else as_tokenizer(tokenizer)
     model, fingerprint = load_of_run(folder, which=which, device=device)
     if not isinstance(model, GPT):
         raise CheckpointError(
             f"{folder}: its model is a {type(model).__name__}, and only a GPT goes on from a prompt. A VAE makes texts "
-            f"of latents: leave the prompt out, or call lm.sample_texts()."
+            f"of latents: leave the prompt out, or call gm.lm.sample_texts()."
         )
-    assert fingerprint is not None  # a GPT is trained on shards, which have a tokenizer
-    return model, load_tokenizer(folder, fingerprint, model)
+    return model, find_tokenizer(folder, fingerprint, model, given)
 
 
 def load_of_run(folder: Path, *, which: str, device: str) -> tuple[nn.Module, str | None]:
@@ -236,35 +245,50 @@ def load_of_run(folder: Path, *, which: str, device: str) -> tuple[nn.Module, st
     return model, read_state(checkpoint)["shards"].get("tokenizer_fingerprint")
 
 
-def load_tokenizer(run: Path, fingerprint: str, model: Any) -> Tokenizer:
-    """The tokenizer of a run; the model learns from it which of its tokens are there.
+def find_tokenizer(run: Path, fingerprint: str | None, model: Any, given: Tokenizer | None) -> Tokenizer:
+    """The tokenizer of a run, or the given one; `model` takes over which of its rows are tokens.
 
-    A model may be made for more tokens than there are: rows without a token are padding, and are never chosen.
+    A model may have more rows than there are tokens: rows without a token are padding, and are never chosen. A model
+    that was trained without a tokenizer may have fewer: its data may have lacked the last tokens.
     """
-    tokenizer = _read_tokenizer(run, fingerprint)
+    tokenizer = given
+    if fingerprint is None and tokenizer is None:
+        raise CheckpointError(
+            f"{run}: the model was trained on token ids, and the run does not hold the tokenizer that made them. Pass "
+            f"tokenizer='tokenizer.json', the path of that tokenizer."
+        )
+    if tokenizer is None:
+        tokenizer = _read_tokenizer(run)
+    if fingerprint is not None:
+        _check_tokenizer(run, tokenizer, fingerprint, model, is_given=given is not None)
+    vocab_size = min(tokenizer.vocab_size, model.config.vocab_size)
+    model.config = dataclasses.replace(model.config, vocab_size=vocab_size)
+    return tokenizer
+
+
+def _read_tokenizer(run: Path) -> Tokenizer:
+    from gristmill.encode.tokenizer import Tokenizer
+
+    try:
+        return Tokenizer.load(run / TOKENIZER_FILE)
+    except (OSError, GristmillError) as error:
+        raise CheckpointError(f"the tokenizer of the run cannot be read: {error}") from error
+
+
+def _check_tokenizer(run: Path, tokenizer: Tokenizer, fingerprint: str, model: Any, *, is_given: bool) -> None:
+    """Raise `CheckpointError` unless it is the tokenizer that the model was trained with."""
+    if tokenizer.fingerprint != fingerprint:
+        place = "tokenizer" if is_given else str(run / TOKENIZER_FILE)
+        advice = "Pass that one, or leave tokenizer out." if is_given else "Put the right file there."
+        raise CheckpointError(
+            f"{place}: it is not the tokenizer that the model was trained with: its fingerprint is "
+            f"{tokenizer.fingerprint}, and the checkpoint has {fingerprint}. {advice}"
+        )
     if tokenizer.vocab_size > model.config.vocab_size:
         raise CheckpointError(
             f"{run}: its tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows "
             f"{model.config.vocab_size:,}. The files are of different runs."
         )
-    model.config = dataclasses.replace(model.config, vocab_size=tokenizer.vocab_size)
-    return tokenizer
-
-
-def _read_tokenizer(run: Path, fingerprint: str) -> Tokenizer:
-    from gristmill.encode.tokenizer import Tokenizer
-
-    path = run / TOKENIZER_FILE
-    try:
-        tokenizer = Tokenizer.load(path)
-    except (OSError, GristmillError) as error:
-        raise CheckpointError(f"the tokenizer of the run cannot be read: {error}") from error
-    if tokenizer.fingerprint != fingerprint:
-        raise CheckpointError(
-            f"{path}: it is not the tokenizer that the model was trained with: its fingerprint is "
-            f"{tokenizer.fingerprint}, and the checkpoint has {fingerprint}. Put the right file there."
-        )
-    return tokenizer
 
 
 def find_device(device: str) -> str:

@@ -1,8 +1,8 @@
 """Texts from latents: what a trained VAE makes of the prior, of a text, and of the way from one text to another.
 
-    gm.lm.sample_texts("run/", num=4, seed=0)                          texts from latents of the prior
+    gm.lm.sample_texts("run/", 4, seed=0)                              texts from latents of the prior
     gm.lm.reconstruct_texts("run/", ["Once upon a time …"])            each text through its latent and back
-    gm.lm.interpolate_texts("run/", "The cat …", "The dog …", num=5)   texts on the way between two latents
+    gm.lm.interpolate_texts("run/", "The cat …", "The dog …", 5)       texts on the way between two latents
     gm.lm.encode_texts("run/", texts)                                  (mu, logvar) of each text
 
 Each takes the folder of a run; `texts_from_prior`, `reconstructed` and `between` are the same with a model and its
@@ -17,20 +17,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from gristmill.arguments import check_option_names, check_whole_number, show_options
-from gristmill.errors import CheckpointError, OptionError
+from gristmill.encode import as_tokenizer
+from gristmill.errors import CheckpointError, OptionError, warn_user
 from gristmill.lm.batch import IGNORED, Batch
-from gristmill.lm.generation import end_of_text_id, load_of_run, load_tokenizer
+from gristmill.lm.generation import end_of_text_id, find_tokenizer, load_of_run
 from gristmill.lm.models.vae import SequenceVAE
 from gristmill.lm.sampling import new_dice
 
 if TYPE_CHECKING:
-    from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer
 
 __all__ = [
     "Choice",
@@ -70,20 +71,25 @@ _RECONSTRUCTIONS: Choice = {**_SAMPLES, "temperature": 0.0}
 
 
 # From the folder of a run. `which` is the checkpoint: "best", "latest" or a name such as "step-000100".
+# `tokenizer` is for a run that does not hold one: it was trained on token ids.
 
 
 @show_options(Choice, _SAMPLES)
 def sample_texts(
     run: str | os.PathLike[str],
-    num: int = 4,
+    num_texts: int = 4,
     *,
     which: str = "best",
     device: str = "auto",
+    tokenizer: AnyTokenizer | None = None,
     **choice: Unpack[Choice],
 ) -> list[str]:
-    """`num` texts that the VAE in the folder `run` makes of latents from the prior."""
+    """`num_texts` texts that the VAE in the folder `run` makes of latents from the prior."""
+    num_texts = _renamed_num(num_texts, choice)
     check_option_names("sample_texts", choice, Choice.__annotations__)
-    return texts_from_prior(*load_vae(run, which=which, device=device), num=num, **choice)
+    return texts_from_prior(
+        *load_vae(run, which=which, device=device, tokenizer=tokenizer), num_texts=num_texts, **choice
+    )
 
 
 @show_options(Choice, _RECONSTRUCTIONS)
@@ -93,11 +99,12 @@ def reconstruct_texts(
     *,
     which: str = "best",
     device: str = "auto",
+    tokenizer: AnyTokenizer | None = None,
     **choice: Unpack[Choice],
 ) -> list[str]:
     """What the VAE in the folder `run` makes of the latent of each text: the mean of its posterior."""
     check_option_names("reconstruct_texts", choice, Choice.__annotations__)
-    return reconstructed(*load_vae(run, which=which, device=device), texts, **choice)
+    return reconstructed(*load_vae(run, which=which, device=device, tokenizer=tokenizer), texts, **choice)
 
 
 @show_options(Choice, _RECONSTRUCTIONS)
@@ -105,32 +112,55 @@ def interpolate_texts(
     run: str | os.PathLike[str],
     a: str,
     b: str,
-    num: int = 5,
+    num_texts: int = 5,
     *,
     which: str = "best",
     device: str = "auto",
+    tokenizer: AnyTokenizer | None = None,
     **choice: Unpack[Choice],
 ) -> list[str]:
-    """`num` texts on the way from `a` to `b`, the reconstructions of the two at its ends."""
+    """`num_texts` texts on the way from `a` to `b`, the reconstructions of the two at its ends."""
+    num_texts = _renamed_num(num_texts, choice)
     check_option_names("interpolate_texts", choice, Choice.__annotations__)
-    return between(*load_vae(run, which=which, device=device), a, b, num=num, **choice)
+    return between(*load_vae(run, which=which, device=device, tokenizer=tokenizer), a, b, num_texts=num_texts, **choice)
 
 
 def encode_texts(
-    run: str | os.PathLike[str], texts: Sequence[str], *, which: str = "best", device: str = "auto"
+    run: str | os.PathLike[str],
+    texts: Sequence[str],
+    *,
+    which: str = "best",
+    device: str = "auto",
+    tokenizer: AnyTokenizer | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(mu, logvar) of the posterior of each text, N x Z each, in main memory."""
-    return encoded(*load_vae(run, which=which, device=device), texts)
+    return encoded(*load_vae(run, which=which, device=device, tokenizer=tokenizer), texts)
+
+
+def _renamed_num(num_texts: int, choice: Choice) -> int:
+    """`num_texts`, or what was passed under its old name among the options, which is taken out of them."""
+    options = cast(dict[str, Any], choice)
+    if "num" not in options:
+        return num_texts
+    warn_user("num= is now called num_texts=.", DeprecationWarning)
+    return cast(int, options.pop("num"))
 
 
 def load_vae(
-    run: str | os.PathLike[str], *, which: str = "best", device: str = "auto"
+    run: str | os.PathLike[str],
+    *,
+    which: str = "best",
+    device: str = "auto",
+    tokenizer: AnyTokenizer | None = None,
 ) -> tuple[SequenceVAE, Tokenizer]:
     """(model, tokenizer) of the folder of a VAE's run, the model in evaluation mode on `device`.
 
-    `CheckpointError` where there is no run or checkpoint, the model is no VAE, or it has nothing to do with text.
+    tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one.
+
+    `CheckpointError` where there is no run or checkpoint, the model is not a VAE, or it has nothing to do with text.
     """
     folder = Path(run)
+    given = None if tokenizer is None else as_tokenizer(tokenizer)
     model, fingerprint = load_of_run(folder, which=which, device=device)
     if not isinstance(model, SequenceVAE):
         raise CheckpointError(
@@ -142,22 +172,19 @@ def load_vae(
             f"{folder}: it was trained on vectors, and makes vectors, not text. Call encode and decode_vectors of its "
             f"model, which gristmill.lm.checkpoint.load_model gives."
         )
-    if fingerprint is None:
-        raise CheckpointError(
-            f"{folder}: it was trained on token ids, without a tokenizer that makes text of them. Call encode and "
-            f"generate of its model, which gristmill.lm.checkpoint.load_model gives."
-        )
-    return model, load_tokenizer(folder, fingerprint, model)
+    return model, find_tokenizer(folder, fingerprint, model, given)
 
 
 # With a model and its tokenizer
 
 
-def texts_from_prior(model: SequenceVAE, tokenizer: Tokenizer, *, num: int = 4, **choice: Unpack[Choice]) -> list[str]:
-    """`num` texts from latents of the prior. Torch's own generators are left alone."""
-    if check_whole_number("num", num) < 1:
-        raise OptionError(f"num={num} is too small. Pass num >= 1.")
-    z_NZ = torch.randn(num, model.config.latent_dim, generator=new_dice(choice.get("seed")))
+def texts_from_prior(
+    model: SequenceVAE, tokenizer: Tokenizer, *, num_texts: int = 4, **choice: Unpack[Choice]
+) -> list[str]:
+    """`num_texts` texts from latents of the prior. Torch's own generators are left alone."""
+    if check_whole_number("num_texts", num_texts) < 1:
+        raise OptionError(f"num_texts={num_texts} is too small. Pass num_texts >= 1.")
+    z_NZ = torch.randn(num_texts, model.config.latent_dim, generator=new_dice(choice.get("seed")))
     return _texts(model, tokenizer, z_NZ, {"temperature": 0.8, **choice})
 
 
@@ -170,13 +197,13 @@ def reconstructed(
 
 
 def between(
-    model: SequenceVAE, tokenizer: Tokenizer, a: str, b: str, *, num: int = 5, **choice: Unpack[Choice]
+    model: SequenceVAE, tokenizer: Tokenizer, a: str, b: str, *, num_texts: int = 5, **choice: Unpack[Choice]
 ) -> list[str]:
-    """`num` texts on the way from `a` to `b`."""
-    if check_whole_number("num", num) < 2:
-        raise OptionError(f"num={num} is too small: the way has two ends. Pass num >= 2.")
+    """`num_texts` texts on the way from `a` to `b`."""
+    if check_whole_number("num_texts", num_texts) < 2:
+        raise OptionError(f"num_texts={num_texts} is too small: the way has two ends. Pass num_texts >= 2.")
     mu_NZ, _ = encoded(model, tokenizer, [a, b])
-    return _texts(model, tokenizer, spherical(mu_NZ[0], mu_NZ[1], num), {"temperature": 0.0, **choice})
+    return _texts(model, tokenizer, spherical(mu_NZ[0], mu_NZ[1], num_texts), {"temperature": 0.0, **choice})
 
 
 def spherical(a_Z: Tensor, b_Z: Tensor, num: int) -> Tensor:

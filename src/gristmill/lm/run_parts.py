@@ -196,7 +196,7 @@ def sample_text(model: Any, tokenizer: Tokenizer, config: TrainConfig) -> tuple[
     if config.model == "vae":
         from gristmill.lm.latent import texts_from_prior
 
-        return "", texts_from_prior(model, tokenizer, num=1, max_tokens=config.sample_tokens, seed=config.seed)[0]
+        return "", texts_from_prior(model, tokenizer, num_texts=1, max_tokens=config.sample_tokens, seed=config.seed)[0]
     from gristmill.lm.generation import stream_text
 
     options = {"max_tokens": config.sample_tokens, "seed": config.seed}

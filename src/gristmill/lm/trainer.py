@@ -35,7 +35,7 @@ from gristmill.lm.result import TrainResult
 from gristmill.lm.run import Run
 from gristmill.lm.run_folder import check_folder, make_folder
 from gristmill.lm.run_parts import stat_names
-from gristmill.lm.training_data import TrainingData, open_training_data
+from gristmill.lm.training_data import TrainingData, open_training_data, warn_of_guessed_vocabulary
 from gristmill.packages import require_packages
 from gristmill.shards import Shards
 
@@ -80,6 +80,7 @@ def train(
         check_folder(Path(out), resume=resume, overwrite=overwrite)
     opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
     if is_first_process():
+        warn_of_guessed_vocabulary(opened, asked)
         make_folder(Path(out), overwrite=overwrite)
     fabric, settled = launch(asked)
     try:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from gristmill.errors import OptionError
+from gristmill.errors import FormatWarning, OptionError, warn_user
 from gristmill.lm.batch import Batch
 from gristmill.lm.dataset import TokenDataset
 from gristmill.lm.explain import is_run
@@ -31,9 +32,11 @@ __all__ = [
     "DocumentData",
     "TrainingData",
     "WindowData",
+    "check_data",
     "is_shards",
     "open_training_data",
     "said_at_the_start",
+    "warn_of_guessed_vocabulary",
 ]
 
 
@@ -70,12 +73,15 @@ class TrainingData(Protocol):
 
     noun: str  # what it is called in messages
     num_tokens: int
-    vocab_size: int | None  # None: it has vectors
     embedding_dim: int | None
     identity: dict[str, Any]  # what tells data apart
     uses_workers: bool  # whether batches are prepared by processes
     messages: list[str]  # what a person should know about it
     no_validation: str  # what to say where there is nothing for it
+
+    @property
+    def vocab_size(self) -> int | None:
+        """The ids are below it; None for vectors."""
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -95,6 +101,7 @@ def open_training_data(
     data: str | os.PathLike[str] | Shards, config: TrainConfig, *, split: str = "train", progress: Any = None
 ) -> TrainingData:
     """The data that the model of `config` is trained on."""
+    check_data(data)
     if not isinstance(data, Shards) and is_run(Path(data)):
         raise OptionError(
             f"{data}: it is the folder of a run, and the data to train on is needed: token shards. To resume that run, "
@@ -112,6 +119,26 @@ def open_training_data(
             f"encode_corpus(), or pass model='vae', which takes Parquet files too."
         )
     return WindowData(Shards(data, split=split))
+
+
+def check_data(data: Any) -> None:
+    """Raise TypeError for what is neither a path nor shards, such as texts or a table."""
+    if not isinstance(data, str | os.PathLike | Shards):
+        raise TypeError(
+            f"data is a {type(data).__name__}. Pass the path of a folder of token shards, or gm.Shards. To make shards "
+            f"from texts or a table, call encode_corpus()."
+        )
+
+
+def warn_of_guessed_vocabulary(data: TrainingData, config: TrainConfig) -> None:
+    """Name the vocabulary size that is used where neither the data nor `config` states one."""
+    if config.vocab_size is None and data.tokenizer is None and data.vocab_size is not None:
+        warn_user(
+            f"the {data.noun} do not state the size of the vocabulary. Every id was read, and "
+            f"vocab_size={data.vocab_size} is used, the largest id + 1. Pass vocab_size=… with that of the tokenizer "
+            f"that made the ids.",
+            FormatWarning,
+        )
 
 
 def is_shards(data: Any) -> bool:
@@ -161,9 +188,13 @@ class WindowData:
 
         self._shards = shards
         self.num_tokens = shards.num_tokens
-        self.vocab_size: int | None = shards.vocab_size or _largest_id(shards) + 1
         self.identity = shards_identity(shards)
         self.messages: list[str] = []
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """That of the tokenizer; for shards of another program that were opened without one, the largest id + 1."""
+        return self._shards.vocab_size or _largest_id(self._shards) + 1
 
     @property
     def tokenizer(self) -> Tokenizer | None:
