@@ -47,7 +47,7 @@ def check_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
         if not isinstance(special, str):
             raise SpecialTokenError(f"special_tokens[{index}]={special!r} is a {type(special).__name__}. Pass str.")
         if not special:
-            raise SpecialTokenError(f"special_tokens[{index}] is empty: it would match everywhere. Leave it out.")
+            raise SpecialTokenError(f"special token {index + 1} is empty: it would match everywhere. Leave it out.")
         try:
             special.encode()
         except UnicodeEncodeError:

@@ -122,7 +122,7 @@ def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, t
 @pytest.mark.parametrize(
     ("options", "difference"),
     [
-        (["--seed", 3, "--val-fraction", 0.5], "--val-fraction was 0.0 and is now 0.5; seed was 0 and is now 3"),
+        (["--seed", 3, "--val-fraction", 0.5], "--val-fraction was 0.0 and is now 0.5; --seed was 0 and is now 3"),
         (["--format", "npy"], "layout was gristmill and is now npy"),
         (["--dtype", "uint32"], "dtype was uint16 and is now uint32"),
         (["--end-of-text", "none"], f"the end-of-text token was '{END}' after each document and is now none"),

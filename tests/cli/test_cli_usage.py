@@ -1,12 +1,16 @@
 """Wrong usage is one line that names the fix, in the words of the command line."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 import tyro
 
+import gristmill as package
 from gristmill.cli import COMMANDS
 from gristmill.cli.dialect import in_flags
 from gristmill.cli.options import Flag
@@ -80,6 +84,44 @@ def test_wrong_usage_is_explained_with_the_fix(arguments, message):
 def test_right_usage_is_left_to_the_parser_which_takes_it(arguments):
     check_usage(Command, "try", arguments)
     assert tyro.cli(Command, args=arguments).folder == Path("x")
+
+
+@dataclasses.dataclass(kw_only=True)
+class OneFolder:
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+
+
+def test_an_argument_too_many_is_named():
+    with pytest.raises(UsageError, match=r"'try' takes no argument 'b' here\."):
+        check_usage(OneFolder, "try", ["a", "b"])
+    with pytest.raises(UsageError, match=r"missing FOLDER\."):
+        check_usage(OneFolder, "try", [])
+    check_usage(OneFolder, "try", ["a"])
+
+
+def test_debug_after_the_end_of_options_is_a_text(gristmill, tmp_path):
+    package.Tokenizer([]).save(tmp_path / "tok.json")
+    code, out, _ = gristmill("tokenize", "-t", tmp_path / "tok.json", "--show", "ids", "--", "a", "--debug")
+    assert (code, out.splitlines()) == (0, ["97", "45 45 100 101 98 117 103"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["tokenize", "--help"], ["inspect", "TOK"]])
+def test_output_that_cannot_be_written_is_one_line(arguments, tmp_path):
+    package.Tokenizer([]).save(tmp_path / "TOK")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gristmill", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            text=True,
+            check=False,
+        )
+    assert done.stderr.startswith("gristmill: error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert "No space left on device" in done.stderr
+    assert done.returncode == 1
 
 
 def test_help_is_never_refused():

@@ -179,7 +179,7 @@ def test_names_that_are_not_utf8_are_sorted_and_read(tmp_path):
         ({"input_format": "csv"}, "input_format='csv' is not known. Pass one of 'auto', 'text'"),
         ({"documents": "page"}, "documents='page' is not known"),
         ({"on_error": "ignore"}, "on_error='ignore' is not known. Pass one of 'raise', 'skip'"),
-        ({"separator": ""}, "separator is empty"),
+        ({"separator": ""}, "separator='' is empty"),
         ({"separator": "\ud800"}, "separator='\\\\ud800' holds a lone surrogate"),
         ({"text_field": 7}, "text_field=7 is a int. Pass a str"),
         ({"max_document_bytes": 100}, "max_document_bytes=100 is out of range"),

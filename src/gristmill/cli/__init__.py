@@ -7,6 +7,7 @@ line in `COMMANDS` makes it known. Results go to stdout, progress and messages t
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -61,13 +62,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII terminal is not a reason to fail
     debug = os.environ.get("GRISTMILL_DEBUG", "") not in ("", "0")
-    if "--debug" in arguments:
+    end_of_options = arguments.index("--") if "--" in arguments else len(arguments)
+    if "--debug" in arguments[:end_of_options]:
         arguments.remove("--debug")
         debug = True
     if argv is None:
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        return _dispatch(arguments, debug)
+        code = _dispatch(arguments, debug)
+        if sys.stdout is not None:  # closed before we were started
+            sys.stdout.flush()
+        return code
+    except OSError as error:  # of stdout: everything else is reported where it happens
+        if debug and not isinstance(error, BrokenPipeError):
+            raise
+        _discard_output()
+        if not isinstance(error, BrokenPipeError):  # a reader such as `head` that has exited is no reason to complain
+            print(f"gristmill: error: standard output: {error.strerror or error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt as interruption:
         if argv is None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one has nothing left to stop
@@ -76,6 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminated = isinstance(interruption, _Terminated)
         print(f"gristmill: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
         return TERMINATED if terminated else INTERRUPTED
+
+
+def _discard_output() -> None:
+    """Let what is still to be written to stdout disappear: Python would fail on it again at exit."""
+    with contextlib.suppress(OSError, ValueError):  # not a file
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 class _Terminated(KeyboardInterrupt):
@@ -192,14 +212,9 @@ def _run(command: Any, debug: bool) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = show_warning  # type: ignore[assignment]
-            code = command.run()
-            if sys.stdout is not None:  # closed before we were started
-                sys.stdout.flush()
-            return int(code)
+            return int(command.run())
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has exited. Python would report that again when it flushes stdout.
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
-        return FAILED
+        raise  # of stdout, for `main`
     except (GristmillError, OSError, MemoryError, UsageError) as error:
         if debug:
             raise
@@ -222,4 +237,6 @@ def _out_of_memory(error: BaseException, command: Any) -> str:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror  # without its number
     return " ".join(str(error).split()) or type(error).__name__

@@ -35,7 +35,7 @@ _FUNCTION = re.compile(rf"(?:\bgm\.|\bgristmill\.|(?<![\w.]))({'|'.join(map(re.e
 _START = r"(?<![\w.\-'\"/=|<])(?<!\w\()"
 # A Python value in a message: a string, a bracketed list of strings, or a word.
 _VALUE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[({][^\[\](){}]*[\])}]|[-+\w.…]*[\w…]|"""
-_COMPARISON = r" (?:>=|<=|<|>|must )"
+_COMPARISON = r" (?:>=|<=|<|>|must |was )"
 
 
 def in_flags(message: str, command: object) -> str:
@@ -62,10 +62,10 @@ def in_flags(message: str, command: object) -> str:
 
     def alone(found: re.Match[str]) -> str:
         # A name of two words is an option wherever it stands; one word may be English, unless it is compared.
-        is_option = "_" in found[1] or found[2]
+        is_option = ("_" in found[1] or found[2]) and flags[found[1]].startswith("--")
         return flags[found[1]] + (found[2] or "") if is_option else found[0]
 
-    return re.sub(rf"{_START}({name})\b(?![=('\"/|]|\.\w)({_COMPARISON})?", alone, message)
+    return re.sub(rf"{_START}(?<!the )({name})\b(?![=[('\"/|]|\.\w)({_COMPARISON})?", alone, message)
 
 
 def _flags(command: object) -> dict[str, str]:

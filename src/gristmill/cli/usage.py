@@ -76,12 +76,10 @@ def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
     by_spelling = {spelling: option for option in options for spelling in option.spellings}
     help = f"See 'gristmill {name} --help'."
     seen: set[str] = set()
-    positionals = iter([option for option in options if option.is_positional])
+    loose: list[str] = []
     for spelling, values in _groups(arguments, by_spelling):
         if spelling is None:
-            seen |= {option.name for option in options if option.is_positional and values}
-            for value, option in zip(values, positionals, strict=False):
-                _check_value(option, value, option.metavar, help)
+            loose += values
             continue
         flag = _normal(spelling)
         if flag not in by_spelling:
@@ -93,6 +91,12 @@ def check_usage(command: type, name: str, arguments: Sequence[str]) -> None:
             raise UsageError(f"{spelling} needs a value: {option.described}. {help}")
         for value in [] if option.is_switch else values:
             _check_value(option, value, option.spellings[0], help)
+    positionals = [option for option in options if option.is_positional]
+    seen |= {option.name for _, option in zip(loose, positionals, strict=False)}
+    if len(loose) > len(positionals) and not any(option.takes_many for option in positionals):
+        raise UsageError(f"{name!r} takes no argument {loose[len(positionals)]!r} here. {help}")
+    for value, option in zip(loose, positionals, strict=False):
+        _check_value(option, value, option.metavar, help)
     missing = [option.described for option in options if option.is_required and option.name not in seen]
     if missing:
         raise UsageError(f"missing {' and '.join(missing)}. {help}")

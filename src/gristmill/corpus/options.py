@@ -117,7 +117,7 @@ def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a str.")
     if not value:
-        raise OptionError(f"{name} is empty. Pass at least one character.")
+        raise OptionError(f"{name}='' is empty. Pass at least one character.")
     try:
         value.encode()
     except UnicodeEncodeError:

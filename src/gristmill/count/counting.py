@@ -74,12 +74,12 @@ class CountOptions:
             if given_pattern is not None and str(given_pattern) != corpus.pattern:
                 raise PatternError(
                     f"pattern={pattern!r}, but the words were counted with pattern={corpus.pattern!r}. "
-                    f"Leave pattern out, or count again."
+                    f"Leave pattern= out, or count again."
                 )
             if given_specials is not None and given_specials != corpus.special_tokens:
                 raise SpecialTokenError(
                     f"special_tokens={list(given_specials)}, but the words were counted with "
-                    f"special_tokens={list(corpus.special_tokens)}. Leave special_tokens out, or count again."
+                    f"special_tokens={list(corpus.special_tokens)}. Leave special_tokens= out, or count again."
                 )
             check_applies(checked_reading, (), "counted words")
             given_pattern, given_specials = resolve_pattern(corpus.pattern), corpus.special_tokens

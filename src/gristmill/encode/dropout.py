@@ -35,9 +35,9 @@ def check_seed(seed: Any) -> int:
             raise TypeError
         number = operator.index(seed)
     except TypeError:
-        raise OptionError(f"seed={seed!r} is a {type(seed).__name__}. Pass an int, or None.") from None
+        raise OptionError(f"seed={seed!r} is a {type(seed).__name__}. Pass an int, or leave it out.") from None
     if not 0 <= number < 2**64:
-        raise OptionError(f"seed={seed} is out of range. Pass 0 <= seed < 2**64, or None.")
+        raise OptionError(f"seed={seed} is out of range. Pass 0 <= seed < 2**64, or leave it out.")
     return number
 
 

@@ -66,9 +66,9 @@ def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -
     if not 0 <= temperature < math.inf:
         raise OptionError(f"temperature={temperature} is out of range. Pass 0 for the likeliest token, or more.")
     if top_k is not None and check_whole_number("top_k", top_k) < 1:
-        raise OptionError(f"top_k={top_k} leaves no token to choose. Pass top_k >= 1, or None for all.")
+        raise OptionError(f"top_k={top_k} leaves no token to choose. Pass top_k >= 1, or leave it out.")
     if top_p is not None and not 0 < top_p <= 1:
-        raise OptionError(f"top_p={top_p} is out of range. Pass 0 < top_p <= 1, or None for all.")
+        raise OptionError(f"top_p={top_p} is out of range. Pass 0 < top_p <= 1, or leave it out.")
 
 
 def new_dice(seed: int | None) -> torch.Generator:
@@ -78,5 +78,7 @@ def new_dice(seed: int | None) -> torch.Generator:
         dice.seed()
         return dice
     if not 0 <= check_whole_number("seed", seed) < 2**63:
-        raise OptionError(f"seed={seed} is out of range. Pass 0 <= seed < 2**63, or None for another text each time.")
+        raise OptionError(
+            f"seed={seed} is out of range. Pass 0 <= seed < 2**63, or leave it out for another text each time."
+        )
     return dice.manual_seed(seed)

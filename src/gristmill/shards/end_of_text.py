@@ -25,7 +25,7 @@ def find_end_of_text(tokenizer: Tokenizer, end_of_text: Any, position: Any, layo
     """
     side = layout.end_of_text if position is None else position
     if side not in POSITIONS:
-        raise OptionError(f"end_of_text_position={position!r} is not known. Pass 'after', 'before' or None.")
+        raise OptionError(f"end_of_text_position={position!r} is not known. Pass 'after' or 'before', or leave it out.")
     if end_of_text is None:
         return None
     specials = tokenizer.special_tokens

@@ -188,7 +188,7 @@ def _check_width(dtype: DTypeLike | None, layout: Layout, vocab_size: int) -> np
         return natural
     kind = check_dtype(dtype, vocab_size)
     if kind.name not in ("uint16", "uint32", natural.name):
-        raise OptionError(f"dtype={kind} is not one of token files. Pass 'uint16', 'uint32' or None.")
+        raise OptionError(f"dtype={kind} is not one of token files. Pass 'uint16' or 'uint32', or leave it out.")
     if kind != natural and not layout.any_width:
         raise OptionError(f"dtype={kind}, but {layout.name} files of this vocabulary are {natural}. Leave it out.")
     return kind.newbyteorder("<")
