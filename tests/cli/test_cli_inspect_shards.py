@@ -126,7 +126,7 @@ def test_an_option_of_tokenizers_is_a_usage_error(gristmill, folder, option):
 def test_a_seed_for_a_tokenizer_is_a_usage_error(gristmill, tokenizer_path):
     code, _, err = gristmill("inspect", tokenizer_path, "--seed", 3)
     assert code == 2
-    assert "--seed chooses documents of a folder of shards" in err
+    assert "--seed is for a folder of shards" in err
 
 
 def test_an_unfinished_folder_says_how_to_go_on(gristmill, tmp_path):

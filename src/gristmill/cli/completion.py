@@ -37,10 +37,10 @@ def _options(name: str) -> list[Option]:
     """The options of a command that have a flag; only --help where a package that it needs is not installed."""
     help = Option("help", HELP, "", (), is_required=False, takes_many=False, is_switch=True)
     try:
-        command = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}").Command
+        options = options_of(importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}").Command)
     except ImportError:
         return [help]
-    return [help, *(option for option in options_of(command) if not option.is_positional)]
+    return [help, *(option for option in options if not option.is_positional)]
 
 
 def _bash(commands: dict[str, list[Option]]) -> str:
