@@ -137,11 +137,26 @@ def test_the_tie_break_can_be_said(tok, tmp_path):
 def test_another_tie_break_than_the_file_records_is_an_error_that_names_the_file(tok, tmp_path, hub):
     tok.save(tmp_path / "tokenizer.json")
     hub.folder = tmp_path
-    for name in (tmp_path, tmp_path / "tokenizer.json", "owner/name"):
+    for name, shown in ((tmp_path, tmp_path / "tokenizer.json"), ("owner/name", "owner/name/tokenizer.json")):
         with pytest.raises(gm.OptionError) as caught:
             gm.Tokenizer.from_pretrained(name, tie_break="huggingface")
-        start = f"{name}: the file records tie_break='greatest-bytes'; it cannot be loaded as 'huggingface'."
+        start = f"{shown}: the file records tie_break='greatest-bytes'; it cannot be loaded as 'huggingface'."
         assert str(caught.value).startswith(start)
+
+
+def test_an_error_names_the_file_that_was_found_in_a_folder(tok, tmp_path):
+    export(tok, tmp_path / "mill.tiktoken", format="tiktoken")
+    for read in (gm.Tokenizer.load, gm.Tokenizer.from_pretrained):
+        with pytest.raises(gm.TokenizerFormatError, match=r"mill\.tiktoken: a \.tiktoken file holds no pattern"):
+            read(tmp_path)
+
+
+def test_a_model_file_of_another_tool_is_passed_over(tok, tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")  # SentencePiece
+    with pytest.raises(gm.TokenizerFormatError, match="has no tokenizer that can be read"):
+        gm.Tokenizer.load(tmp_path)
+    tok.save(tmp_path / "mill.json")
+    assert gm.Tokenizer.load(tmp_path) == tok
 
 
 def test_what_encodes_a_corpus_takes_a_folder_with_a_file_of_any_name(tok, tmp_path):

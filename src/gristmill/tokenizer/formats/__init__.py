@@ -53,8 +53,8 @@ FORMATS: dict[str, ModuleType] = {
 
 READ = [name for name in FORMATS if name != "gguf"]  # which is only written
 
-# The files of a folder that may hold its tokenizer, by format: the first name that fits one is read. GPT-2's two files
-# are found by their own reader.
+# The files of a folder that may hold its tokenizer, by format, in the order in which they are looked for. The reader of
+# GPT-2's two files finds them itself.
 IN_FOLDER: dict[str, tuple[str, ...]] = {
     "auto": ("tokenizer.json", "vocab.json", "encoder.json", "*.tiktoken", "*.tiktoken.gz", "*.model", "*.json"),
     "gristmill": ("tokenizer.json", "*.json"),
@@ -92,6 +92,7 @@ def read_tokenizer(
     try:
         if format in IN_FOLDER and source.is_dir():
             source = _find_in_folder(source, format)
+            name = str(Path(name, source.name))
         if module is None:
             module = _recognized(source)
         parts: TokenizerParts = module.read(source, given)
@@ -164,7 +165,7 @@ def _checked(format: str, offered: Iterable[str]) -> str:
 def _find_in_folder(folder: Path, format: str) -> Path:
     """The file of a folder that holds its tokenizer; `TokenizerFormatError` if there is none, or no way to choose."""
     for pattern in IN_FOLDER[format]:
-        found = [path for path in sorted(folder.glob(pattern)) if pattern != "*.json" or _may_be(path, format)]
+        found = [path for path in sorted(folder.glob(pattern)) if "*" not in pattern or _may_be(path, format)]
         if len(found) > 1:
             raise TokenizerFormatError(
                 f"has {len(found)} files that may be tokenizers: {', '.join(path.name for path in found[:4])}"
@@ -181,7 +182,7 @@ def _find_in_folder(folder: Path, format: str) -> Path:
 
 
 def _may_be(path: Path, format: str) -> bool:
-    """Whether a file looks like a tokenizer; most JSON files of a model's folder are something else."""
+    """Whether a file looks like a tokenizer: most `.json` files of a model's folder, and many `.model`, are none."""
     modules = FORMATS.values() if format == "auto" else [FORMATS[format]]
     if not path.is_file():
         return False
