@@ -105,7 +105,7 @@ def usable_cores() -> int:
 
 
 def check_memory_limit(memory_limit: Any) -> int | None:
-    """The limit in bytes, or leave it out for no limit."""
+    """The limit in bytes, or None for no limit."""
     if memory_limit is None:
         return None
     limit = check_whole_number("memory_limit", memory_limit)

@@ -38,7 +38,7 @@ class TextStream(DocumentStream):
     items: Iterable[Any]
     what: str = "documents"
     options: frozenset[str] = frozenset()
-    has_nulls: bool = False  # None, NaN and pandas.NA are left out and counted; otherwise they are errors
+    has_nulls: bool = False  # None, NaN, NA and NaT are left out and counted; otherwise they are errors
 
     def read_batches(self, batch_bytes: int | None = None) -> Iterator[Batch]:
         r"""Batches of about `batch_bytes`; a longer document is a batch of its own.
@@ -49,7 +49,7 @@ class TextStream(DocumentStream):
         limit = room = batch_bytes or batches.BATCH_BYTES
         batch = DocumentBatch.after(None)
         for index, item in enumerate(self.items):
-            if self.has_nulls and is_null(item):
+            if self.has_nulls and is_missing(item):
                 batch.num_nulls += 1
                 continue
             document = item if type(item) is bytes else as_utf8(item, f"document {index} of the corpus")
@@ -115,11 +115,17 @@ class DocumentBatch:
         return Spans(b"".join(self.documents), begins, ends, num_nulls=self.num_nulls)
 
 
-def is_null(value: Any) -> bool:
-    """Whether a value of a column stands for none: None, NaN or pandas.NA."""
+def is_missing(value: object) -> bool:
+    """Whether `value` is how a table marks an entry that is not there: None, NaN, NA, NaT.
+
+    >>> is_missing(float("nan")), is_missing("")
+    (True, False)
+    """
     if isinstance(value, str | bytes):
         return False
-    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
+    if value is None or (isinstance(value, float) and value != value):
+        return True
+    return type(value).__name__ in ("NAType", "NaTType")
 
 
 def explain_missing(what: str, name: str, fields: Mapping[Any, bool]) -> str:

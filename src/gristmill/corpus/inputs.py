@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from gristmill.errors import InputChangedError
 
+# The end of the advice in the error of an input; `skipped.without_skip_advice` takes it off where it does not apply.
+SKIP_ADVICE = ", or pass on_error='skip'"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://\S+")
 
 
@@ -56,13 +58,14 @@ class FoundFiles:
         return all(input.is_local and input.format == "text" and not input.compression for input in self.inputs)
 
 
-def shown(name: str) -> str:
-    r"""A name as messages show it: on one line, with control characters escaped, so that it forges no other line.
+def shown(name: str | os.PathLike[str]) -> str:
+    r"""A name or path as messages show it: on one line, with control characters escaped, so that it forges no line.
 
     >>> shown("data/a.txt"), shown("a\nb.txt")
     ('data/a.txt', 'a\\nb.txt')
     """
-    return name if name.isprintable() else repr(name)[1:-1]
+    text = os.fsdecode(name)
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def is_url(name: str) -> bool:
@@ -84,7 +87,7 @@ class FileState:
     inode: int
 
     @classmethod
-    def of(cls, file: int | str) -> FileState:
+    def from_file(cls, file: int | str) -> FileState:
         """The state of an open file, or of what a name leads to."""
         status = os.stat(file)  # noqa: PTH116  a descriptor is no Path
         return cls(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)

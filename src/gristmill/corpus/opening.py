@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from gristmill.corpus.documents import DocumentStream, RowStream, TextStream
 from gristmill.corpus.files import could_be_path, find_files, looks_like_path, looks_like_text, names_something
 from gristmill.corpus.formats import describe, options_of
@@ -57,6 +59,7 @@ def _open(corpus: Any, reading: Reading) -> Source:
         _refuse_text(corpus)
         return _find([corpus], reading)
     items = corpus.items if isinstance(corpus, Documents) else corpus
+    _refuse_token_ids(items)
     table = open_table(items, reading.text_field)
     if table is not None:
         return table
@@ -114,6 +117,20 @@ def _refuse_text(corpus: PathLike) -> None:
     if looks_like_text(corpus):
         short = corpus if len(corpus) <= 80 else corpus[:80] + "…"
         raise FileNotFoundError(errno.ENOENT, "No such file; to pass one text, pass gm.Documents([text])", short)
+
+
+def _refuse_token_ids(corpus: Any) -> None:
+    """Raise for shards and for arrays of numbers. Otherwise the error would name only the first item."""
+    kind = type(corpus)
+    if all(hasattr(kind, name) for name in ("tokens", "document_ends", "tokenizer_fingerprint")):
+        raise TypeError(
+            f"corpus is {kind.__name__}, which hold token ids, not text. Pass the text that they were made from."
+        )
+    if isinstance(corpus, np.ndarray) and corpus.dtype.kind not in "OSTU":
+        raise TypeError(
+            f"corpus is an array of {corpus.dtype} (shape {corpus.shape}), which is not text. Pass paths or texts; for "
+            f"token ids, pass the text that they were made from."
+        )
 
 
 def _refuse_what_is_not_a_corpus(corpus: Any) -> None:

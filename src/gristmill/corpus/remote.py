@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
+from gristmill.corpus.inputs import SKIP_ADVICE
 from gristmill.corpus.packages import load_fsspec
 from gristmill.errors import CorpusError, GristmillError, RemoteInputError
 
@@ -168,7 +169,7 @@ def named_errors(url: str) -> Iterator[None]:
                 raise kind(number, cause or os.strerror(number), url) from error
         raise RemoteInputError(
             f"{url}: its file system failed with {type(error).__name__}: {cause or 'no message'}. "
-            f"Check the URL and the credentials, run again, or pass on_error='skip'."
+            f"Check the URL and the credentials, and run again{SKIP_ADVICE}."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Inputs that are left out: those of on_error="skip", and files of a folder that are no text by their suffix."""
+"""Inputs that are left out: those of on_error="skip", and files of a folder with suffixes that are not read as text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
-from gristmill.corpus.inputs import shown
+from gristmill.corpus.inputs import SKIP_ADVICE, shown
 from gristmill.errors import SkippedInputWarning, warn_user
 
 NUM_SHOWN = 5
+ErrorOfInput = TypeVar("ErrorOfInput", bound=Exception)
 # What lies beside the files of a corpus and nobody takes for a part of it.
 _COMPANION = re.compile(
     r"(readme|licen[cs]e|notice|citation|changelog|dataset_infos?|dataset_dict|state)(\..*)?", re.IGNORECASE
@@ -30,10 +32,10 @@ def warn_of_skipped(reasons: Mapping[int, str], num_inputs: int) -> None:
     )
 
 
-def without_skip_advice(error: Exception) -> Exception:
-    """The error of an input, without the advice to pass on_error='skip': the caller has."""
+def without_skip_advice(error: ErrorOfInput) -> ErrorOfInput:
+    """The error of an input, without the advice to pass on_error='skip': the caller has, or cannot."""
     if error.args and isinstance(error.args[0], str):
-        error.args = (error.args[0].replace(", or pass on_error='skip'", ""), *error.args[1:])
+        error.args = (error.args[0].replace(SKIP_ADVICE, ""), *error.args[1:])
     return error
 
 
@@ -41,23 +43,23 @@ def warn_of_left_out(left_out: Sequence[tuple[str, str]]) -> None:
     """Name the suffixes of files that folders hold beside those of the corpus; `left_out` is (folder, name) of each.
 
     Files without a suffix, a README or LICENSE, what Hugging Face writes beside its data, and the files of a folder
-    that holds a `tokenizer.json`, as shards do, are not worth a word.
+    that holds a `tokenizer.json`, as shards do, are not reported.
     """
     outputs = {os.path.dirname(name) for _, name in left_out if os.path.basename(name) == "tokenizer.json"}  # noqa: PTH119, PTH120
-    worth = [(folder, name) for folder, name in left_out if _is_worth_a_word(name, outputs)]
-    if not worth:
+    reported = [(folder, name) for folder, name in left_out if _is_reported(name, outputs)]
+    if not reported:
         return
-    folders = sorted({folder for folder, _ in worth})
+    folders = sorted({folder for folder, _ in reported})
     where = shown(folders[0]) if len(folders) == 1 else f"{len(folders):,} folders"
-    plural = "s" * (len(worth) != 1)
+    plural = "s" * (len(reported) != 1)
     warn_user(
-        f"left out {len(worth):,} file{plural} of {where} whose suffix is not one of text: "
-        f"{count_suffixes(name for _, name in worth)}. Name them, or pass a glob, to include them.",
+        f"left out {len(reported):,} file{plural} of {where} with suffixes that are not read as text: "
+        f"{count_suffixes(name for _, name in reported)}. Name them, or pass a glob, to include them.",
         SkippedInputWarning,
     )
 
 
-def _is_worth_a_word(name: str, outputs: set[str]) -> bool:
+def _is_reported(name: str, outputs: set[str]) -> bool:
     folder, base = os.path.split(name)
     return bool(_suffix(base)) and _COMPANION.fullmatch(base) is None and folder not in outputs
 

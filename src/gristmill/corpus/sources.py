@@ -7,7 +7,7 @@ import io
 from typing import Any, Protocol
 
 from gristmill.corpus import remote
-from gristmill.corpus.inputs import FileState, Input, changed, check_state
+from gristmill.corpus.inputs import SKIP_ADVICE, FileState, Input, changed, check_state
 from gristmill.errors import TruncatedInputError
 
 
@@ -45,7 +45,7 @@ class LocalSource:
         self.file: Any = io.FileIO(input.name)
         self.position = 0
         try:
-            self._state = FileState.of(self.file.fileno())
+            self._state = FileState.from_file(self.file.fileno())
             if self._state.size != input.num_bytes:
                 raise changed(input.name, f"{input.num_bytes} bytes became {self._state.size}")
             if self._state.modified_ns != input.modified_ns:
@@ -64,10 +64,10 @@ class LocalSource:
         self.position = position
 
     def check_unchanged(self) -> None:
-        check_state(self._name, self._state, FileState.of(self.file.fileno()))
+        check_state(self._name, self._state, FileState.from_file(self.file.fileno()))
         if self.position > self._state.size:
             raise changed(self._name, f"it goes on behind its {self._state.size} bytes")
-        check_state(self._name, self._state, FileState.of(self._name))
+        check_state(self._name, self._state, FileState.from_file(self._name))
 
     def close(self) -> None:
         self.file.close()
@@ -93,7 +93,7 @@ class RemoteSource:
             self.check_unchanged()
             raise TruncatedInputError(
                 f"{self._input.shown}: the file system gave {self.position:,} of its {self._input.num_bytes:,} bytes. "
-                f"Run again, or pass on_error='skip'.",
+                f"Run again{SKIP_ADVICE}.",
                 path=self._input.name,
                 offset=self.position,
             )

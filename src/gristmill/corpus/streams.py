@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gristmill.corpus.inputs import Input
+from gristmill.corpus.inputs import SKIP_ADVICE, Input
 from gristmill.corpus.packages import load_igzip, load_zstd
 from gristmill.corpus.sources import open_source
 from gristmill.errors import CorpusError, CorruptInputError, TruncatedInputError
@@ -144,7 +144,7 @@ class CompressedStream(Stream):
                 ) from error
             raise CorruptInputError(
                 f"{self.input.shown}: damaged in bytes {self._chunk_begin:,} to {self.position:,} of the compressed "
-                f"stream ({error}). Get the file again, or pass on_error='skip'.",
+                f"stream ({error}). Get the file again{SKIP_ADVICE}.",
                 path=self.input.name,
                 offset=self._chunk_begin,
             ) from error
@@ -153,7 +153,7 @@ class CompressedStream(Stream):
         self._source.check_unchanged()
         raise TruncatedInputError(
             f"{self.input.shown}: truncated at byte {self.position:,} of the compressed stream. "
-            f"Get the file again, or pass on_error='skip'.",
+            f"Get the file again{SKIP_ADVICE}.",
             path=self.input.name,
             offset=self.position,
         )

@@ -54,7 +54,7 @@ class ColumnStream(DocumentStream):
                 part = array.slice(begin, end - begin)
                 begins, ends = offsets(part)
                 position += int(ends[-1] - begins[0])
-                yield ColumnBatch.of(part, row, position)
+                yield ColumnBatch.from_array(part, row, position)
                 row += end - begin
 
 
@@ -106,7 +106,7 @@ def _open_pyarrow(corpus: Any, names: set[str], text_field: str) -> DocumentStre
 def _column(array: Any, what: str) -> DocumentStream:
     """A column of pyarrow."""
     if not is_text(array.type):
-        raise TypeError(f"{what} of type {array.type} holds no text. Pass one of strings or bytes.")
+        raise TypeError(f"{what} of type {array.type} is not text. Pass one of strings or bytes.")
     return ColumnStream([array], what)
 
 

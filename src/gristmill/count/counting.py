@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Unpack
 
-import numpy as np
-
 from gristmill._core import Counter, WordTable
 from gristmill.arguments import (
     DEFAULT_SPECIAL_TOKENS,
@@ -141,7 +139,6 @@ def count(corpus: Corpus | Words, options: CountOptions, on_progress: OnProgress
             words = corpus.at_least(options.min_frequency)
         num_before, source_bytes = len(corpus), corpus.source_bytes
     else:
-        _refuse_numbers(corpus)
         table, stages = _count_source(open_corpus(corpus, options.reading), options, on_progress)
         words = Words(table, pattern=options.pattern, special_tokens=options.special_tokens)
         num_before, source_bytes = stages[0].num_words or 0, stages[0].num_bytes or 0
@@ -299,18 +296,6 @@ def _count_by_regex(
     if options.min_frequency > 1:
         table = table.at_least(options.min_frequency)
     return table, figures
-
-
-def _refuse_numbers(corpus: Any) -> None:
-    """Raise for shards and for arrays of numbers, whose items would be said to be no documents one by one."""
-    kind = type(corpus)
-    if kind.__name__ == "Shards" and kind.__module__.startswith("gristmill."):  # a later stage: not to be imported here
-        raise TypeError("corpus is Shards, which hold token ids and no text. Pass the text that they were made from.")
-    if isinstance(corpus, np.ndarray) and corpus.dtype.kind not in "OSTU":
-        raise TypeError(
-            f"corpus is an array of {corpus.dtype} (shape {corpus.shape}), and no text. Pass paths or texts; for token "
-            f"ids, pass the text that they were made from."
-        )
 
 
 def _why_empty(source_bytes: int, num_words: int, options: CountOptions) -> str:

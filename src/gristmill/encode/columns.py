@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["as_rows", "check_no_table", "is_missing"]
+__all__ = ["as_rows", "check_no_table"]
 
 
 def as_rows(rows: Any, name: str, *, of: str) -> list[Any]:
@@ -45,21 +45,10 @@ def check_no_table(rows: Any, name: str) -> None:
 
 
 def _columns(rows: Any) -> list[Any] | None:
-    """The names of the columns of a table; None for what is no table."""
+    """The names of the columns of a table; None for what is not a table."""
     if isinstance(rows, Mapping):
         return list(rows)
     names = getattr(getattr(rows, "dtype", None), "names", None)  # a structured array of NumPy
     for attribute in ("column_names", "columns"):  # Hugging Face and pyarrow; pandas and polars
         names = getattr(rows, attribute, None) if names is None else names
     return None if names is None or callable(names) else list(names)
-
-
-def is_missing(value: object) -> bool:
-    """Whether `value` is how a table marks an entry that is not there: None, NaN, NA, NaT.
-
-    >>> is_missing(float("nan")), is_missing("")
-    (True, False)
-    """
-    if value is None or (isinstance(value, float) and value != value):
-        return True
-    return type(value).__name__ in ("NAType", "NaTType")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gristmill.corpus.files import COMPRESSIONS, PACKED_SUFFIXES
 from gristmill.corpus.formats import READERS, load_packages
 from gristmill.corpus.inputs import Input
+from gristmill.corpus.skipped import without_skip_advice
 from gristmill.corpus.streams import Stream, open_stream
 from gristmill.encode.chunks import encode_chunks
 from gristmill.encode.encoder import Encoder
@@ -27,7 +28,7 @@ BLOCK_BYTES = 8 << 20
 def find_compression(path: str) -> str:
     """How the text in a file is compressed, by its suffix as in a corpus: "gz", "zst" or "" for not at all.
 
-    `CorpusError` for a file whose bytes are no text.
+    `CorpusError` for a file whose bytes are not text.
 
     >>> find_compression("tales.txt.gz"), find_compression("tales.ZST"), find_compression("tales.txt")
     ('gz', 'zst', '')
@@ -87,5 +88,5 @@ def _without_advice_to_skip() -> Iterator[None]:
     try:
         yield
     except DamagedInputError as error:
-        message = str(error).replace(", or pass on_error='skip'", "")
-        raise type(error)(message, path=error.path, offset=error.offset) from error.__cause__
+        without_skip_advice(error)
+        raise

@@ -11,8 +11,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from gristmill import _core
 from gristmill.arguments import as_utf8, check_num_threads, usable_cores
+from gristmill.corpus.documents import is_missing
 from gristmill.encode.chunks import as_blocks, encode_chunks
-from gristmill.encode.columns import as_rows, check_no_table, is_missing
+from gristmill.encode.columns import as_rows, check_no_table
 from gristmill.encode.compressed import encode_compressed, find_compression
 from gristmill.encode.decode_methods import DecodeMethods
 from gristmill.encode.document_encoder import DocumentEncoder

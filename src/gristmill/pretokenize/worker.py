@@ -78,7 +78,7 @@ def cut_within_time(document: bytes, regex: str, name: str) -> list[str]:
 
 
 class _Alarm:
-    """What happens once a second while the worker matches, on its only thread: `regex` lets no other one run."""
+    """What happens every ALARM_SECONDS while the worker matches, on its only thread: `regex` lets no other one run."""
 
     deadline = 0.0
     parent = 0  # the process that started this one

@@ -33,7 +33,7 @@ class Edition:
         self._stamp = stamp  # of the manifest when it was last seen to have this checksum
 
     @classmethod
-    def of(cls, folder: Path, given: str | os.PathLike[str] | None = None) -> Edition:
+    def from_folder(cls, folder: Path, given: str | os.PathLike[str] | None = None) -> Edition:
         """What the folder holds now; `ShardsFormatError` if that is not finished. `given` is its name in errors."""
         while True:
             try:

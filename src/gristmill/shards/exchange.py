@@ -74,7 +74,7 @@ def _replaced_files(out: Path) -> set[str]:
         data = read_manifest_file(out / REPLACED_FILE)
     except FileNotFoundError:
         return set()
-    return files_of(Manifest.of_json(data, out / REPLACED_FILE))
+    return files_of(Manifest.from_json(data, out / REPLACED_FILE))
 
 
 def _refuse_if_in_the_way(out: Path, names: set[str]) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gristmill.corpus.inputs import shown
 from gristmill.errors import OptionError
 
 NUM_LOOKED_AT = 1000  # names of a folder
@@ -25,16 +26,6 @@ def check_path(path: Any, name: str = "folder") -> str:
     return text
 
 
-def shown_path(path: str | os.PathLike[str]) -> str:
-    r"""A path for a message of one line: as it is, or escaped if a character of it does not print.
-
-    >>> shown_path("a\nb")
-    "'a\\nb'"
-    """
-    text = os.fsdecode(path)
-    return text if text.isprintable() else repr(text)
-
-
 def what_instead(path: Path) -> str:
     """What stands at `path`, where no shards do, and what to do."""
     if path.is_dir():
@@ -43,7 +34,7 @@ def what_instead(path: Path) -> str:
     if name.endswith(TOKENIZER_ENDINGS):
         return "It looks like a tokenizer, not like a folder of shards. Encode a corpus with it first: encode_corpus()"
     if name.endswith(TOKEN_ENDINGS):
-        return f"It is a single token file. Pass the folder that it lies in: {shown_path(path.parent)}"
+        return f"It is a single token file. Pass the folder that it lies in: {shown(path.parent)}"
     kind = "Parquet file" if name.endswith(".parquet") else "file of text" if name.endswith(TEXT_ENDINGS) else "file"
     return f"It is a {kind}, not a folder of shards. {ENCODE.rstrip('.')}"
 
@@ -52,5 +43,5 @@ def _what_folder(folder: Path) -> str:
     names = [entry.name for entry, _ in zip(folder.iterdir(), range(NUM_LOOKED_AT), strict=False)]
     texts = sorted(name for name in names if name.lower().endswith(TEXT_ENDINGS))
     if texts:
-        return f"It holds files of a corpus, such as {shown_path(texts[0])}. {ENCODE}"
+        return f"It holds files of a corpus, such as {shown(texts[0])}. {ENCODE}"
     return "encode_corpus() makes one."

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.corpus import batches
+from gristmill.corpus.inputs import shown
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import ShardsFormatError, ShardsMismatchError
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
-from gristmill.shards.explain import shown_path
 from gristmill.shards.journal import Journal
 from gristmill.shards.layouts import LAYOUTS, Layout
 from gristmill.shards.manifest import (
@@ -315,7 +315,7 @@ def check_shards(folder: Path, shards: Iterable[ShardEntry], layout: Layout) -> 
                 status = None
             if status is None or status.st_size != size:
                 raise ShardsFormatError(
-                    f"{shown_path(folder / name)}: the shard is missing or has another size than it was given. "
+                    f"{shown(folder / name)}: the shard is missing or has another size than it was given. "
                     f"Restore it, or pass overwrite=True to make all shards again."
                 )
 

@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gristmill.errors import ShardsFormatError
-from gristmill.shards.explain import shown_path, what_instead
+from gristmill.corpus.inputs import shown
+from gristmill.errors import ShardsFormatError, warn_user
+from gristmill.shards.explain import what_instead
 from gristmill.small_files import parse_json, read_small_file
 
 __all__ = ["EndOfText", "InputEntry", "Manifest", "ShardEntry", "Split"]
@@ -133,13 +134,13 @@ class Manifest:
     def read(cls, folder: str | os.PathLike[str]) -> Manifest:
         """The manifest of the folder; `ShardsFormatError` for one that is missing, unsound or was edited."""
         data = read_manifest(folder)
-        manifest = cls.of_json(data, Path(folder) / MANIFEST_FILE)
+        manifest = cls.from_json(data, Path(folder) / MANIFEST_FILE)
         if not checksum_fits(data):
             raise ShardsFormatError(f"{Path(folder) / MANIFEST_FILE}: {EDITED}")
         return manifest
 
     @classmethod
-    def of_json(cls, data: bytes, path: Path) -> Manifest:
+    def from_json(cls, data: bytes, path: Path) -> Manifest:
         """What the file says, whatever its checksum; `path` is for the errors."""
         import msgspec  # here, so that `import gristmill` does not wait for it
 
@@ -161,6 +162,12 @@ class Manifest:
             raise ShardsFormatError(f"{path}: {error}") from None
         return manifest
 
+    @classmethod
+    def of_json(cls, data: bytes, path: Path) -> Manifest:
+        """Deprecated: the old name of `from_json`."""
+        warn_user("Manifest.of_json() is now called Manifest.from_json().", DeprecationWarning)
+        return cls.from_json(data, path)
+
 
 EDITED = "its checksum does not fit its contents: it was edited or damaged. Restore it, or encode into a new folder."
 
@@ -178,7 +185,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> bytes:
             place.stat()  # the folder itself may be missing
             why = _why_no_manifest(place)
             if not path.exists():  # otherwise an overwrite has ended since, and what was found is out of date
-                raise ShardsFormatError(f"{shown_path(place)}: {why}") from None
+                raise ShardsFormatError(f"{shown(place)}: {why}") from None
 
 
 def has_files_of_runs(folder: Path) -> bool:

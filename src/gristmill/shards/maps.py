@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.corpus.inputs import shown
 from gristmill.errors import ShardsFormatError
-from gristmill.shards.explain import shown_path
 
 # A process may have a thousand files open, and before Python 3.13 a map is one of them.
 MAX_OPEN_MAPS = 128
@@ -31,8 +31,8 @@ def map_array(path: Path, dtype: np.dtype[Any], length: int, *, offset: int = 0)
         expected = offset + length * dtype.itemsize
         if num_bytes != expected:
             raise ShardsFormatError(
-                f"{shown_path(path)}: it has {num_bytes:,} bytes, and should have {expected:,}. "
-                f"verify_shards({str(path.parent)!r}) finds all that is damaged."
+                f"{shown(path)}: it has {num_bytes:,} bytes, and should have {expected:,}. "
+                f"verify_shards({str(path.parent)!r}) lists the damaged files."
             )
         if length == 0:  # nothing cannot be mapped
             return np.empty(0, dtype)

@@ -13,8 +13,8 @@ import stat
 from collections.abc import Container, Iterable
 from pathlib import Path
 
+from gristmill.corpus.inputs import shown
 from gristmill.publish import flush_folder
-from gristmill.shards.explain import shown_path
 from gristmill.shards.journal import JOURNAL_FILE
 from gristmill.shards.layouts import LAYOUTS, Layout
 from gristmill.shards.manifest import (
@@ -105,8 +105,8 @@ def refuse_other_files(folder: Path, *, known: Container[str], known_folder: str
         if (entry.name != known_folder if is_folder(entry) else entry.name not in known)
     )
     if others:
-        shown = ", ".join(map(shown_path, others[:3])) + ", …" * (len(others) > 3)
-        message = f"Holds other files ({shown}), which are never replaced. Pass a new or empty folder"
+        some = ", ".join(map(shown, others[:3])) + ", …" * (len(others) > 3)
+        message = f"Holds other files ({some}), which are never replaced. Pass a new or empty folder"
         raise FileExistsError(errno.EEXIST, message, str(folder))
 
 

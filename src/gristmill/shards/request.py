@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.corpus import Reading
-from gristmill.shards.explain import shown_path
+from gristmill.corpus.inputs import shown
 from gristmill.shards.manifest import EndOfText, InputEntry, Manifest, Split
 from gristmill.shards.options import DEFAULTS
 
@@ -102,12 +102,12 @@ def _input_differences(there: Any, asked: Any) -> list[str]:
     before, now = {entry["path"]: entry for entry in there}, {entry["path"]: entry for entry in asked}
     for path in before:
         if path not in now:
-            return [f"the input {shown_path(path)} is no longer among the {len(asked):,} inputs"]
+            return [f"the input {shown(path)} is no longer among the {len(asked):,} inputs"]
     for path, entry in now.items():
         if path not in before:
-            return [f"the input {shown_path(path)} is new (there were {len(there):,}, there are {len(asked):,})"]
+            return [f"the input {shown(path)} is new (there were {len(there):,}, there are {len(asked):,})"]
         if changed := _changes(before[path], entry):
-            return [f"the input {shown_path(path)} has changed: {changed}"]
+            return [f"the input {shown(path)} has changed: {changed}"]
     if [entry["path"] for entry in there] != [entry["path"] for entry in asked]:
         return ["the inputs come in another order, or another number of times"]
     return []

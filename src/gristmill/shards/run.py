@@ -18,7 +18,6 @@ from gristmill.profile import Clock, Profile, peak_memory_bytes
 from gristmill.progress import OnProgress, ProgressOption, open_progress
 from gristmill.publish import publish
 from gristmill.shards.checkpoints import Checkpoints, check_interval
-from gristmill.shards.explain import shown_path
 from gristmill.shards.folder import Folder
 from gristmill.shards.jobs import encoded_jobs
 from gristmill.shards.manifest import TOKENIZER_FILE, Manifest
@@ -65,7 +64,7 @@ class EncodeRun:
     def __repr__(self) -> str:
         splits = ", ".join(f"{name} {split.tokens:,}" for name, split in self.manifest.splits.items())
         return (
-            f"<EncodeRun: {shown_path(self.folder)!r}, {self.num_documents:,} documents, {self.num_tokens:,} tokens "
+            f"<EncodeRun: {str(self.folder)!r}, {self.num_documents:,} documents, {self.num_tokens:,} tokens "
             f"({splits}), format {self.manifest.layout!r}, {self._how()}>"
         )
 
@@ -186,6 +185,7 @@ def _save_tokenizer(plan: Plan, folder: Folder) -> None:
 
 def _why_empty(position: Position) -> str:
     skipped, nulls = len(position.skipped), position.num_nulls
-    reasons = [f"{skipped:,} inputs were skipped"] * (skipped > 0) + [f"{nulls:,} texts are null"] * (nulls > 0)
+    reasons = [f"{skipped:,} input{'s were' if skipped > 1 else ' was'} skipped"] * (skipped > 0)
+    reasons += [f"{nulls:,} text{'s are' if nulls > 1 else ' is'} null"] * (nulls > 0)
     why = f" ({', '.join(reasons)})" if reasons else ""
     return f"the corpus holds no documents{why}: there is nothing to encode, and no folder was made."

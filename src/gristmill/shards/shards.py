@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.corpus.inputs import shown
 from gristmill.errors import GristmillError, OptionError, ShardsFormatError
 from gristmill.notebook import html_table
 from gristmill.shards.document_ends import DocumentEnds, IndexedEnds, MarkedEnds
 from gristmill.shards.edition import Edition, ForeignEdition
 from gristmill.shards.end_of_text import AUTO, KNOWN, find_end_of_text
-from gristmill.shards.explain import check_path, shown_path
+from gristmill.shards.explain import check_path
 from gristmill.shards.foreign import checksum_of, read_foreign
 from gristmill.shards.layouts import Layout, layout_of
 from gristmill.shards.manifest import (
@@ -63,7 +64,7 @@ class Shards:
         tokenizer: the one that made the tokens, or its path, for a folder without a manifest. Its end-of-text token
             is taken to mark documents where files have no index.
         """
-        self._name = shown_path(check_path(folder))
+        self._name = shown(check_path(folder))
         self._folder = Path(folder).absolute()  # maps are opened later, and a program may go elsewhere meanwhile
         self._split_name = split
         self._manifest, self._edition = _read(self._folder, folder)
@@ -321,7 +322,7 @@ def _read(folder: Path, given: str | os.PathLike[str]) -> tuple[Manifest, Editio
         if foreign is not None:
             return foreign, ForeignEdition(folder, checksum_of(foreign))
         read_manifest(given)  # explains what the folder is instead
-    edition = Edition.of(folder, given)
+    edition = Edition.from_folder(folder, given)
     manifest = Manifest.read(given)
     edition.check()
     return manifest, edition

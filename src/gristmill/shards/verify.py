@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gristmill.corpus.inputs import shown
 from gristmill.errors import ShardsFormatError
 from gristmill.notebook import html_table
 from gristmill.progress import ProgressOption, open_progress
-from gristmill.shards.explain import check_path, shown_path
+from gristmill.shards.explain import check_path
 from gristmill.shards.inputs import find_changes
 from gristmill.shards.layouts import LAYOUTS, recognize
 from gristmill.shards.layouts.layout import read_head
@@ -66,8 +67,8 @@ class Report:
     def __repr__(self) -> str:
         number = len(self.problems)
         found = f"{number:,} problem{'s' * (number != 1)}" if number else "all sound"
-        lines = [f"<Report: {shown_path(self.folder)!r}, {found}; {self._checked()}>"]
-        lines += [f"  {shown_path(str(problem))}" for problem in self.problems[:NUM_SHOWN]]
+        lines = [f"<Report: {str(self.folder)!r}, {found}; {self._checked()}>"]
+        lines += [f"  {shown(str(problem))}" for problem in self.problems[:NUM_SHOWN]]
         if number > NUM_SHOWN:
             lines.append(f"  … and {number - NUM_SHOWN:,} more in .problems")
         return "\n".join(lines)
@@ -128,7 +129,7 @@ def _read_manifest(folder: str | os.PathLike[str]) -> bytes:
         if found is None:
             raise
     raise ShardsFormatError(
-        f"{shown_path(folder)}: it holds {found[0].name} files of another program, with no manifest to check them "
+        f"{shown(folder)}: it holds {found[0].name} files of another program, with no manifest to check them "
         f"against. Shards reads them; only folders that encode_corpus() made can be verified."
     )
 
@@ -137,7 +138,7 @@ def _check_manifest(folder: Path, data: bytes, findings: Findings) -> Manifest |
     """What the manifest says; None for one that cannot be believed at all, of which no file is opened."""
     path = folder / MANIFEST_FILE
     try:
-        manifest = Manifest.of_json(data, path)
+        manifest = Manifest.from_json(data, path)
     except ShardsFormatError as error:
         findings.found("manifest", MANIFEST_FILE, without_path(error, path))
         return None
@@ -199,19 +200,19 @@ def _check_sums(manifest: Manifest, findings: Findings) -> None:
 def _check_input(entry: InputEntry, findings: Findings) -> None:
     """Check whether a file of the corpus is still what it was when it was read."""
     if entry.skipped is not None:
-        findings.unchecked.append(f"{shown_path(entry.path)}: it was skipped when the shards were made.")
+        findings.unchecked.append(f"{shown(entry.path)}: it was skipped when the shards were made.")
         return
     if "://" in entry.path:
-        findings.unchecked.append(f"{shown_path(entry.path)}: it is not a local file.")
+        findings.unchecked.append(f"{shown(entry.path)}: it is not a local file.")
         return
     try:
         changes = find_changes(entry)
     except (FileNotFoundError, NotADirectoryError):
-        findings.unchecked.append(f"{shown_path(entry.path)}: it is not there.")
+        findings.unchecked.append(f"{shown(entry.path)}: it is not there.")
     except OSError as error:
-        findings.unchecked.append(f"{shown_path(entry.path)}: it cannot be read: {error.strerror}.")
+        findings.unchecked.append(f"{shown(entry.path)}: it cannot be read: {error.strerror}.")
     except ValueError:  # a character that names do not have in the encoding of this system
-        findings.unchecked.append(f"{shown_path(entry.path)}: no file can have this name here.")
+        findings.unchecked.append(f"{shown(entry.path)}: no file can have this name here.")
     else:
         findings.num_inputs += 1
         if changes:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
+from gristmill.corpus.inputs import shown
 from gristmill.errors import OptionError, ShardsFormatError
 from gristmill.progress import OnProgress
-from gristmill.shards.explain import shown_path
 from gristmill.shards.layouts import layout_of
 from gristmill.shards.manifest import Manifest, ShardEntry, Split
 
@@ -36,7 +36,7 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        return f"{shown_path(self.where)}: {self.what}"
+        return f"{shown(self.where)}: {self.what}"
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gristmill.corpus import batches
 from gristmill.corpus.batches import Cut, Mark, Spans
 from gristmill.corpus.documents import explain_missing
-from gristmill.corpus.inputs import Input
+from gristmill.corpus.inputs import SKIP_ADVICE, Input
 from gristmill.corpus.packages import load_pyarrow
 from gristmill.corpus.sources import Source, open_source
 from gristmill.errors import CorpusError, CorruptInputError, GristmillError, TruncatedInputError
@@ -49,7 +49,7 @@ class ColumnBatch:
     array: Any  # a pyarrow array of large_binary
 
     @classmethod
-    def of(cls, array: Any, first: int, position: int) -> ColumnBatch:
+    def from_array(cls, array: Any, first: int, position: int) -> ColumnBatch:
         """The rows of `array`, of which the first is row `first`."""
         begins, ends = offsets(array)
         num_bytes = max(int(ends[-1] - begins[0]), array.nbytes)  # a million nulls are not free
@@ -134,7 +134,7 @@ def _split(
                     continue
                 if last is not None:
                     yield last
-                last = ColumnBatch.of(array.slice(begin, end - begin), first + begin, position)
+                last = ColumnBatch.from_array(array.slice(begin, end - begin), first + begin, position)
                 _check_lengths(last, input, reading)
     except (TruncatedInputError, CorruptInputError):
         source.check_unchanged()
@@ -300,13 +300,15 @@ def as_binary(array: Any) -> Any:
 
 
 def find_column(place: str, name: str, schema: Any) -> Any:
-    """The column of this name; CorpusError where there is none, or its type is no text. `place` begins the message."""
+    """The column of this name; CorpusError where there is none, or its type is not text. `place` begins the message."""
     found = [column for column in schema if column.name == name]
     if not found:
         missing = explain_missing("column", name, {column.name: is_text(column.type) for column in schema})
         raise CorpusError(f"{place}: {missing}")
     if len(found) > 1:
-        raise CorpusError(f"{place}: {len(found)} columns are named {name!r}, and none says which is the text.")
+        raise CorpusError(
+            f"{place}: {len(found)} columns are named {name!r}, so the text column is ambiguous. Rename one."
+        )
     if not is_text(found[0].type):
         raise CorpusError(
             f"{place}: column {name!r} is of type {found[0].type}, and only strings and bytes are text. "
@@ -353,8 +355,7 @@ def raise_unless_damage(error: Exception) -> None:
 
 def _truncated(input: Input, why: str) -> TruncatedInputError:
     return TruncatedInputError(
-        f"{input.shown}: truncated at byte {input.num_bytes:,}: {why.rstrip('.')}. "
-        f"Get the file again, or pass on_error='skip'.",
+        f"{input.shown}: truncated at byte {input.num_bytes:,}: {why.rstrip('.')}. Get the file again{SKIP_ADVICE}.",
         path=input.name,
         offset=input.num_bytes,
     )
@@ -363,7 +364,7 @@ def _truncated(input: Input, why: str) -> TruncatedInputError:
 def damaged(input: Input, what: str, offset: int, why: object) -> CorruptInputError:
     reason = " ".join(str(why).split()).rstrip(".")
     return CorruptInputError(
-        f"{input.shown}: {what} ({reason}). Get the file again, or pass on_error='skip'.",
+        f"{input.shown}: {what} ({reason}). Get the file again{SKIP_ADVICE}.",
         path=input.name,
         offset=offset,
     )

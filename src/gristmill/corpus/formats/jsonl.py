@@ -13,7 +13,7 @@ from gristmill import _core
 from gristmill.corpus import batches
 from gristmill.corpus.batches import Cut, Mark, Spans
 from gristmill.corpus.formats.json_faults import FAULTS, explain_record, near
-from gristmill.corpus.inputs import Input
+from gristmill.corpus.inputs import SKIP_ADVICE, Input
 from gristmill.corpus.streams import open_stream
 from gristmill.corpus.windows import Window, behind_last
 from gristmill.errors import CorpusError, CorruptInputError
@@ -52,8 +52,7 @@ class JsonlBatch:
         if kind not in FAULTS:
             return CorpusError(f"{place}: {explain_record(line, self.field, kind, byte)}")
         return CorruptInputError(
-            f"{place}: {FAULTS[kind]} at byte {byte} of the line{near(line, byte)}. "
-            f"Correct the file, or pass on_error='skip'.",
+            f"{place}: {FAULTS[kind]} at byte {byte} of the line{near(line, byte)}. Correct the file{SKIP_ADVICE}.",
             path=self.input.name,
             offset=self.position if self.input.compression else self.mark.offset + begin + byte,
         )

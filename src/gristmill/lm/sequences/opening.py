@@ -12,6 +12,7 @@ from typing import Any
 
 from gristmill import _core
 from gristmill.corpus import FoundFiles, Reading, find_files
+from gristmill.corpus.skipped import without_skip_advice
 from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer, as_tokenizer
 from gristmill.errors import CorpusError, DamagedInputError, EmptyCorpusError, OptionError
 from gristmill.lm.checkpoint import shards_identity
@@ -152,8 +153,8 @@ def _without_skip_hint() -> Iterator[None]:
     try:
         yield
     except DamagedInputError as error:
-        message = str(error).replace(", or pass on_error='skip'.", ".")
-        raise type(error)(message, path=error.path, offset=error.offset) from error
+        without_skip_advice(error)
+        raise
     except CorpusError as error:
         if "text_field=" not in str(error):
             raise
