@@ -187,6 +187,8 @@ def _parse(name: str, arguments: list[str]) -> Any:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else WRONG_USAGE
     except (MissingPackageError, OptionError, OSError, UsageError) as error:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            raise  # of stdout, for `main`
         print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
         return WRONG_USAGE
 
