@@ -1,4 +1,4 @@
-"""Bytes of stdin and stdout: read in bounded memory, and written exactly."""
+"""Bytes of stdin, stdout and text files: read in bounded memory, unpacked, and written exactly."""
 
 from __future__ import annotations
 
