@@ -139,7 +139,8 @@ def test_another_way_to_encode_is_refused_with_the_difference_and_the_old_shards
     options = [stories_path if option == "INPUT" else option for option in options]
     code, out, err = encode(folder, *options)
     assert (code, out) == (1, "")
-    assert err.startswith(f"gristmill: error: {tmp_path / 'out'}: Holds finished shards of another kind: ")
+    place = f"gristmill: error: {tmp_path / 'out'}: "
+    assert err.startswith(f"{place}The folder holds finished shards made with other options or inputs: ")
     assert difference in err
     assert err.count("\n") == 1
     assert files_of(tmp_path / "out") == before

@@ -192,13 +192,13 @@ def test_a_stretch_of_zeros_without_a_cut_meets_the_stated_limit(tmp_path):
 
 def test_a_package_that_is_missing_is_named_with_what_to_install(tmp_path, monkeypatch):
     def fail(name):
-        raise ImportError(f"No module named {name!r}")
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(packages.importlib, "import_module", fail)
     (tmp_path / "a.txt.zst").write_bytes(b"")
     (tmp_path / "a.parquet").write_bytes(b"")
     for name in (tmp_path / "a.txt.zst", tmp_path / "a.parquet", "s3://bucket/a.txt"):
-        with pytest.raises(gm.CorpusError, match=r"needs the package .* pip install 'gristmill\[data\]'"):
+        with pytest.raises(gm.MissingPackageError, match=r" needs .* pip install 'gristmill\[data\]'"):
             find(name)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"zlib will do"))
     assert documents_of(tmp_path / "a.txt.gz") == [b"zlib will do"]

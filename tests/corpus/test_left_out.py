@@ -32,7 +32,7 @@ def test_files_whose_suffix_is_not_known_are_counted_by_suffix(data):
     for name in ("one.md", "deep/two.md", "three.CSV", "four.json", "five.html.gz"):
         (data / name).write_text("text")
     assert left_out("data") == [
-        "left out 5 files of data whose suffix is not one of text: .md (2), .csv (1), .html.gz (1), .json (1). "
+        "left out 5 files of data with suffixes that are not read as text: .md (2), .csv (1), .html.gz (1), .json (1). "
         "Name them, or pass a glob, to include them."
     ]
 
@@ -43,7 +43,7 @@ def test_several_folders_are_one_warning(data):
     for name in ("data/a.md", "more/a.md"):
         Path(name).write_text("text")
     (message,) = left_out(["data", "more"])
-    assert message.startswith("left out 2 files of 2 folders whose suffix is not one of text: .md (2).")
+    assert message.startswith("left out 2 files of 2 folders with suffixes that are not read as text: .md (2).")
 
 
 def test_the_advice_works(data):

@@ -68,6 +68,9 @@ TABLES = {
     "pandas NaN": lambda folder: pandas_frame(
         lambda pandas: pandas.Series([float("nan") if text is None else text for text in TEXTS], dtype=object)
     ),
+    "pandas NaT": lambda folder: pandas_frame(
+        lambda pandas: pandas.Series([pandas.NaT if text is None else text for text in TEXTS], dtype=object)
+    ),
     "pandas NA": lambda folder: pandas_frame(
         lambda pandas: pandas.Series([pandas.NA if text is None else text for text in TEXTS], dtype=object)
     ),
@@ -182,10 +185,10 @@ def test_values_and_rows_of_another_type_are_named_with_their_number():
 @pytest.mark.parametrize(
     ("array", "error", "message"),
     [
-        (np.arange(3, dtype=np.uint16), gm.CorpusError, "uint16, and only strings"),
+        (np.arange(3, dtype=np.uint16), TypeError, "an array of uint16 .*, which is not text"),
         (np.array([["a"], ["b"]]), TypeError, "2 dimensions"),
         (np.array("a"), TypeError, "0 dimensions"),
-        (pa.array([1, 2]), TypeError, "int64 holds no text"),
+        (pa.array([1, 2]), TypeError, "int64 is not text"),
         ({"text": ["a", "b"]}, TypeError, r"dict is not a corpus.*data\['text'\].*from_counts"),
     ],
 )

@@ -66,13 +66,21 @@ def test_a_custom_pattern_counts_no_document_longer_than_max_document_bytes(tmp_
     assert counted.count("word") == 500_000
 
 
-@pytest.mark.parametrize("call", [gm.count_words, lambda corpus: gm.train_tokenizer(corpus, vocab_size=300)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        gm.count_words,
+        lambda corpus: gm.count_words(gm.Documents(corpus)),
+        lambda corpus: gm.train_tokenizer(corpus, vocab_size=300),
+        lambda corpus: gm.encode_corpus(corpus, gm.Tokenizer([]), out="never", end_of_text=None),
+    ],
+)
 def test_ids_instead_of_text_are_an_error_about_what_was_passed_and_not_about_its_first_item(call, tmp_path):
     tok = gm.Tokenizer([], special_tokens=["<|endoftext|>"])
     gm.encode_corpus(["low lower", "lowest"], tok, out=tmp_path / "shards", progress=None)
-    with pytest.raises(TypeError, match=r"corpus is Shards, which hold token ids and no text\. Pass the text"):
+    with pytest.raises(TypeError, match=r"corpus is Shards, which hold token ids, not text\. Pass the text"):
         call(gm.Shards(tmp_path / "shards"))
-    with pytest.raises(TypeError, match=r"corpus is an array of uint16 \(shape \(3, 2\)\), and no text"):
+    with pytest.raises(TypeError, match=r"corpus is an array of uint16 \(shape \(3, 2\)\), which is not text"):
         call(np.zeros((3, 2), np.uint16))
 
 

@@ -350,7 +350,7 @@ def test_a_progress_file_of_another_program_does_not_make_the_folder_ours(tok, t
     for name, data in {"progress.json": '{"epoch": 3}', "train.bin": "weights", "tokenizer.json": "{}"}.items():
         (tmp_path / name).write_text(data)
     before = digest(tmp_path)
-    with pytest.raises(FileExistsError, match="Holds other files"):
+    with pytest.raises(FileExistsError, match="The folder holds other files"):
         encode_corpus(broken_corpus(), tok, out=tmp_path, format="nanogpt", overwrite=True, progress=None)
     assert digest(tmp_path) == before
 

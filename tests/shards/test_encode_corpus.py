@@ -260,6 +260,8 @@ def test_wrong_options_are_refused_before_anything_is_written(tok, tmp_path, opt
 
 def test_what_is_not_a_tokenizer_or_a_corpus_is_refused(tok, tmp_path):
     with pytest.raises(TypeError, match="Tokenizer"):
+        encode(["a"], 5, tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match=r"tokenizer='tok\.json': there is no such file"):
         encode(["a"], "tok.json", tmp_path / "out")
     with pytest.raises(TypeError, match="corpus"):
         encode(5, tok, tmp_path / "out")
@@ -416,3 +418,15 @@ def test_the_usual_column_of_parquet_is_called_tokens_and_is_not_recorded(tok, t
 def test_a_column_that_cannot_be(tok, tmp_path, options, message):
     with pytest.raises(gm.OptionError, match=message):
         encode_corpus(["low"], tok, out=tmp_path / "o", progress=None, **options)
+
+
+@pytest.mark.parametrize(("number", "words"), [(1, "1 text is null"), (2, "2 texts are null")])
+def test_a_corpus_of_nulls_says_how_many_there_are(tok, number, words, tmp_path):
+    with pytest.raises(gm.EmptyCorpusError, match=rf"no documents \({words}\)"):
+        encode([{"text": None}] * number, tok, tmp_path / "out")
+
+
+def test_a_corpus_of_damaged_files_says_how_many_were_skipped(tok, tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(b"damaged")
+    with pytest.raises(gm.EmptyCorpusError, match=r"no documents \(1 input was skipped\)"):
+        encode(tmp_path / "a.txt.gz", tok, tmp_path / "out", on_error="skip")

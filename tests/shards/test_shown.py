@@ -1,5 +1,7 @@
 """What runs, shards and reports look like in a shell and in a notebook: a few lines, whatever they hold."""
 
+import pytest
+
 import gristmill as gm
 from gristmill.shards import Shards, verify_shards
 from shards.builder import END_OF_TEXT, build_folder, train
@@ -25,6 +27,17 @@ def test_a_run_of_many_files_prints_one_line_with_its_figures(tmp_path):
         tmp_path / "corpus", train(), out=tmp_path / "out", shard_tokens=100, progress=None, val_fraction=0.2
     )
     assert "complete already" in repr(again)
+
+
+def test_a_name_with_a_line_break_is_escaped_once_wherever_it_is_shown(tmp_path):
+    folder = tmp_path / "a\nb"
+    run = gm.encode_corpus(["low"], train(), out=folder, progress=None)
+    for shown in (repr(run), repr(verify_shards(folder)), repr(Shards(folder))):
+        assert r"a\nb" in shown and r"a\\nb" not in shown and "\n" not in shown
+    (folder / "manifest.json").unlink()
+    with pytest.raises(gm.ShardsFormatError) as caught:
+        Shards(folder)
+    assert str(caught.value).startswith(str(tmp_path) + r"/a\nb: ")
 
 
 def test_a_run_opens_its_shards(tmp_path):

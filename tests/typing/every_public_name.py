@@ -91,6 +91,7 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
     print(run.folder, run.num_documents, run.num_tokens, run.source_bytes, run.resumed, run.profile)
     manifest: gm.Manifest = run.manifest
     print(manifest.vocab_size, manifest.splits, gm.Manifest.read("shards").to_json())
+    manifest = gm.Manifest.from_json(manifest.to_json(), Path("shards/manifest.json"))
     print(gm.verify_shards("shards", inputs=False).problems)
 
     shards = gm.Shards("shards", split="train")

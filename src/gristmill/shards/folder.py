@@ -139,8 +139,10 @@ class Folder:
     def _checked(self, manifest: Manifest) -> Manifest:
         """The manifest that is there, if it answers the request and its shards are there too."""
         if self._request.inputs is None:
-            raise self._mismatch("Holds finished shards already, and documents of an iterable cannot be compared")
-        self._refuse_if_different(request_of_manifest(manifest), "Holds finished shards")
+            raise self._mismatch(
+                "The folder holds finished shards already, and documents of an iterable cannot be compared"
+            )
+        self._refuse_if_different(request_of_manifest(manifest), "finished")
         for split in manifest.splits.values():
             check_shards(self._out, split.shards, LAYOUTS[manifest.layout])
         if not (self._out / manifest.tokenizer_file).is_file():
@@ -159,8 +161,8 @@ class Folder:
             if self._is_renamed(there, called):
                 if not self._overwrite:
                     raise self._mismatch(
-                        f"Holds unfinished shards whose files are named after the folder, which was called {called!r}. "
-                        f"Give it that name again"
+                        f"The folder holds unfinished shards whose files are named after it, and it was called "
+                        f"{called!r}. Give it that name again"
                     )
                 self._clear(OwnNames(LAYOUTS[there["layout"]], called))
                 self._begin()
@@ -169,7 +171,7 @@ class Folder:
             if comparable and not differences(there, self._request.to_json()):
                 return self._read_state()
             if comparable and self.path == self._out and not self._overwrite:
-                self._refuse_if_different(there, "Holds unfinished shards")
+                self._refuse_if_different(there, "unfinished")
             self._clear(self._names_of(str(there.get("layout"))))
         remove(self.path, temporaries_of(REQUEST_FILE, self.path))  # of a run that was killed before anything else
         refuse_other_files(self.path, known=())
@@ -243,11 +245,13 @@ class Folder:
         with publish(self.path / name) as file:
             file.write(data)
 
-    def _refuse_if_different(self, there: dict[str, Any], what: str) -> None:
+    def _refuse_if_different(self, there: dict[str, Any], state: str) -> None:
         explain = partial(explain_tokenizer, self.path / TOKENIZER_FILE, now=self._tokenizer)
         found = differences(there, self._request.to_json(), explain)
         if found:
-            raise self._mismatch(f"{what} of another kind: {'; '.join(found)}")
+            raise self._mismatch(
+                f"The folder holds {state} shards made with other options or inputs: {'; '.join(found)}"
+            )
 
     def _mismatch(self, why: str) -> ShardsMismatchError:
         remedy = "Pass another folder, or overwrite=True to replace them"

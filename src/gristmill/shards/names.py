@@ -106,7 +106,7 @@ def refuse_other_files(folder: Path, *, known: Container[str], known_folder: str
     )
     if others:
         some = ", ".join(map(shown, others[:3])) + ", …" * (len(others) > 3)
-        message = f"Holds other files ({some}), which are never replaced. Pass a new or empty folder"
+        message = f"The folder holds other files ({some}), which are never replaced. Pass a new or empty folder"
         raise FileExistsError(errno.EEXIST, message, str(folder))
 
 

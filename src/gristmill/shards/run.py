@@ -105,7 +105,7 @@ def encode_corpus(
     tokenizer: a `Tokenizer`, the path of one, a `tiktoken.Encoding`, or a tokenizer of Hugging Face.
     out: the folder to write; made if it is not there.
     num_threads: threads that encode; default: every core this process may use.
-    overwrite: replace finished shards of another kind; they stay until the new ones are complete.
+    overwrite: replace finished shards made with other options or inputs; they stay until the new ones are complete.
     checkpoint_seconds: how often to save how far the run has come.
     progress: as in `train_tokenizer`.
     options: `gristmill.shards.EncodeOptions`, and how files are read, `gristmill.corpus.ReadOptions`.

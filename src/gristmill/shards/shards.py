@@ -266,7 +266,7 @@ class Shards:
         documents = f"{len(self):,} documents, " if self._counts_documents else ""
         layout = f", layout {self.layout!r}" * (self.layout != "gristmill")
         return (
-            f"<Shards: {self._name!r}, split {self._split_name!r}, {documents}{self.num_tokens:,} tokens of "
+            f"<Shards: '{self._name}', split {self._split_name!r}, {documents}{self.num_tokens:,} tokens of "
             f"{self.dtype.name} in {shards:,} shard{'s' * (shards != 1)}{layout}>"
         )
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gristmill import _core
 from gristmill.corpus.inputs import shown
-from gristmill.errors import OptionError, ShardsFormatError
+from gristmill.errors import MissingPackageError, ShardsFormatError
 from gristmill.progress import OnProgress
 from gristmill.shards.layouts import layout_of
 from gristmill.shards.manifest import Manifest, ShardEntry, Split
@@ -165,7 +165,7 @@ class FileChecks:
             for tokens, lengths in self._layout.read_rows(self._folder / entry.file):
                 ids.add(tokens)
                 num_documents += len(lengths)
-        except OptionError as error:  # the package that reads it is missing
+        except MissingPackageError as error:
             self._findings.unchecked.append(f"{entry.file}: ids and documents: {error}")
             return
         except (OSError, ValueError, KeyError) as error:
