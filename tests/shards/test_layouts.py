@@ -333,7 +333,7 @@ def test_parquet_leaves_the_file_open_for_whoever_opened_it(tmp_path):
 
 def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(gm.OptionError, match=r"pip install 'gristmill\[data\]'"):
+    with pytest.raises(gm.MissingPackageError, match=r"pip install 'gristmill\[data\]'"):
         LAYOUTS["parquet"].dtype(300)
 
 
