@@ -38,7 +38,7 @@ class TextStream(DocumentStream):
     items: Iterable[Any]
     what: str = "documents"
     options: frozenset[str] = frozenset()
-    has_nulls: bool = False  # None, NaN and pandas.NA are left out and counted; otherwise they are errors
+    has_nulls: bool = False  # None, NaN, pandas.NA and pandas.NaT are left out and counted; otherwise they are errors
 
     def read_batches(self, batch_bytes: int | None = None) -> Iterator[Batch]:
         r"""Batches of about `batch_bytes`; a longer document is a batch of its own.
@@ -81,7 +81,8 @@ class RowStream(DocumentStream):
             if self.text_field not in row:
                 types = {name: isinstance(value, str) for name, value in row.items()}
                 raise CorpusError(f"row {index} of the corpus: {explain_missing('field', self.text_field, types)}")
-            yield row[self.text_field]
+            text = row[self.text_field]
+            yield text if is_null(text) else as_utf8(text, f"field {self.text_field!r} of row {index} of the corpus")
 
 
 @dataclass(slots=True)
@@ -116,10 +117,12 @@ class DocumentBatch:
 
 
 def is_null(value: Any) -> bool:
-    """Whether a value of a column stands for none: None, NaN or pandas.NA."""
+    """Whether a value of a column stands for none: None, NaN, pandas.NA or pandas.NaT."""
     if isinstance(value, str | bytes):
         return False
-    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
+    if value is None or (isinstance(value, float) and value != value):
+        return True
+    return type(value).__name__ in ("NAType", "NaTType")
 
 
 def explain_missing(what: str, name: str, fields: Mapping[Any, bool]) -> str:
