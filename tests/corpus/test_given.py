@@ -68,6 +68,26 @@ def test_paths_in_documents_and_texts_in_files_are_type_errors(folder):
         gm.Files(7)
 
 
+@pytest.mark.parametrize("items", [None, 7, 1.5, open], ids=repr)
+def test_what_is_no_iterable_is_refused_when_documents_are_made(items):
+    with pytest.raises(TypeError, match=r"Documents takes texts, got a \w+\. Pass an iterable"):
+        gm.Documents(items)
+
+
+def test_a_table_is_no_list_of_files():
+    for library in ("pandas", "polars"):
+        frame = pytest.importorskip(library).DataFrame({"id": ["a.txt"]})
+        with pytest.raises(TypeError, match="DataFrame, which is a table"):
+            gm.Files(frame)
+        assert gm.Files(frame["id"]) == gm.Files("a.txt")
+
+
+def test_a_query_in_documents_is_answered_as_a_bare_one_is():
+    query = pytest.importorskip("polars").LazyFrame({"text": ["a"]})
+    with pytest.raises(TypeError, match=r"frame\.collect\(\)"):
+        open_corpus(gm.Documents(query))
+
+
 def test_no_files_at_all_is_an_empty_corpus(folder):
     for corpus in (gm.Files(), gm.Files([])):
         with pytest.raises(gm.EmptyCorpusError, match="list of files is empty"):

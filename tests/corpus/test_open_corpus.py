@@ -81,8 +81,66 @@ def test_a_list_of_texts_is_documents(folder):
 
 
 def test_texts_that_only_look_odd_are_not_looked_up(folder):
-    for text in ("", ".", "..", "/", "*", "**", "?", "\0", "a\nb.txt", "x" * 10_000, "[", "~", "é", "one two three"):
+    for text in ("", "?", "\0", "a\nb.txt", "x" * 10_000, "[", "~", "é", "one two three"):
         assert documents([text]) == [text.encode()]
+
+
+@pytest.mark.parametrize("name", [".", "./", "*", "**", "../*/*.txt"])
+def test_a_list_of_one_name_without_letters_is_what_the_bare_name_is(folder, name):
+    assert paths([name]) == paths(name)
+    assert paths([name, "b.txt"]) == (*paths(name), "b.txt")
+
+
+def test_punctuation_among_words_is_text_although_it_names_a_folder(folder):
+    words = ["Once", "upon", "*", "time", ".", "..", "/"]
+    assert documents(words) == [word.encode() for word in words]
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """The folders that are listed, in order."""
+    folders = []
+
+    def scandir(path, real=os.scandir):
+        folders.append(os.fspath(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    return folders
+
+
+@pytest.mark.parametrize("text", ["../**/zz1 y", "**/zz1 y", "/*/*/*/* zz1", "/**/int zz1;"])
+def test_a_text_that_could_be_a_glob_does_not_search_a_large_tree(folder, listed, monkeypatch, text):
+    monkeypatch.setattr("gristmill.corpus.files.MAX_ENTRIES_LOOKED_AT", 20)
+    for i in range(60):
+        (folder / f"folder {i}" / "inner").mkdir(parents=True)
+    texts = [text, "foo bar", *(f"{text} {i}" for i in range(30))]
+    assert documents(texts) == [text.encode() for text in texts]
+    assert len(listed) < 80
+
+
+def test_a_glob_is_taken_as_one_however_many_files_a_search_would_have_to_look_at(folder, monkeypatch):
+    monkeypatch.setattr("gristmill.corpus.files.MAX_ENTRIES_LOOKED_AT", 1)
+    assert paths(["**/er/*.txt"]) == paths("**/er/*.txt") == ("deep/er/d.txt",)
+    (folder / "deep" / "e f g").write_bytes(b"e")
+    assert paths("**/e f *") == ("deep/e f g",)
+
+
+def test_a_text_that_could_be_a_glob_is_text_although_a_folder_cannot_be_listed(folder, monkeypatch):
+    def scandir(path, real=os.scandir):
+        if "deep" in os.fspath(path):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for text in ("*/* c", "**/int x1;"):
+        assert documents([text, "foo bar"]) == [text.encode(), b"foo bar"]
+
+
+def test_the_advice_for_an_open_file_ends_at_the_end_of_the_file(folder):
+    for mode, end in (("r", "''"), ("rb", "b''")):
+        with Path("a.txt").open(mode) as file, pytest.raises(TypeError, match=rf"file\.read\(n\), {end}\)"):
+            open_corpus(file)
 
 
 def test_an_iterator_of_strings_is_never_looked_up(folder):

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 from corpus_files import documents_in
@@ -174,7 +175,7 @@ def test_a_column_of_numbers_is_refused(tmp_path, kind):
 
 
 def test_values_and_rows_of_another_type_are_named_with_their_number():
-    with pytest.raises(TypeError, match="document 1 of the corpus is a int"):
+    with pytest.raises(TypeError, match="field 'text' of row 1 of the corpus is a int"):
         read([{"text": "a"}, {"text": 3}])
     with pytest.raises(TypeError, match="row 1 of the corpus is a str"):
         read([{"text": "a"}, "b"])
@@ -188,13 +189,66 @@ def test_values_and_rows_of_another_type_are_named_with_their_number():
         (np.arange(3, dtype=np.uint16), TypeError, "an array of uint16 .*, which is not text"),
         (np.array([["a"], ["b"]]), TypeError, "2 dimensions"),
         (np.array("a"), TypeError, "0 dimensions"),
-        (pa.array([1, 2]), TypeError, "int64 is not text"),
+        (pa.array([1, 2]), gm.CorpusError, "int64, and only strings and bytes are text"),
+        (pa.chunked_array([[1, 2]]), gm.CorpusError, "int64, and only strings and bytes are text"),
         ({"text": ["a", "b"]}, TypeError, r"dict is not a corpus.*data\['text'\].*from_counts"),
     ],
 )
 def test_what_holds_no_texts_is_refused(array, error, message):
     with pytest.raises(error, match=message):
         read(array)
+
+
+@pytest.mark.parametrize(
+    ("make", "type"),
+    [
+        (lambda pandas: pandas.Categorical([1, 2, None]), "int64"),
+        (lambda pandas: pandas.Series(pandas.Categorical([1.5, 2.5])), "float64"),
+        (lambda pandas: pandas.period_range("2020-01", periods=2, freq="M"), "period"),
+        (lambda pandas: pandas.interval_range(0, 2), "interval"),
+        (lambda pandas: pandas.Series([1.0, 2.0]), "float64"),
+    ],
+)
+def test_a_column_of_pandas_that_holds_no_text_is_refused_with_its_type(make, type):
+    pandas = pytest.importorskip("pandas")
+    column = make(pandas)
+    with pytest.raises(gm.CorpusError, match=rf"column 'text' of the table .*{type}.*, and only strings and bytes"):
+        read(pandas.DataFrame({"text": column}))
+    with pytest.raises(gm.CorpusError, match=rf"{type}.*, and only strings and bytes"):
+        read(pandas.Series(column))
+
+
+def test_categories_of_several_types_are_documents_until_one_is_no_text():
+    pandas = pytest.importorskip("pandas")
+    assert read(pandas.Series(pandas.Categorical([b"a", "b", None]))) == ([b"a", b"b"], 1)
+    with pytest.raises(TypeError, match="document 1 of the corpus is a int"):
+        read(pandas.Series(pandas.Categorical(["a", 2])))
+
+
+def test_an_index_of_several_levels_is_refused_with_how_to_pass_one():
+    pandas = pytest.importorskip("pandas")
+    index = pandas.MultiIndex.from_tuples([("a", "b")])
+    with pytest.raises(TypeError, match=r"2 levels.*get_level_values\(0\)"):
+        read(index)
+    assert read(index.get_level_values(0)) == ([b"a"], 0)
+
+
+def test_nulls_of_any_library_are_nulls():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    assert read(pandas.Series(["a", pandas.NaT], dtype=object)) == ([b"a"], 1)
+    assert read([{"text": "a"}, {"text": pandas.NaT}]) == ([b"a"], 1)
+    for column in (pa.nulls(3), pa.table({"text": pa.nulls(3)}), polars.DataFrame({"text": [None] * 3})):
+        assert read(column) == ([], 3)
+        with pytest.raises(gm.EmptyCorpusError):
+            gm.count_words(column, progress=None)
+
+
+@pytest.mark.parametrize("write", [pa.parquet.write_table, pa.feather.write_feather])
+def test_a_file_whose_column_holds_only_nulls_is_empty(tmp_path, write):
+    suffix = "parquet" if write is pa.parquet.write_table else "feather"
+    write(pa.table({"text": pa.nulls(3)}), str(tmp_path / f"a.{suffix}"))
+    with pytest.raises(gm.EmptyCorpusError):
+        gm.count_words(tmp_path, progress=None)
 
 
 def test_two_columns_of_one_name_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -118,3 +119,10 @@ def test_a_missing_file_and_a_folder_are_errors_of_the_system_whatever_their_suf
     (tmp_path / "folder.gz").mkdir()
     with pytest.raises(IsADirectoryError):
         tok.encode_file(tmp_path / "folder.gz")
+
+
+def test_a_device_and_a_pipe_are_refused_before_anything_is_read(tok, tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path in (os.devnull, tmp_path / "pipe.txt"):
+        with pytest.raises(gm.CorpusError, match="a pipe or device"):
+            tok.encode_file(path)

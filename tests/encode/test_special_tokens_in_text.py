@@ -98,3 +98,12 @@ def test_an_empty_tuple_means_no_special_tokens():
     assert gm.train_tokenizer([STORY], vocab_size=300, special_tokens=(), progress=None).special_tokens == {}
     assert gm.count_words(["a<|endoftext|>"], special_tokens=(), progress=None).special_tokens == ()
     assert gm.Words.from_counts({"a": 1}, special_tokens=()).special_tokens == ()
+
+
+def test_a_special_token_that_is_allowed_and_disallowed_by_name_is_refused(tok):
+    with pytest.raises(gm.SpecialTokenError, match=r"both name '<\|pad\|>'.*Leave it out of one"):
+        tok.encode("plain", allowed_special={"<|pad|>"}, disallowed_special={"<|pad|>", "<|endoftext|>"})
+    rest = {"allowed_special": {"<|pad|>"}, "disallowed_special": "all"}
+    assert tok.encode("<|pad|>", **rest) == [tok.special_tokens["<|pad|>"]]
+    with pytest.raises(gm.SpecialTokenError, match="spells out"):
+        tok.encode("<|pad|>", allowed_special="all", disallowed_special={"<|pad|>"})

@@ -21,7 +21,7 @@ from texts import random_story
         ({"seed": 1}, "seed was 0 and is now 1"),
         ({"shard_tokens": 900}, "shard_tokens was 700 and is now 900"),
         ({"format": "npy"}, "layout was gristmill and is now npy"),
-        ({"end_of_text": "<|pad|>"}, "end-of-text token was '<|endoftext|>' after"),
+        ({"end_of_text": "<|pad|>"}, "end-of-text token was '<|endoftext|>' (id "),
         ({"dtype": "uint32"}, "dtype was uint16 and is now uint32"),
         ({"documents": "line"}, "documents was 'separator' and is now 'line'"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+import pydoc
 import re
 import subprocess
 import sys
@@ -112,3 +113,11 @@ def test_the_package_of_the_stage_can_be_called_and_imported_in_every_way():
 )
 def test_each_import_works_as_the_first_of_a_process(code):
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_help_of_the_package_begins_with_the_function():
+    text = pydoc.plain(pydoc.render_doc(gm.pretokenize))
+    signature = text.index("pretokenize(text, *, pattern='gpt2', special_tokens=())")
+    assert signature < text.index("Return the pieces into which") < text.index("PACKAGE CONTENTS")
+    defaults = {name: p.default for name, p in inspect.signature(gm.pretokenize).parameters.items()}
+    assert defaults == {"text": inspect.Parameter.empty, "pattern": "gpt2", "special_tokens": ()}

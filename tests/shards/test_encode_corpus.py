@@ -239,6 +239,7 @@ def test_a_fraction_out_of_range_is_refused(tok, tmp_path, fraction):
         ({"end_of_text": "<|no|>"}, gm.SpecialTokenError, "not a special token"),
         ({"end_of_text": 5}, gm.SpecialTokenError, "not the id of a special"),
         ({"end_of_text_position": "behind"}, gm.OptionError, "'after'"),
+        ({"end_of_text_position": "before", "end_of_text": None}, gm.OptionError, "does not apply to end_of_text=None"),
         ({"shard_tokens": 0}, gm.OptionError, ">= 1"),
         ({"shard_tokens": 1.5}, gm.OptionError, "int"),
         ({"shard_tokens": 10, "format": "nanogpt"}, gm.OptionError, "one file"),
@@ -256,6 +257,17 @@ def test_wrong_options_are_refused_before_anything_is_written(tok, tmp_path, opt
     with pytest.raises(error, match=message):
         encode(["a b c"], tok, tmp_path / "out", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_end_of_text_token_with_another_id_is_named_with_both_ids(tmp_path):
+    corpus = write_text(tmp_path / "a.txt", documents())
+    small, large = (
+        gm.train_tokenizer(corpus, vocab_size=size, special_tokens=["<|endoftext|>"], progress=None)
+        for size in (270, 280)
+    )
+    encode(corpus, small, tmp_path / "out")
+    with pytest.raises(gm.ShardsMismatchError, match=r"\(id 269\) after each document and is now .*\(id 279\) after"):
+        encode(corpus, large, tmp_path / "out")
 
 
 def test_what_is_not_a_tokenizer_or_a_corpus_is_refused(tok, tmp_path):

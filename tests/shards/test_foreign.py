@@ -215,3 +215,34 @@ def test_megatron_document_indices_that_lead_nowhere_are_an_error(tmp_path):
     path.write_bytes(path.read_bytes()[:-8] + struct.pack("<q", 2**40))
     with pytest.raises(gm.ShardsFormatError, match="document indices"):
         Shards(tmp_path)[0]
+
+
+def test_a_negative_length_in_a_megatron_index_is_refused_when_it_is_opened(tmp_path):
+    (tmp_path / "a.bin").write_bytes(struct.pack("<3i", 1, 2, 3))
+    index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<2i2q3q", -1, 4, 0, -4, 0, 1, 2)
+    (tmp_path / "a.idx").write_bytes(index)
+    for read in (Shards, verify_shards):
+        with pytest.raises(gm.ShardsFormatError, match=r"a\.idx: sequence 0 has the length -1"):
+            read(tmp_path)
+
+
+def test_a_damaged_index_of_another_program_is_not_referred_to_verify(tmp_path):
+    (tmp_path / "a.ds").write_bytes(struct.pack("<4H", 1, 2, 3, 4))
+    (tmp_path / "a.ds.index").write_bytes(struct.pack("<3Q", 3, 2, 4))
+    with pytest.raises(gm.ShardsFormatError) as caught:
+        Shards(tmp_path)[1]
+    assert "verify" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (struct.pack("<256i", 20240520, 2, 0, *[0] * 253), "version 2.*reads version 1"),
+        (struct.pack("<256i", 20240801, 1, 0, *[0] * 253), "version 1.*reads version 7"),
+        (struct.pack("<3i", 20240520, 1, 0), "1,024 bytes, and it has 12"),
+    ],
+)
+def test_a_file_of_llmc_with_another_header_is_refused_with_what_is_wrong(tmp_path, data, message):
+    (tmp_path / "tales_train_000001.bin").write_bytes(data)
+    with pytest.raises(gm.ShardsFormatError, match=message):
+        Shards(tmp_path)

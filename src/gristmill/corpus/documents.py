@@ -81,7 +81,8 @@ class RowStream(DocumentStream):
             if self.text_field not in row:
                 types = {name: isinstance(value, str) for name, value in row.items()}
                 raise CorpusError(f"row {index} of the corpus: {explain_missing('field', self.text_field, types)}")
-            yield row[self.text_field]
+            text = row[self.text_field]
+            yield text if is_missing(text) else as_utf8(text, f"field {self.text_field!r} of row {index} of the corpus")
 
 
 @dataclass(slots=True)

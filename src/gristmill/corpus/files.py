@@ -27,9 +27,11 @@ __all__ = [
     "are_plain_texts",
     "could_be_path",
     "find_files",
+    "is_punctuation",
     "looks_like_path",
     "looks_like_text",
     "names_something",
+    "which_name_something",
 ]
 
 COMPRESSIONS = {".gz": "gz", ".zst": "zst", ".zstd": "zst"}
@@ -42,6 +44,9 @@ BINARY_SUFFIXES = {
     **dict.fromkeys((".pdf", ".doc", ".docx", ".epub"), "is a document of another program, not plain text"),
 }
 MAX_NAME_CHARACTERS = 1024
+# Files and folders that are looked at to find out which strings of a list are globs. A text may look like one, such as
+# "/** a comment */", and must not start a search of the whole disk.
+MAX_ENTRIES_LOOKED_AT = 10_000
 NUM_REQUESTS = 16  # that wait for an answer at the same time
 _LINE_BREAK = re.compile(r"[\n\r\0]")
 _WORDS = re.compile(r"\s\S+\s")
@@ -97,20 +102,33 @@ def are_plain_texts(files: FoundFiles, reading: Reading) -> bool:
 
 
 def could_be_path(text: str) -> bool:
-    """Whether a string in a list may be taken for a path at all: one short line with a letter or digit in it."""
-    return len(text) <= MAX_NAME_CHARACTERS and _LINE_BREAK.search(text) is None and _LETTER.search(text) is not None
+    """Whether a string in a list may be taken for a path at all: one short line."""
+    return len(text) <= MAX_NAME_CHARACTERS and _LINE_BREAK.search(text) is None
 
 
-def names_something(text: str) -> bool:
-    """Whether `text` is a URL, the name of something on the disk, or a glob that matches something."""
+def is_punctuation(text: str) -> bool:
+    """Whether `text` has no letter or digit: "." and "*" are paths among paths, and texts among texts."""
+    return _LETTER.search(text) is None
+
+
+def which_name_something(strings: Sequence[str]) -> list[bool]:
+    """What `names_something` returns for each string; where that is None, whether the string looks like a path."""
+    search = walk.BoundedSearch(MAX_ENTRIES_LOOKED_AT)
+    found = (names_something(text, search) for text in strings)
+    return [looks_like_path(text) if known is None else known for text, known in zip(strings, found, strict=True)]
+
+
+def names_something(text: str, search: walk.BoundedSearch | None = None) -> bool | None:
+    """Whether `text` is a URL, the name of something on the disk, or a glob that matches something.
+
+    None for a glob if a short search leaves that open: too many files, or a folder that cannot be listed.
+    """
     if not could_be_path(text):
         return False
     try:
         if is_url(text) or os.path.lexists(text):
             return True
-        return glob.has_magic(text) and next(walk.matches(text), None) is not None
-    except PermissionError:
-        return True  # a folder that cannot be listed, which finding its files will tell
+        return glob.has_magic(text) and (search or walk.BoundedSearch(MAX_ENTRIES_LOOKED_AT)).has_match(text)
     except (OSError, ValueError, re.error):
         return False
 

@@ -55,6 +55,8 @@ class Documents:
             raise TypeError(
                 f"Documents takes texts, got a {type(items).__name__}, which names files. Pass it as it is."
             )
+        if not isinstance(items, Documents | Iterable) and not _may_be_table(items):
+            raise TypeError(f"Documents takes texts, got a {type(items).__name__}. Pass an iterable of str or bytes.")
         self.items: Iterable[Any] = items.items if isinstance(items, Documents) else items
 
     def __repr__(self) -> str:
@@ -65,6 +67,11 @@ class Documents:
             return f"Documents(<{kind}>)"
 
 
+def _may_be_table(items: object) -> bool:
+    """Whether something that cannot be iterated may be a table of another library; `open_table` decides it."""
+    return any(hasattr(type(items), name) for name in ("__arrow_c_stream__", "schema", "to_reader"))
+
+
 def _flat(names: PathLike | Iterable[PathLike] | Files) -> Iterable[PathLike]:
     if isinstance(names, Files):
         return names.names
@@ -72,6 +79,11 @@ def _flat(names: PathLike | Iterable[PathLike] | Files) -> Iterable[PathLike]:
         raise TypeError(
             f"Files takes names in the order in which they are read, got a {type(names).__name__}. "
             f"Pass a list, such as sorted(names)."
+        )
+    if hasattr(names, "columns"):
+        raise TypeError(
+            f"Files takes names, got a {type(names).__name__}, which is a table. Pass its column of names, or the "
+            f"table itself as the corpus if it holds the texts."
         )
     if isinstance(names, str | bytes | os.PathLike) or not isinstance(names, Iterable):
         return [names]  # the caller names what is neither

@@ -12,7 +12,15 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from gristmill.corpus.documents import DocumentStream, RowStream, TextStream
-from gristmill.corpus.files import could_be_path, find_files, looks_like_path, looks_like_text, names_something
+from gristmill.corpus.files import (
+    could_be_path,
+    find_files,
+    is_punctuation,
+    looks_like_path,
+    looks_like_text,
+    names_something,
+    which_name_something,
+)
 from gristmill.corpus.formats import describe, options_of
 from gristmill.corpus.given import Documents, Files, PathLike
 from gristmill.corpus.inputs import FoundFiles
@@ -94,13 +102,15 @@ def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
         return True
     if not strings or not all(isinstance(item, str) for item in strings):
         return False
-    found = [names_something(item) for item in strings]
+    found = which_name_something(strings)
     if all(found):
         return True
     missing = strings[found.index(False)]
-    if any(found):
+    # A list of words has a "." in it as a rule, which is also the name of a folder.
+    named = [item for item, is_name in zip(strings, found, strict=True) if is_name and not is_punctuation(item)]
+    if named:
         raise CorpusError(
-            f"this list of strings may hold paths or texts: {_short(strings[found.index(True)])} names a file, "
+            f"this list of strings may hold paths or texts: {_short(named[0])} names a file, "
             f"{_short(missing)} does not. Pass gm.Files(…) for paths, gm.Documents(…) for texts."
         )
     if all(could_be_path(item) for item in strings) and any(looks_like_path(item) for item in strings):
@@ -112,7 +122,7 @@ def _are_paths(items: list[Any] | tuple[Any, ...]) -> bool:
 
 def _refuse_text(corpus: PathLike) -> None:
     """Raise for a bare str that is a text, by its look, and names nothing."""
-    if not isinstance(corpus, str) or not corpus or names_something(corpus):
+    if not isinstance(corpus, str) or not corpus or names_something(corpus) is not False:
         return
     if looks_like_text(corpus):
         short = corpus if len(corpus) <= 80 else corpus[:80] + "…"
@@ -138,7 +148,8 @@ def _refuse_what_is_not_a_corpus(corpus: Any) -> None:
     if isinstance(corpus, bytes | bytearray | memoryview):
         hint = "Pass gm.Documents([data]) to use it as one document, or a str or pathlib.Path to name a file"
     elif isinstance(corpus, io.IOBase):
-        hint = f"Pass its path instead{_named(corpus)}, or iter(lambda: file.read(n), '') for its parts as documents"
+        end = "''" if isinstance(corpus, io.TextIOBase) else "b''"
+        hint = f"Pass its path instead{_named(corpus)}, or iter(lambda: file.read(n), {end}) for its parts as documents"
     elif isinstance(corpus, Mapping):
         columns = ", such as data['text']," if any(isinstance(value, list | tuple) for value in corpus.values()) else ""
         hint = f"Pass the texts{columns} to use them as documents, or gm.Words.from_counts(…) to train from counts"

@@ -126,8 +126,10 @@ def _check_text(name: str, value: Any) -> None:
 
 def _check_limit(value: Any) -> None:
     limit = check_whole_number("max_document_bytes", value)
-    if not batches.BATCH_BYTES <= limit <= MAX_NATIVE:
+    if limit < batches.BATCH_BYTES:
         raise OptionError(
-            f"max_document_bytes={limit} is out of range. Pass at least {batches.BATCH_BYTES} (2 MiB), "
+            f"max_document_bytes={limit} is too small. Pass at least {batches.BATCH_BYTES} (2 MiB), "
             f"which is what is read at a time anyway."
         )
+    if limit > MAX_NATIVE:
+        raise OptionError(f"max_document_bytes={limit} is too large. Pass at most {MAX_NATIVE} (2**63 - 1).")

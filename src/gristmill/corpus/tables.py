@@ -14,7 +14,15 @@ from typing import Any
 
 from gristmill.corpus import batches
 from gristmill.corpus.documents import FIELD_OPTIONS, DocumentStream, RowStream, TextStream, explain_missing
-from gristmill.corpus.formats.columns import MAX_ROWS, ColumnBatch, as_binary, cut_rows, find_column, is_text, offsets
+from gristmill.corpus.formats.columns import (
+    MAX_ROWS,
+    ColumnBatch,
+    as_binary,
+    cut_rows,
+    find_column,
+    may_be_text,
+    offsets,
+)
 from gristmill.corpus.packages import load_pyarrow
 from gristmill.errors import CorpusError
 
@@ -105,15 +113,24 @@ def _open_pyarrow(corpus: Any, names: set[str], text_field: str) -> DocumentStre
 
 def _column(array: Any, what: str) -> DocumentStream:
     """A column of pyarrow."""
-    if not is_text(array.type):
-        raise TypeError(f"{what} of type {array.type} is not text. Pass one of strings or bytes.")
+    _check_arrow_type(array.type, what)
     return ColumnStream([array], what)
+
+
+def _check_arrow_type(type: Any, what: str) -> None:
+    if not may_be_text(type):
+        raise CorpusError(f"{what} is of type {type}, and only strings and bytes are text.")
 
 
 def _open_pandas(corpus: Any, names: set[str], text_field: str) -> DocumentStream | None:
     if "DataFrame" in names:
         column = _named_column(corpus, list(corpus.columns), text_field, corpus.dtypes)
         return _pandas_column(column, "a DataFrame", f"column {text_field!r} of the table", FIELD_OPTIONS)
+    if "MultiIndex" in names:
+        raise TypeError(
+            f"a MultiIndex of {corpus.nlevels} levels is not a corpus. Pass one of them, such as "
+            f"index.get_level_values(0)."
+        )
     if names & {"Series", "Index"}:
         return _pandas_column(corpus, f"a {type(corpus).__name__}", f"a {type(corpus).__name__}")
     return None
@@ -134,12 +151,14 @@ def _named_column(table: Any, columns: list[Any], text_field: str, types: Iterab
 
 
 def _pandas_column(column: Any, what: str, name: str, options: frozenset[str] = frozenset()) -> DocumentStream:
+    categories = getattr(column.dtype, "categories", None)  # of a Categorical; its own dtype does not say what it holds
+    dtype = column.dtype if categories is None else categories.dtype
     if len(column):  # an empty column may be of any type
-        _check_kind(column.dtype, name)
+        _check_kind(dtype, name)
     values = getattr(column, "array", column)
     parts = (values[begin : begin + MAX_ROWS] for begin in range(0, len(values), MAX_ROWS))
-    if str(column.dtype) != "object" and _has_pyarrow():
-        return ColumnStream(map(_arrow_array, parts), what, options)
+    if str(dtype) != "object" and _has_pyarrow():
+        return ColumnStream((_arrow_array(part, name) for part in parts), what, options)
     return _python_values(parts, what, options)
 
 
@@ -153,11 +172,13 @@ def _python_values(parts: Iterable[Any], what: str, options: frozenset[str] = fr
     return TextStream(chain.from_iterable(part.tolist() for part in parts), what, options, has_nulls=True)
 
 
-def _arrow_array(values: Any) -> Any:
+def _arrow_array(values: Any, what: str) -> Any:
     """Values of pandas as an array of pyarrow, without a copy where they are one already."""
     import pyarrow
 
-    return pyarrow.array(values, from_pandas=True)
+    array = pyarrow.array(values, from_pandas=True)
+    _check_arrow_type(array.type, what)
+    return array
 
 
 def _has_pyarrow() -> bool:

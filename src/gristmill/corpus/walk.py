@@ -19,13 +19,15 @@ from typing import TypeAlias
 
 # (device, inode) of each folder that a path goes through.
 Trail: TypeAlias = tuple[tuple[int, int], ...]
+# What lists the entries of a folder.
+Lister: TypeAlias = Callable[[str], "list[os.DirEntry[str]]"]
 # Of a link that leads to no folder.
 _LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def files_below(folder: str) -> list[str]:
     """All files below a folder but hidden ones, sorted by the bytes of their path."""
-    return _sorted_files(_match(folder, ["**"], _extend((), folder)))
+    return _sorted_files(_match(folder, ["**"], _extend((), folder), _list))
 
 
 def files_that_match(pattern: str) -> list[str]:
@@ -38,46 +40,86 @@ def matches(pattern: str) -> Iterator[str]:
 
     `**` is any number of folders; hidden names match only what begins with a dot.
     """
+    return _matches(pattern, _list)
+
+
+class BoundedSearch:
+    """Whether globs match anything, by looking at no more than `max_entries` files and folders for all of them."""
+
+    def __init__(self, max_entries: int) -> None:
+        self._num_left = max_entries
+        self._met_locked = False
+
+    def has_match(self, pattern: str) -> bool | None:
+        """Whether a glob matches a file; None if too many files, or a folder that cannot be listed, leave that open."""
+        self._met_locked = False
+        try:
+            if next(_matches(pattern, self._list), None) is not None:
+                return True
+        except (_TooManyEntriesError, PermissionError):
+            return None
+        return None if self._met_locked else False
+
+    def _list(self, folder: str) -> list[os.DirEntry[str]]:
+        """As the function of that name; a folder that cannot be listed does not end the search."""
+        entries = []
+        try:
+            with os.scandir(folder or os.curdir) as listed:
+                for entry in listed:
+                    if self._num_left == 0:
+                        raise _TooManyEntriesError
+                    self._num_left -= 1
+                    entries.append(entry)
+        except PermissionError:
+            self._met_locked = True
+        return entries
+
+
+class _TooManyEntriesError(Exception):
+    """A search that would take too long."""
+
+
+def _matches(pattern: str, list_folder: Lister) -> Iterator[str]:
     head = pattern
     parts: list[str] = []
     while glob.has_magic(head):
         head, part = os.path.split(head)
         parts.insert(0, part)
     if parts and os.path.isdir(head or os.curdir):  # noqa: PTH112
-        yield from _match(head, parts, _extend((), head))
+        yield from _match(head, parts, _extend((), head), list_folder)
 
 
 def _sorted_files(paths: Iterator[str]) -> list[str]:
     return sorted(set(paths), key=os.fsencode)
 
 
-def _match(folder: str, parts: list[str], trail: Trail) -> Iterator[str]:
+def _match(folder: str, parts: list[str], trail: Trail, list_folder: Lister) -> Iterator[str]:
     """The files below `folder` that match `parts`; `trail` is how the path came there."""
     part, rest = parts[0], parts[1:]
     if part == "**":
-        for place, entries, longer in _walk(folder, trail):
+        for place, entries, longer in _walk(folder, trail, list_folder):
             if rest:
-                yield from _match(place, rest, longer)
+                yield from _match(place, rest, longer, list_folder)
             else:
                 yield from (os.path.join(place, entry.name) for entry in entries if not _is_folder(entry))  # noqa: PTH118
     elif glob.has_magic(part):
         is_match = _name_matcher(part)
-        for entry in _list(folder):
+        for entry in list_folder(folder):
             if is_match(entry.name):
                 path = os.path.join(folder, entry.name)  # noqa: PTH118
                 if not rest:
                     yield from [] if _is_folder(entry) else [path]
                 elif (entered := _enter(entry, path, trail)) is not None:
-                    yield from _match(path, rest, entered)
+                    yield from _match(path, rest, entered, list_folder)
     else:  # a name: where it leads back, that is what was asked for
         path = os.path.join(folder, part)  # noqa: PTH118
         if not rest:
             yield from [path] if os.path.lexists(path) and not os.path.isdir(path) else []  # noqa: PTH112
         elif os.path.isdir(path):  # noqa: PTH112
-            yield from _match(path, rest, _extend(() if part == os.pardir else trail, path))
+            yield from _match(path, rest, _extend(() if part == os.pardir else trail, path), list_folder)
 
 
-def _walk(folder: str, trail: Trail) -> Iterator[tuple[str, list[os.DirEntry[str]], Trail]]:
+def _walk(folder: str, trail: Trail, list_folder: Lister) -> Iterator[tuple[str, list[os.DirEntry[str]], Trail]]:
     """A folder and all folders below it, each once, with its entries; hidden ones are left out."""
     root = os.path.realpath(folder or os.curdir)
     entered = set(trail)
@@ -85,7 +127,7 @@ def _walk(folder: str, trail: Trail) -> Iterator[tuple[str, list[os.DirEntry[str
     while waiting:
         place, trail = waiting.pop()
         # Sorted: which of two links to one folder is entered must not depend on the order of a listing.
-        entries = sorted((entry for entry in _list(place) if not entry.name.startswith(".")), key=_name)
+        entries = sorted((entry for entry in list_folder(place) if not entry.name.startswith(".")), key=_name)
         yield place, entries, trail
         below = []
         for entry in entries:

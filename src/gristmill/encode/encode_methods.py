@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from gristmill import _core
 from gristmill.arguments import as_utf8, check_num_threads, usable_cores
 from gristmill.corpus.documents import is_missing
+from gristmill.corpus.inputs import shown
 from gristmill.encode.chunks import as_blocks, encode_chunks
 from gristmill.encode.columns import as_rows, check_no_table
 from gristmill.encode.compressed import encode_compressed, find_compression
@@ -22,6 +23,7 @@ from gristmill.encode.ids import check_dtype
 from gristmill.encode.offsets import Offsets, find_offsets
 from gristmill.encode.ragged import Ragged, Side, check_max_tokens, check_side
 from gristmill.encode.special_rules import NONE, Specials, forged_special
+from gristmill.errors import CorpusError
 from gristmill.progress import ProgressOption, open_progress
 
 Text = str | bytes
@@ -243,6 +245,7 @@ class EncodeMethods(DecodeMethods):
         kind = check_dtype(dtype, self.vocab_size)
         rule = self._rules.rule(allowed_special, disallowed_special)
         threads = check_num_threads(num_threads)
+        _refuse_device(path)
         compression = find_compression(os.fsdecode(path)) if os.path.isfile(path) else ""  # noqa: PTH113
         try:
             with open_progress(progress) as on_progress:
@@ -305,6 +308,15 @@ class EncodeMethods(DecodeMethods):
             except (TypeError, ValueError) as better:
                 return better
         return error
+
+
+def _refuse_device(path: str | os.PathLike[str]) -> None:
+    """Raise for what is neither a file nor a folder, whose error is that of the system."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # noqa: PTH110, PTH112, PTH113
+        raise CorpusError(
+            f"{shown(os.fsdecode(path))}: not a regular file but a pipe or device. Write its text to a file first, or "
+            f"pass the text itself to encode_array()."
+        )
 
 
 def _threads_for(num_threads: int | None, texts: list[Text]) -> int:

@@ -18,6 +18,7 @@ The native matchers are in `cpp/src/pretokenize`. Adding one is a line in `NATIV
 there: ARCHITECTURE.md lists the places.
 """
 
+import inspect
 import sys
 from collections.abc import Iterable
 from types import ModuleType
@@ -39,4 +40,9 @@ class _CallablePackage(ModuleType):
 
 
 _CallablePackage.__call__.__doc__ = pretokenize.__doc__
+# `help(gristmill.pretokenize)` shows the docstring of a package first: there, users look for the function.
+__doc__ = (
+    f"pretokenize(text, *, pattern={DEFAULT_PATTERN!r}, special_tokens=()) -> list[str] | list[bytes]\n\n"
+    f"{inspect.cleandoc(pretokenize.__doc__ or '')}\n\nThe package:\n\n{__doc__}"
+)
 sys.modules[__name__].__class__ = _CallablePackage

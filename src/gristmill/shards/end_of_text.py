@@ -27,6 +27,11 @@ def find_end_of_text(tokenizer: Tokenizer, end_of_text: Any, position: Any, layo
     if side not in POSITIONS:
         raise OptionError(f"end_of_text_position={position!r} is not known. Pass 'after' or 'before', or leave it out.")
     if end_of_text is None:
+        if position is not None:
+            raise OptionError(
+                f"end_of_text_position={position!r} does not apply to end_of_text=None, which puts nothing between "
+                f"documents. Leave one of them out."
+            )
         return None
     specials = tokenizer.special_tokens
     token = _named(specials, end_of_text) if isinstance(end_of_text, str) else _with_id(specials, end_of_text)

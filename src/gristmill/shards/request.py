@@ -93,7 +93,7 @@ def differences(
 
 
 def _end_of_text(value: Mapping[str, Any] | None) -> str:
-    return "none" if value is None else f"{value['token']!r} {value['position']} each document"
+    return "none" if value is None else f"{value['token']!r} (id {value['id']}) {value['position']} each document"
 
 
 def _input_differences(there: Any, asked: Any) -> list[str]:

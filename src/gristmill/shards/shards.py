@@ -251,7 +251,7 @@ class Shards:
         if not begin <= end <= self.num_tokens:
             raise ShardsFormatError(
                 f"{self._name}: a document lies from token {begin:,} to {end:,} of {self.num_tokens:,}: an index is "
-                f"damaged. verify_shards() finds which."
+                f"damaged. {'verify_shards() finds which.' if self.has_manifest else 'Copy the files again.'}"
             )
         # A copy: a list of documents would otherwise keep a map, which may be an open file, for each of its shards.
         return self._tokens.stretch(begin, end).copy()

@@ -309,7 +309,7 @@ def find_column(place: str, name: str, schema: Any) -> Any:
         raise CorpusError(
             f"{place}: {len(found)} columns are named {name!r}, so the text column is ambiguous. Rename one."
         )
-    if not is_text(found[0].type):
+    if not may_be_text(found[0].type):
         raise CorpusError(
             f"{place}: column {name!r} is of type {found[0].type}, and only strings and bytes are text. "
             f"Pass text_field=… to read another column."
@@ -324,6 +324,13 @@ def is_text(type: Any) -> bool:
         type = type.value_type
     names = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
     return any(getattr(pyarrow.types, f"is_{name}", lambda _: False)(type) for name in names)
+
+
+def may_be_text(type: Any) -> bool:
+    """Whether a column of this type holds text, or nothing but nulls."""
+    import pyarrow
+
+    return is_text(type) or pyarrow.types.is_null(type)
 
 
 def refused(input: Input, file: Any, what: str, magic: bytes, error: Exception) -> CorpusError:

@@ -53,9 +53,21 @@ def _plain(name: str) -> str:
 
 def _found(path: Path) -> FoundFile | None:
     head = read_head(path, LlmcLayout.header_bytes)
-    if len(head) < LlmcLayout.header_bytes:
+    magic = int.from_bytes(head[: INT32.itemsize], "little")
+    versions = dict(MAGIC.values())
+    if magic not in versions:
         return None
-    magic, version, num_tokens = np.frombuffer(head, INT32, 3).tolist()
+    if len(head) < LlmcLayout.header_bytes:
+        raise ShardsFormatError(
+            f"{path}: it begins as a file of llm.c, whose header has {LlmcLayout.header_bytes:,} bytes, and it has "
+            f"{len(head):,}. Copy it again if it was cut short."
+        )
+    _, version, num_tokens = np.frombuffer(head, INT32, 3).tolist()
+    if version != versions[magic]:
+        raise ShardsFormatError(
+            f"{path}: it begins as a file of llm.c of version {version} with the magic number {magic}, and Gristmill "
+            f"reads version {versions[magic]} of these."
+        )
     for dtype in (UINT16, UINT32):
         if (magic, version) == MAGIC[dtype.itemsize]:
             expected = len(head) + num_tokens * dtype.itemsize

@@ -126,6 +126,11 @@ def _found(index: Path) -> FoundFile:
     dtype, num_sequences, num_documents = _fields(index)
     data = map_array(index, np.dtype("u1"), index.stat().st_size)
     lengths, pointers, _ = _sections(data, num_sequences, num_documents)
+    if num_sequences and int(lengths.min()) < 0:
+        raise ShardsFormatError(
+            f"{index}: sequence {int(lengths.argmin()):,} has the length {int(lengths.min()):,}, and no length is "
+            f"negative: the index is damaged. Copy it again, or make it again."
+        )
     num_tokens = int(lengths.sum(dtype=INT64))
     if path.stat().st_size != num_tokens * dtype.itemsize:
         raise ShardsFormatError(
