@@ -16,7 +16,7 @@ from typing import Any
 
 from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
 from gristmill.pretokenize.patterns import DEFAULT_PATTERN, resolve_pattern
-from gristmill.tokenizer.formats.byte_alphabet import spell, unspell
+from gristmill.tokenizer.formats.byte_alphabet import spell, unspell, warn_of_decoding
 from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
@@ -82,6 +82,7 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     vocab = json.dumps(ordered, ensure_ascii=False).encode()
     check_content(vocab)
     lines = [f"{spelling[left]} {spelling[right]}\n" for left, right, _ in vocabulary.merges.tolist()]
+    warn_of_decoding(vocabulary.special_tokens)
     contents = {merges_path: f"{VERSION_LINE}\n{''.join(lines)}".encode(), vocab_path: vocab}
     if not is_folder:
         return contents
