@@ -136,7 +136,7 @@ def test_a_name_that_ends_in_json_is_one_file_and_a_bare_tokenizer_json_is_said_
         warnings.simplefilter("error")
         trained().export(tmp_path / "tokenizer.json", format="huggingface")
     (tmp_path / "mill").write_text("a file")
-    with pytest.raises(FileExistsError, match="Is a file; pass the name of a folder"):
+    with pytest.raises(NotADirectoryError, match="Is a file; pass the name of a folder"):
         trained().export(tmp_path / "mill", format="huggingface")
 
 

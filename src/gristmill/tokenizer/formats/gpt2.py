@@ -8,6 +8,7 @@ others. A folder also gets a `tokenizer_config.json`, which names the special to
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterator
@@ -67,6 +68,9 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     """The files to write: three in the folder `path`, or, where `path` ends in `vocab.json`, that and its pair."""
     vocab_path, merges_path = _paths_to_write(path)
     is_folder = vocab_path.parent == path
+    if is_folder and path.exists() and not path.is_dir():
+        message = "Is a file; pass the name of a folder, or one that ends in vocab.json for two files"
+        raise NotADirectoryError(errno.ENOTDIR, message, str(path))
     _check(parts, is_folder=is_folder)
     vocabulary = parts.vocabulary
     spelling = {id: spell(token) for id, token in vocabulary.tokens.items()}

@@ -90,9 +90,8 @@ def files(
         _warn_of_bare_file(path)
         return {path: data}
     if path.exists() and not path.is_dir():
-        raise FileExistsError(
-            errno.EEXIST, "Is a file; pass the name of a folder, or one that ends in .json for a single file", str(path)
-        )
+        message = "Is a file; pass the name of a folder, or one that ends in .json for a single file"
+        raise NotADirectoryError(errno.ENOTDIR, message, str(path))
     config = dump_config(parts.vocabulary.special_tokens, roles, model_max_length=limit)
     return {path / CONFIG_NAME: config, path / TOKENIZER_NAME: data}
 
