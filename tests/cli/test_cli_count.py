@@ -108,6 +108,27 @@ def test_what_cannot_be_counted_is_explained(gristmill, tokenizer_path, tmp_path
     assert (code, err) == (2, "gristmill: error: files and --string cannot both be given. Pass one of them.\n")
 
 
+def test_every_string_is_counted(gristmill, tokenizer, tokenizer_path):
+    report = counted(gristmill, "-t", tokenizer_path, "--string", "the end", "--string=of it")
+    tokens = [len(tokenizer.encode(text)) for text in ("the end", "of it")]
+    assert [row["tokens"] for row in report["files"]] == tokens
+    assert (report["tokens"], report["documents"], report["bytes"]) == (sum(tokens), 2, 12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--string", "x", "--separator", "b"], "--separator says how files are read, and --string is a text."),
+        (["--string", "-x"], "--string needs a text, and '-x' looks like an option. Write --string=-x."),
+        (["--string"], "--string needs a value: --string TEXT."),
+    ],
+)
+def test_what_does_not_go_with_a_string_is_refused(gristmill, tokenizer_path, arguments, message):
+    code, out, err = gristmill("count", "-t", tokenizer_path, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

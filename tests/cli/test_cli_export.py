@@ -71,6 +71,18 @@ def test_what_is_there_is_refused_and_replaced_only_when_asked(gristmill, tokeni
     assert path.read_bytes() != b"precious"
 
 
+@pytest.mark.parametrize("format", ["huggingface", "gpt2"])
+@pytest.mark.parametrize("options", [[], ["--overwrite"]])
+def test_a_file_where_a_folder_is_needed_is_not_a_matter_of_overwriting(
+    gristmill, tokenizer_path, tmp_path, format, options
+):
+    (tmp_path / "corpus.txt").write_text("precious")
+    code, _, err = gristmill("export", tokenizer_path, "-f", format, "-o", tmp_path / "corpus.txt", *options)
+    assert code == 1
+    assert err.startswith(f"gristmill: error: {tmp_path / 'corpus.txt'}: Is a file; pass the name of a folder")
+    assert (tmp_path / "corpus.txt").read_text() == "precious"
+
+
 def test_where_ids_would_differ_nothing_is_written(gristmill, tokenizer_path, tmp_path):
     package.Tokenizer([], special_tokens=["end of text"]).save(tmp_path / "t.json")
     code, out, err = gristmill("export", tmp_path / "t.json", "-f", "minbpe", "-o", tmp_path / "u")

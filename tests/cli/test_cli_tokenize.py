@@ -71,6 +71,36 @@ def test_a_text_after_allowed_special_is_explained(gristmill, tokenizer_path):
     assert "name it before --allowed-special" in err
 
 
+@pytest.mark.parametrize("command", ["tokenize", "count", "encode"])
+def test_what_is_no_special_token_is_blamed_and_not_the_word_all(gristmill, tokenizer_path, tmp_path, command):
+    (tmp_path / "a.txt").write_text("the end")
+    more = {"tokenize": [], "count": [tmp_path / "a.txt"], "encode": [tmp_path / "a.txt", "-o", tmp_path / "out"]}
+    code, out, err = gristmill(command, *more[command], "-t", tokenizer_path, "--allowed-special", "all", "hello")
+    assert (code, out) == (2, "")
+    assert f"--allowed-special 'hello' is not a special token of {tokenizer_path}." in err
+    assert "name it before --allowed-special" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_with_a_special_token_is_all(gristmill, tokenizer_path):
+    texts = ("tokenize", "-t", tokenizer_path, "a<|endoftext|>", "--allowed-special", "all")
+    assert gristmill(*texts, "<|endoftext|>") == gristmill(*texts)
+
+
+def test_stdin_is_named_once(gristmill, tokenizer_path):
+    code, out, err = gristmill("tokenize", "-t", tokenizer_path, "-", "-")
+    assert (code, out) == (2, "")
+    assert err == "gristmill: error: - is given twice, and stdin can be read only once. Name it once.\n"
+
+
+def test_a_text_that_looks_like_an_option_gets_a_hint(gristmill, tokenizer, tokenizer_path):
+    code, _, err = gristmill("tokenize", "-t", tokenizer_path, "-x")
+    assert code == 2
+    assert err == "gristmill: error: 'tokenize' has no option '-x'. If it is a text, write -- before it: -- -x\n"
+    ids = " ".join(map(str, tokenizer.encode("-x")))
+    assert gristmill("tokenize", "-t", tokenizer_path, "--", "-x") == (0, f"{ids}\n", "")
+
+
 def test_colours_come_when_asked_for_and_not_in_a_pipe(gristmill, tokenizer_path, monkeypatch):
     arguments = ["tokenize", "-t", tokenizer_path, "the end", "--show", "tokens"]
     assert "\033[" not in gristmill(*arguments)[1]
@@ -146,7 +176,7 @@ def test_an_id_that_lies_across_two_reads_of_stdin_is_one_id(piped, tokenizer_pa
     [
         (["72", "x"], 2, "'x' is not an id. Pass whole numbers, separated by spaces or commas."),
         (["1.5"], 2, "'1.5' is not an id."),
-        (["9" * 30], 2, "is not an id."),
+        (["9" * 30], 2, "9 is too large for an id. The largest id that a tokenizer can have is 16777215."),
         (["1000"], 1, "no token has id 1000: this tokenizer has ids from 0 to 999."),
     ],
 )

@@ -108,11 +108,46 @@ def test_without_huggingface_hub_the_message_says_what_to_install(monkeypatch):
         gm.Tokenizer.from_pretrained("gpt2")
 
 
-@pytest.mark.parametrize("name", ["./missing", "a/b/c", "/no/such", "~/x", "", "a//b", "name with spaces", "../x"])
+@pytest.mark.parametrize("name", ["./missing", "a/b/c", "/no/such", "~/x", "a//b", "name with spaces", "../x"])
 def test_what_cannot_be_a_name_is_a_path_that_is_missing(name, hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((FileNotFoundError, gm.TokenizerFormatError)):
         gm.Tokenizer.from_pretrained(name)
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize("load", [gm.Tokenizer.load, gm.Tokenizer.from_pretrained])
+def test_an_empty_name_is_not_the_current_folder(load, tok, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tok.save("tokenizer.json")
+    with pytest.raises(gm.OptionError, match=r"^(path|name)='' is empty\. Pass the path of a tokenizer"):
+        load("")
+    assert load(".") == tok
+
+
+@pytest.mark.parametrize("load", [gm.Tokenizer.load, gm.Tokenizer.from_pretrained])
+def test_an_object_in_place_of_a_path_names_the_methods_for_objects(load, tok):
+    for wrong, kind in ((None, "NoneType"), (tok.to_huggingface(), "Tokenizer"), (5, "int")):
+        with pytest.raises(TypeError, match=rf"^(path|name) is a {kind}, not a path.*from_huggingface.*from_tiktoken"):
+            load(wrong)
+
+
+def test_load_of_a_name_that_may_be_on_the_hub_mentions_from_pretrained(tmp_path, monkeypatch, hub):
+    monkeypatch.chdir(tmp_path)
+    for name in ("gpt2", "openai-community/gpt2"):
+        with pytest.raises(FileNotFoundError, match=rf"No such file or folder.*from_pretrained\('{name}'\)"):
+            gm.Tokenizer.load(name)
+    with pytest.raises(FileNotFoundError, match=r"tokenizer='owner/gpt2'.*from_pretrained\('owner/gpt2'\)"):
+        gm.encode_corpus([STORY], "owner/gpt2", out=tmp_path / "out", progress=None)
+    for name in ("tok.json", "./gpt2", str(tmp_path / "gpt2")):
+        with pytest.raises(FileNotFoundError, match=r"^(?!.*from_pretrained)"):
+            gm.Tokenizer.load(name)
+    assert hub.asked == []
+
+
+def test_a_revision_is_a_str(hub):
+    with pytest.raises(gm.OptionError, match=r"^revision=5 is a int\. Pass the name of a branch, tag or commit"):
+        gm.Tokenizer.from_pretrained("a/b", revision=5)
     assert hub.asked == []
 
 

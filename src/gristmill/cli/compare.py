@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gristmill.cli.options import format_size
 from gristmill.cli.streams import first_bytes
 from gristmill.cli.table import columns, pairs, show_token
-from gristmill.cli.tokenizers import AllowedSpecial, allowed
+from gristmill.cli.tokenizers import AllowedSpecial, allowed, check_allowed
 from gristmill.cli.values import UsageError, whole_number
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Command:
             raise UsageError("there is nothing to compare. Name at least two tokenizers.")
         tokenizers = [_load(name, self.pattern) for name in self.tokenizers]
         name, data = self._read_text()
+        for path, tokenizer in zip(self.tokenizers, tokenizers, strict=True):
+            check_allowed(self.allowed_special, tokenizer, path, "tokenizer")
         rule = allowed(self.allowed_special)
         encoded = [tokenizer.encode_array(data, allowed_special=rule) for tokenizer in tokenizers]
         print(f"Text: {name}, {format_size(len(data))}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from gristmill.cli.choices import ProgressKind
 from gristmill.cli.options import Flag, ReadingOptions, Threads
 from gristmill.cli.streams import argument_bytes, stdin_as_file, stdin_is_given
 from gristmill.cli.table import columns, pairs
-from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed
+from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
 from gristmill.cli.values import UsageError
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ class Command(ReadingOptions, TokenizerOptions):
     files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…", help_behavior_hint="")] = ()
     """Files, folders, URLs or globs; - is stdin, which is also read when nothing is given."""
 
-    string: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
-    """Count the tokens of this text."""
+    string: Annotated[
+        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")
+    ] = ()
+    """Count the tokens of this text; may be given several times."""
 
     allowed_special: AllowedSpecial = ()
     """Special tokens that count as one where a text spells them out; all: every one."""
@@ -79,22 +82,34 @@ class Command(ReadingOptions, TokenizerOptions):
     """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
 
     def run(self) -> int:
-        if self.string is not None and self.files:
+        if self.string and self.files:
             raise UsageError("files and --string cannot both be given. Pass one of them.")
-        if self.string is None and not self.files and not stdin_is_given():
+        if not self.string and not self.files and not stdin_is_given():
             raise UsageError(f"nothing to count. Pass {WHAT_TO_PASS}.")
+        if self.string:
+            self._check_no_reading()
         tokenizer = self.load_tokenizer()
-        if self.string is not None:
-            data = argument_bytes(self.string)
-            num_tokens = tokenizer.count_tokens(data, allowed_special=allowed(self.allowed_special))
-            counted = [("--string", Figures(1, len(data), num_tokens))]
-        else:
-            counted = self._count_files(tokenizer)
+        check_allowed(self.allowed_special, tokenizer, self.tokenizer, "file")
+        counted = self._count_strings(tokenizer) if self.string else self._count_files(tokenizer)
         total = Figures()
         for _, figures in counted:
             total.add(figures)
         print(_as_json(self.tokenizer, counted, total) if self.json else _as_table(counted, total))
         return 0
+
+    def _count_strings(self, tokenizer: Tokenizer) -> list[tuple[str, Figures]]:
+        counted = []
+        for text in self.string:
+            data = argument_bytes(text)
+            num_tokens = tokenizer.count_tokens(data, allowed_special=allowed(self.allowed_special))
+            counted.append(("--string", Figures(1, len(data), num_tokens)))
+        return counted
+
+    def _check_no_reading(self) -> None:
+        for field in dataclasses.fields(ReadingOptions):
+            if getattr(self, field.name) != field.default:
+                flag = field.name.replace("_", "-")
+                raise UsageError(f"--{flag} says how files are read, and --string is a text. Leave it out.")
 
     def _count_files(self, tokenizer: Tokenizer) -> list[tuple[str, Figures]]:
         from gristmill.corpus import Files, FoundFiles, Reading, open_corpus
@@ -121,6 +136,18 @@ class Command(ReadingOptions, TokenizerOptions):
             raise UsageError("- is given twice, and stdin can be read only once. Name it once.")
         with stdin_as_file(WHAT_TO_PASS) as path:
             yield [str(path) if name == "-" else name for name in names], str(path)
+
+
+def spelled_out(arguments: list[str]) -> list[str]:
+    """The arguments as they are; `UsageError` for --string without a text, or with one that looks like an option."""
+    options = list(takewhile(lambda argument: argument != "--", arguments))
+    for argument, text in zip(options, [*options[1:], None], strict=True):
+        if argument == "--string" and text is None:
+            raise UsageError("--string needs a value: --string TEXT. See 'gristmill count --help'.")
+        if argument == "--string" and text is not None and text.startswith("-") and len(text) > 1:
+            written = shlex.quote(text)
+            raise UsageError(f"--string needs a text, and {text!r} looks like an option. Write --string={written}.")
+    return arguments
 
 
 def _separator(tokenizer: Tokenizer) -> dict[str, str]:

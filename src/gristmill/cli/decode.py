@@ -14,6 +14,7 @@ from gristmill.cli.table import show_token
 from gristmill.cli.tokenizers import TokenizerOptions
 from gristmill.cli.values import UsageError
 from gristmill.errors import UnknownTokenError
+from gristmill.tokenizer.vocabulary import MAX_ID
 
 if TYPE_CHECKING:
     from gristmill import Tokenizer
@@ -76,6 +77,8 @@ def _parse_ids(words: list[bytes]) -> list[int]:
 def _parse_id(word: bytes) -> int:
     if not word.isdigit() or len(word) > MAX_DIGITS:
         shown = show_token(word[:40]) + "…" * (len(word) > 40)
+        if word.isdigit():
+            raise UsageError(f"{shown} is too large for an id. The largest id that a tokenizer can have is {MAX_ID}.")
         raise UsageError(f"'{shown}' is not an id. Pass whole numbers, separated by spaces or commas.")
     return int(word)
 

@@ -11,7 +11,7 @@ import tyro
 from gristmill.cli.choices import LayoutName, Position, ProgressKind, TokenIdType, listed
 from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, Threads, UsageError, format_size, plural
 from gristmill.cli.table import columns, pairs
-from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed
+from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
 from gristmill.cli.values import whole_number
 from gristmill.shards.layouts import LAYOUTS
 
@@ -85,6 +85,7 @@ class Command(ReadingOptions, TokenizerOptions):
         import gristmill
 
         tokenizer = self.load_tokenizer()
+        check_allowed(self.allowed_special, tokenizer, self.tokenizer, "file")
         run = gristmill.encode_corpus(
             gristmill.Files(self.corpus),
             tokenizer,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,7 @@ import tyro
 
 from gristmill.cli.streams import argument_bytes, file_chunks, is_terminal, stdin_chunks, stdin_is_given, use_colors
 from gristmill.cli.table import show_token
-from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed
+from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
 from gristmill.cli.values import UsageError, one_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ BATCH_IDS = 4096
 BACKGROUNDS = ("\033[38;5;16;48;5;153m", "\033[38;5;16;48;5;223m", "\033[38;5;16;48;5;157m", "\033[38;5;16;48;5;219m")
 SPECIAL_BACKGROUND = "\033[1;38;5;231;48;5;160m"
 RESET = "\033[0m"
+_LIKE_SHORT = re.compile(r"-[^-0-9.]")
 WHAT_TO_PASS = "texts as arguments, --file FILE, or text through a pipe"
 
 
@@ -70,16 +73,11 @@ class Command(TokenizerOptions):
     def _check(self, tokenizer: Tokenizer) -> None:
         if self.texts and self.file is not None:
             raise UsageError("texts and --file cannot both be given. Pass one of them.")
-        if not self.texts and self.file is None:
-            specials = tokenizer.special_tokens
-            for text in self.allowed_special if self.allowed_special != ("all",) else ():
-                if text not in specials:
-                    raise UsageError(
-                        f"--allowed-special {text!r} is not a special token of {self.tokenizer}. "
-                        f"If it is a text, name it before --allowed-special."
-                    )
-            if not stdin_is_given():
-                raise UsageError(f"no text given. Pass {WHAT_TO_PASS}.")
+        if self.texts.count("-") > 1:
+            raise UsageError("- is given twice, and stdin can be read only once. Name it once.")
+        check_allowed(self.allowed_special, tokenizer, self.tokenizer, "text")
+        if not self.texts and self.file is None and not stdin_is_given():
+            raise UsageError(f"no text given. Pass {WHAT_TO_PASS}.")
 
     def _texts(self) -> Iterator[Iterable[bytes]]:
         if self.file is not None:
@@ -87,6 +85,15 @@ class Command(TokenizerOptions):
             return
         for text in self.texts or ("-",):
             yield stdin_chunks(WHAT_TO_PASS) if text == "-" else [argument_bytes(text)]
+
+
+def spelled_out(arguments: list[str]) -> list[str]:
+    """The arguments as they are; `UsageError` for one that looks like a short option and may be a text."""
+    for argument in takewhile(lambda argument: argument != "--", arguments):
+        if _LIKE_SHORT.match(argument) and argument not in ("-t", "-h"):
+            text = shlex.quote(argument)
+            raise UsageError(f"'tokenize' has no option {argument!r}. If it is a text, write -- before it: -- {text}")
+    return arguments
 
 
 def _write_ids(ids: Iterator[int]) -> None:

@@ -46,7 +46,17 @@ def allowed(specials: tuple[str, ...]) -> Literal["all"] | tuple[str, ...]:
     >>> allowed(("all",)), allowed(("<s>",))
     ('all', ('<s>',))
     """
-    return "all" if specials == ("all",) else specials
+    return "all" if "all" in specials else specials
+
+
+def check_allowed(specials: tuple[str, ...], tokenizer: Tokenizer, path: str | Path, what: str) -> None:
+    """Raise if a value of `--allowed-special` is no special token; it may be `what` the command takes as arguments."""
+    for text in specials:
+        if text != "all" and text not in tokenizer.special_tokens:
+            raise UsageError(
+                f"--allowed-special {text!r} is not a special token of {path}. "
+                f"If it is a {what}, name it before --allowed-special."
+            )
 
 
 def parse_special_tokens(texts: Sequence[str]) -> Mapping[str, int] | list[str] | None:

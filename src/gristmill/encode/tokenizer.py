@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from gristmill.encode.encode_methods import EncodeMethods
 from gristmill.errors import TokenizerFormatError
 from gristmill.tokenizer.formats import FORMATS, HEAD_BYTES
+from gristmill.tokenizer.formats.content import may_be_hub_name
 from gristmill.tokenizer.formats.tiktoken import PUBLISHED
 
 __all__ = ["AnyTokenizer", "Tokenizer", "as_tokenizer"]
@@ -80,6 +81,8 @@ def _load(path: str | os.PathLike[str], name: str) -> Tokenizer:
     except FileNotFoundError:
         if path in PUBLISHED:
             advice = f"For the encoding of tiktoken with this name, pass Tokenizer.from_tiktoken({path!r})."
+        elif isinstance(path, str) and may_be_hub_name(path):
+            advice += f" For a name on the Hugging Face Hub, pass Tokenizer.from_pretrained({path!r})."
         message = f"{name}={os.fspath(path)!r}: there is no such file or folder. {advice}"
         raise FileNotFoundError(message) from None
     except TokenizerFormatError:

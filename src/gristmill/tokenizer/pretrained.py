@@ -8,13 +8,13 @@ its cache. Nothing that is downloaded is executed, and pickles are not among the
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from gristmill.errors import OptionError
 from gristmill.packages import load_package
 from gristmill.tokenizer.formats import read_tokenizer
+from gristmill.tokenizer.formats.content import checked_path, may_be_hub_name
 from gristmill.tokenizer.parts import TokenizerParts
 
 # Not every *.json: a model's folder may have large ones that hold no tokenizer.
@@ -23,8 +23,6 @@ DOWNLOADED = (
     *("*.tiktoken", "*.model"),
 )
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
-
 
 def read_pretrained(name: str | os.PathLike[str], *, revision: str | None = None, **options: Any) -> TokenizerParts:
     """The tokenizer in a folder or file, or of this name on the Hub.
@@ -32,7 +30,11 @@ def read_pretrained(name: str | os.PathLike[str], *, revision: str | None = None
     revision: a branch, tag or commit on the Hub.
     options: those of `read_tokenizer`.
     """
-    path = Path(name)
+    path = checked_path(name, "name")
+    if not isinstance(revision, str | None):
+        raise OptionError(
+            f"revision={revision!r} is a {type(revision).__name__}. Pass the name of a branch, tag or commit."
+        )
     if path.exists():
         if revision is not None:
             raise OptionError(
@@ -40,7 +42,7 @@ def read_pretrained(name: str | os.PathLike[str], *, revision: str | None = None
             )
         return read_tokenizer(path, **options)
     text = os.fspath(name)
-    if not isinstance(name, str) or not _HUB_NAME.fullmatch(text):
+    if not isinstance(name, str) or not may_be_hub_name(text):
         raise FileNotFoundError(
             f"{text}: no such file or folder. Pass a folder with a tokenizer.json, or a name on the Hugging Face Hub "
             f"such as 'openai-community/gpt2'."

@@ -60,7 +60,8 @@ def test_the_keys_give_the_same_ids_in_tokenizers(tmp_path):
 
 
 def test_ids_that_no_token_has_are_filled_up(tmp_path):
-    write_tokenizer(with_gaps(), tmp_path / "t.gguf", format="gguf", pre="gpt-4o")
+    with pytest.warns(FormatWarning, match="combining marks"):
+        write_tokenizer(with_gaps(), tmp_path / "t.gguf", format="gguf", pre="gpt-4o")
     keys = keys_of(tmp_path / "t.gguf")
     assert keys["tokenizer.ggml.tokens"][1000] == "[PAD1000]"
     assert keys["tokenizer.ggml.token_type"][998:1001] == [5, 3, 5]
@@ -74,8 +75,7 @@ def test_a_pattern_that_llama_cpp_has_no_name_for_is_said(pattern, tmp_path):
     with pytest.warns(FormatWarning, match="llama.cpp has no name for the pattern.*Pass pre="):
         tok.export(tmp_path / "t.gguf", format="gguf")
     assert "tokenizer.ggml.pre" not in keys_of(tmp_path / "t.gguf")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.warns(FormatWarning, match="^pre='mill' is not known to cut text.*: ids may differ.* Compare some ids"):
         tok.export(tmp_path / "t.gguf", format="gguf", pre="mill")
     assert keys_of(tmp_path / "t.gguf")["tokenizer.ggml.pre"] == "mill"
 
@@ -135,4 +135,39 @@ def test_the_format_is_not_offered_for_reading(tmp_path):
 def test_the_name_of_the_pattern_is_a_str(tmp_path):
     with pytest.raises(gm.OptionError, match=r"pre=3 is a int\. Pass the name of a pattern"):
         trained().export(tmp_path / "t.gguf", format="gguf", pre=3)
+    with pytest.raises(gm.OptionError, match=r"pre='' is empty\. Pass the name of a pattern in llama\.cpp"):
+        trained().export(tmp_path / "t.gguf", format="gguf", pre="")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "pre"), [("gpt2", "llama-bpe"), ("gpt2", "nope"), ("qwen2", "gpt-2"), ("o200k", "nope")]
+)
+def test_a_given_name_of_another_pattern_warns(pattern, pre, tmp_path):
+    with pytest.warns(FormatWarning, match=f"^pre='{pre}' is not known to cut text.*ids may differ.*Leave pre= out"):
+        trained(pattern).export(tmp_path / "t.gguf", format="gguf", pre=pre)
+    assert keys_of(tmp_path / "t.gguf")["tokenizer.ggml.pre"] == pre
+
+
+@pytest.mark.parametrize(
+    ("pattern", "pre"), [("gpt2", "gpt-2"), ("qwen2", "qwen2"), ("llama3", "dbrx"), ("llama3", "llama-bpe")]
+)
+def test_the_right_name_is_taken_without_a_word(pattern, pre, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(pattern).export(tmp_path / "t.gguf", format="gguf", pre=pre)
+    assert keys_of(tmp_path / "t.gguf")["tokenizer.ggml.pre"] == pre
+
+
+def test_a_name_that_ignores_merges_warns_where_they_matter_and_the_reverse(tmp_path):
+    tok = gm.Tokenizer([(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")], pattern="llama3")
+    with pytest.warns(FormatWarning, match="pre='llama-bpe' is not known"):
+        tok.export(tmp_path / "t.gguf", format="gguf", pre="llama-bpe")
+    with pytest.warns(FormatWarning, match="pre='dbrx' is not known"):
+        write_tokenizer(whole_pieces(), tmp_path / "t.gguf", format="gguf", pre="dbrx")
+
+
+@pytest.mark.parametrize(("pre", "where"), [("gpt-4o", "combining marks"), ("granite-embed-multi-97m", "ÉCOLE")])
+def test_a_given_name_for_o200k_warns_as_the_chosen_one_does(pre, where, tmp_path):
+    with pytest.warns(FormatWarning, match=f"{pre}.*{where}"):
+        trained("o200k").export(tmp_path / "t.gguf", format="gguf", pre=pre)

@@ -136,7 +136,7 @@ def test_a_name_that_ends_in_json_is_one_file_and_a_bare_tokenizer_json_is_said_
         warnings.simplefilter("error")
         trained().export(tmp_path / "tokenizer.json", format="huggingface")
     (tmp_path / "mill").write_text("a file")
-    with pytest.raises(FileExistsError, match="Is a file; pass the name of a folder"):
+    with pytest.raises(NotADirectoryError, match="Is a file; pass the name of a folder"):
         trained().export(tmp_path / "mill", format="huggingface")
 
 
@@ -174,6 +174,30 @@ def test_no_pattern_at_all_is_byte_level_alone():
 def test_an_option_of_another_format_is_refused(tmp_path):
     with pytest.raises(gm.OptionError, match=r"'huggingface' has no option 'pre'\. Its options: .*legacy_merges"):
         trained().export(tmp_path / "x.json", format="huggingface", pre="gpt-2")
+
+
+@pytest.mark.parametrize("limit", [0, -3])
+def test_a_model_that_takes_no_tokens_is_refused(limit, tmp_path):
+    with pytest.raises(gm.OptionError, match=f"^model_max_length={limit} is less than 1"):
+        trained().export(tmp_path / "x", format="huggingface", model_max_length=limit)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("special", ["éé", "Ġhello", "Éx", "<s>", "é中", "a b", "é "])
+@pytest.mark.parametrize("format", ["huggingface", "gpt2"])
+def test_an_export_warns_of_a_special_token_that_hugging_face_decodes_otherwise(special, format, tmp_path):
+    tok = gm.Tokenizer([(b"a", b"b")], special_tokens=[special])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FormatWarning)
+        tok.export(tmp_path / "x", format=format)
+        theirs = tok.to_huggingface()
+    differs = theirs.decode([257], skip_special_tokens=False) != tok.decode([257])
+    told = [str(one.message) for one in caught]
+    assert ["decodes them to other text" in message and repr(special) in message for message in told] == [
+        True,
+        True,
+    ] * differs
+    assert theirs.encode(special).ids == [257]
 
 
 # Patterns in the dialect that Oniguruma understands

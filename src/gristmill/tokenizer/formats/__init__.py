@@ -35,7 +35,7 @@ from gristmill.arguments import check_choice, check_tie_break
 from gristmill.errors import GristmillError, OptionError, TokenizerFormatError
 from gristmill.publish import publish
 from gristmill.tokenizer.formats import gguf, gpt2, gristmill_json, huggingface, minbpe, tiktoken
-from gristmill.tokenizer.formats.content import read_content
+from gristmill.tokenizer.formats.content import check_there, checked_path, read_content
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.parts import TokenizerParts
 
@@ -86,9 +86,9 @@ def read_tokenizer(
     if tie_break is not None:
         check_tie_break(tie_break)
     module = None if format == "auto" else FORMATS[_checked(format, ["auto", *READ])]
+    source = checked_path(path, "path")
     name = os.fspath(path) if name is None else name
-    source = Path(path)
-    source.stat()  # a missing file is FileNotFoundError, whatever the format
+    check_there(path)  # a missing file is FileNotFoundError, whatever the format
     try:
         if format in IN_FOLDER and source.is_dir():
             source = _find_in_folder(source, format)

@@ -8,6 +8,10 @@ Bytes 33-126, 161-172 and 174-255 stand for themselves; the other 68 are U+0100 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from gristmill.errors import FormatWarning, warn_user
+
 _PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
 _OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
 
@@ -27,3 +31,18 @@ def unspell(text: str) -> bytes | None:
         return bytes([BYTE_OF[character] for character in text])
     except KeyError:
         return None
+
+
+def warn_of_decoding(specials: Iterable[str]) -> None:
+    """Warn of special tokens that Hugging Face decodes to other text.
+
+    Its decoder takes a token for spelled bytes if every character is one of the alphabet, special or not.
+    """
+    changed = [special for special in specials if unspell(special) not in (None, special.encode())]
+    if changed:
+        shown = ", ".join(map(repr, changed[:4])) + ", …" * (len(changed) > 4)
+        warn_user(
+            f"Hugging Face has the same ids for the special tokens {shown}, but decodes them to other text: all their "
+            f"characters also stand for bytes in its alphabet. Give them names in ASCII.",
+            FormatWarning,
+        )

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from pathlib import Path
 from typing import Any
 
-from gristmill.errors import TokenizerFormatError
+from gristmill.errors import OptionError, TokenizerFormatError
 from gristmill.small_files import count_items, read_small_file
 from gristmill.small_files import parse_json as parse_any_json
 
 MAX_FILE_BYTES = 128 << 20  # published vocabularies have up to 35 MB
 MAX_JSON_ITEMS = 10_000_000
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?")
+_FILE_SUFFIXES = (".json", ".tiktoken", ".model", ".gguf", ".txt", ".bpe", ".gz")
+
+
+def checked_path(path: Any, argument: str) -> Path:
+    """The path that a caller passed as `argument`, there or not; an object or an empty name is an error."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(
+            f"{argument} is a {type(path).__name__}, not a path. Pass the path of a tokenizer. For an object of "
+            f"another library, call Tokenizer.from_huggingface() or Tokenizer.from_tiktoken()."
+        )
+    if not os.fspath(path):
+        raise OptionError(f"{argument}='' is empty. Pass the path of a tokenizer; '.' is the current folder.")
+    return Path(path)
+
+
+def may_be_hub_name(name: str) -> bool:
+    """Whether this could be a name on the Hugging Face Hub: `name` or `owner/name`."""
+    return _HUB_NAME.fullmatch(name) is not None
+
+
+def check_there(path: str | os.PathLike[str]) -> None:
+    """Raise the error of the operating system if there is nothing at `path`; a name on the Hub gets a hint."""
+    try:
+        Path(path).stat()
+    except FileNotFoundError:
+        name = os.fspath(path)
+        if not may_be_hub_name(name) or name.endswith(_FILE_SUFFIXES):
+            raise
+        hint = f"In Python, Tokenizer.from_pretrained({name!r}) downloads one from the Hugging Face Hub"
+        raise FileNotFoundError(errno.ENOENT, f"No such file or folder. {hint}", name) from None
 
 
 def read_content(path: Path, first_bytes: int | None = None) -> bytes:

@@ -4,7 +4,7 @@ Version 3, little-endian: `GGUF`, u32 version, u64 number of tensors, u64 number
 value and the value. `general.architecture` is there so that llama.cpp loads the file by itself (`vocab_only`).
 
 `tokenizer.ggml.pre` is one of the names that llama.cpp knows a pattern by. An export that does not warn gives the same
-ids there. What each name means to llama.cpp, and where it differs from ours:
+ids there, whether the caller names `pre` or not. What each name means to llama.cpp, and where it differs from ours:
 
 | our pattern | name | differs |
 |---|---|---|
@@ -87,10 +87,12 @@ def dump(
     """
     if not isinstance(pre, str | None):
         raise OptionError(f"pre={pre!r} is a {type(pre).__name__}. Pass the name of a pattern in llama.cpp.")
+    if pre == "":
+        raise OptionError("pre='' is empty. Pass the name of a pattern in llama.cpp, or leave pre= out.")
     vocabulary = parts.vocabulary
     tokens, kinds = _token_rows(vocabulary)
     merges = [f"{tokens[left]} {tokens[right]}" for left, right, _ in vocabulary.merges.tolist()]
-    name = _pre_name(parts) if pre is None else pre
+    name = _pre_name(parts) if pre is None else _given_name(pre, parts)
     keys = [
         _string("general.architecture", ARCHITECTURE),
         _string("tokenizer.ggml.model", "gpt2"),
@@ -130,22 +132,50 @@ def _pre_name(parts: TokenizerParts) -> str | None:
     return name
 
 
-def _o200k_name(vocabulary: Vocabulary) -> str:
-    if not vocabulary.whole_pieces and not _merges_make_every_token(vocabulary):
+def _given_name(pre: str, parts: TokenizerParts) -> str:
+    """The name that the caller gave; warns unless it gives the same ids in llama.cpp."""
+    pattern, vocabulary = parts.pattern.name or "", parts.vocabulary
+    usual = O200K_WITHOUT_MARKS if pattern == "o200k" else PRE_NAMES.get(pattern)
+    if pre == WHOLE_PIECES_PRE_NAMES.get(pattern):
+        fits = vocabulary.whole_pieces or _merges_make_every_token(vocabulary)
+    else:
+        fits = pre == usual and not vocabulary.whole_pieces
+    if not fits:
+        known = WHOLE_PIECES_PRE_NAMES.get(pattern) if vocabulary.whole_pieces else usual
+        advice = "Compare some ids with those of llama.cpp." if known is None else "Leave pre= out for the nearest one."
         warn_user(
-            f"llama.cpp's nearest pattern to o200k, {O200K_WITHOUT_MARKS!r}, cuts words at combining marks and tells "
-            f"capitals from small letters in ASCII only: ids differ in languages such as Thai, Hindi and Arabic.",
+            f"pre={pre!r} is not known to cut text in llama.cpp as this tokenizer does (pattern "
+            f"{str(parts.pattern)!r}): ids may differ there. {advice}",
             FormatWarning,
         )
-        return O200K_WITHOUT_MARKS
-    name = WHOLE_PIECES_PRE_NAMES["o200k"]
+    elif pattern == "o200k":
+        _warn_of_o200k(pre)
+    else:
+        _warn_of_crossing_tokens(pattern, vocabulary)
+    return pre
+
+
+def _o200k_name(vocabulary: Vocabulary) -> str:
+    ignores_merges = vocabulary.whole_pieces or _merges_make_every_token(vocabulary)
+    name = WHOLE_PIECES_PRE_NAMES["o200k"] if ignores_merges else O200K_WITHOUT_MARKS
+    _warn_of_o200k(name)
+    return name
+
+
+def _warn_of_o200k(name: str) -> None:
+    if name == O200K_WITHOUT_MARKS:
+        warn_user(
+            f"llama.cpp's pattern {name!r} for o200k cuts words at combining marks and tells capitals from small "
+            f"letters in ASCII only: ids differ in languages such as Thai, Hindi and Arabic.",
+            FormatWarning,
+        )
+        return
     warn_user(
         f"llama.cpp's nearest pattern to o200k, {name!r}, tells capitals from small letters in ASCII only: ids "
         f"differ in words such as 'ÉCOLE'. Versions of llama.cpp that do not know this name refuse the file; for those "
         f"pass pre={O200K_WITHOUT_MARKS!r}, which also cuts words at combining marks (Thai, Hindi, Arabic, …).",
         FormatWarning,
     )
-    return name
 
 
 def _merges_make_every_token(vocabulary: Vocabulary) -> bool:

@@ -8,6 +8,7 @@ others. A folder also gets a `tokenizer_config.json`, which names the special to
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 
 from gristmill.errors import FormatWarning, TokenizerFormatError, warn_user
 from gristmill.pretokenize.patterns import DEFAULT_PATTERN, resolve_pattern
-from gristmill.tokenizer.formats.byte_alphabet import spell, unspell
+from gristmill.tokenizer.formats.byte_alphabet import spell, unspell, warn_of_decoding
 from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.formats.tokenizer_config import NAME as CONFIG_NAME
@@ -67,6 +68,9 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     """The files to write: three in the folder `path`, or, where `path` ends in `vocab.json`, that and its pair."""
     vocab_path, merges_path = _paths_to_write(path)
     is_folder = vocab_path.parent == path
+    if is_folder and path.exists() and not path.is_dir():
+        message = "Is a file; pass the name of a folder, or one that ends in vocab.json for two files"
+        raise NotADirectoryError(errno.ENOTDIR, message, str(path))
     _check(parts, is_folder=is_folder)
     vocabulary = parts.vocabulary
     spelling = {id: spell(token) for id, token in vocabulary.tokens.items()}
@@ -82,6 +86,7 @@ def files(parts: TokenizerParts, path: Path) -> dict[Path, bytes]:
     vocab = json.dumps(ordered, ensure_ascii=False).encode()
     check_content(vocab)
     lines = [f"{spelling[left]} {spelling[right]}\n" for left, right, _ in vocabulary.merges.tolist()]
+    warn_of_decoding(vocabulary.special_tokens)
     contents = {merges_path: f"{VERSION_LINE}\n{''.join(lines)}".encode(), vocab_path: vocab}
     if not is_folder:
         return contents

@@ -23,7 +23,7 @@ from typing import Any
 from gristmill.arguments import check_special_tokens, check_whole_number
 from gristmill.errors import FormatWarning, OptionError, TokenizerFormatError, warn_user
 from gristmill.packages import load_package
-from gristmill.tokenizer.formats.byte_alphabet import spell, unspell
+from gristmill.tokenizer.formats.byte_alphabet import spell, unspell, warn_of_decoding
 from gristmill.tokenizer.formats.content import check_content, parse_json, read_content
 from gristmill.tokenizer.formats.given import Given
 from gristmill.tokenizer.formats.pre_tokenizer import byte_level, dump_pre_tokenizer, read_pre_tokenizer
@@ -69,11 +69,18 @@ def files(
 
     bos_token, eos_token, pad_token: special tokens by their roles; without them those whose names say it.
     """
+    limit = NO_LIMIT if model_max_length is None else check_whole_number("model_max_length", model_max_length)
+    if limit < 1:
+        raise OptionError(
+            f"model_max_length={limit} is less than 1. Pass the longest text that the model takes, in tokens, "
+            f"or leave model_max_length= out."
+        )
     roles = chosen_roles(
         parts.vocabulary.special_tokens, {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
     )
     data = dump(parts, legacy_merges=legacy_merges)
     check_content(data)
+    warn_of_decoding(parts.vocabulary.special_tokens)
     if path.suffix == ".json" and not path.is_dir():
         if not {bos_token, eos_token, pad_token, model_max_length} <= {None}:
             raise OptionError(
@@ -83,10 +90,8 @@ def files(
         _warn_of_bare_file(path)
         return {path: data}
     if path.exists() and not path.is_dir():
-        raise FileExistsError(
-            errno.EEXIST, "Is a file; pass the name of a folder, or one that ends in .json for a single file", str(path)
-        )
-    limit = NO_LIMIT if model_max_length is None else check_whole_number("model_max_length", model_max_length)
+        message = "Is a file; pass the name of a folder, or one that ends in .json for a single file"
+        raise NotADirectoryError(errno.ENOTDIR, message, str(path))
     config = dump_config(parts.vocabulary.special_tokens, roles, model_max_length=limit)
     return {path / CONFIG_NAME: config, path / TOKENIZER_NAME: data}
 
@@ -114,6 +119,7 @@ def from_object(tokenizer: Any) -> TokenizerParts:
 def to_object(parts: TokenizerParts) -> Any:
     """A `tokenizers.Tokenizer` that gives the same ids."""
     tokenizers = load_package("tokenizers", needed_by="to_huggingface()")
+    warn_of_decoding(parts.vocabulary.special_tokens)
     return tokenizers.Tokenizer.from_str(dump(parts).decode())
 
 
