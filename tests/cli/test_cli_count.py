@@ -1,6 +1,8 @@
 """gristmill count: the figures of Python, for every input format, in bounded memory."""
 
+import errno
 import gzip
+import io
 import json
 import subprocess
 import sys
@@ -152,3 +154,28 @@ def test_the_separator_of_the_tokenizer_is_no_option_that_could_be_out_of_place(
     (tmp_path / "b.jsonl").write_text('{"text": "the end"}\n', encoding="utf-8")
     for name, options, documents in (("a.txt", ["--documents", "line"], 2), ("b.jsonl", [], 1)):
         assert counted(gristmill, tmp_path / name, "-t", tokenizer_path, *options)["documents"] == documents
+
+
+def test_a_file_name_forges_no_line_and_no_colour(gristmill, tokenizer_path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["\x1b[31mred.txt", "a\nb.txt", "plain.txt"]
+    for name in names:
+        (tmp_path / name).write_text("the end")
+    code, out, _ = gristmill("count", "-t", tokenizer_path, *names, "--progress", "none")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == [
+        *("file", r"\x1b[31mred.txt", r"a\nb.txt", "plain.txt", "total")
+    ]
+
+
+def test_a_full_temporary_folder_is_named(gristmill, tokenizer_path, tmp_path, monkeypatch):
+    def copy(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the end")))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("shutil.copyfileobj", copy)
+    code, out, err = gristmill("count", "-t", tokenizer_path)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"gristmill: error: {tmp_path}: has no space left for a copy of stdin. Set $TMPDIR")
+    assert not list(tmp_path.iterdir())

@@ -125,3 +125,19 @@ def test_every_byte_can_be_shown_on_one_line(byte):
     shown = show_token(bytes([byte]))
     assert shown
     assert shown.isprintable()
+
+
+def test_counted_words_are_shown_as_such(gristmill, stories_path, tmp_path):
+    gm_words = tmp_path / "w.gmw"
+    assert gristmill("count-words", stories_path, "-o", gm_words, "--progress", "none")[0] == 0
+    code, out, err = gristmill("inspect", gm_words)
+    assert (code, err) == (0, "")
+    words = package.Words.load(gm_words)
+    assert out.startswith(f"counted words  {gm_words}")
+    assert f"{len(words):,}  ({words.num_pieces:,} pieces)" in out
+    assert f"{words.most_common(1)[0][1]:,}" in out
+    code, _, err = gristmill("inspect", gm_words, "--string", "a")
+    assert (code, err) == (
+        2,
+        f"gristmill: error: --string is for a tokenizer, and {gm_words} holds counted words. Leave it out.\n",
+    )

@@ -141,3 +141,17 @@ def test_the_folder_of_a_tokenizer_is_still_a_tokenizer(gristmill, tmp_path):
     code, out, _ = gristmill("inspect", tmp_path)
     assert code == 0
     assert "merges" in out
+
+
+@pytest.mark.parametrize("layout", ["nanogpt", "megatron", "llmc"])
+def test_token_files_of_another_program_are_shown(gristmill, tmp_path, layout):
+    build_folder(tmp_path / "s", TEXTS, tokenizer=TOKENIZER, layout=layout)
+    for name in ("manifest.json", "tokenizer.json"):
+        (tmp_path / "s" / name).unlink()
+    code, out, err = gristmill("inspect", tmp_path / "s")
+    assert (code, err) == (0, "")
+    shards = Shards(tmp_path / "s")
+    assert f"{layout}, made by another program" in out
+    row = next(line.split() for line in out.splitlines() if line.startswith("  train "))
+    documents = f"{len(TEXTS)}" if layout == "megatron" else "-"
+    assert row == ["train", documents, f"{shards.num_tokens:,}", f"{len(shards.paths)}"]

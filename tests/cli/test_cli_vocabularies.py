@@ -199,3 +199,18 @@ def test_the_tie_break_that_extend_warns_of_can_be_passed(gristmill, small_path,
     assert gm.Tokenizer.load(tmp_path / "b.json").tie_break == "huggingface"
     code, _, err = gristmill("extend", *options, tmp_path / "c.json", "--tie-break", "hugging")
     assert code == 2 and "Did you mean 'huggingface'?" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [("truncate", ["--vocab-size", "300"]), ("export", ["-f", "minbpe"]), ("sample-corpus", ["--size", "10kB"])],
+)
+def test_a_dash_as_output_is_refused_and_no_file_of_that_name_is_written(
+    gristmill, tokenizer_path, tmp_path, monkeypatch, command, options
+):
+    monkeypatch.chdir(tmp_path)
+    inputs = [] if command == "sample-corpus" else [tokenizer_path]
+    code, out, err = gristmill(command, *inputs, *options, "-o", "-")
+    assert (code, out) == (2, "")
+    assert err.startswith("gristmill: error: --output - is not stdout here. Pass the name of a file")
+    assert not list(tmp_path.iterdir())

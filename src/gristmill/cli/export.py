@@ -57,6 +57,8 @@ class Command(TokenizerOptions):
 
     def run(self) -> int:
         options = self._options()
+        if str(self.output) == "-":
+            raise UsageError("--output - is not stdout here. Pass the name of a file or folder.")
         parts = read_tokenizer(
             self.tokenizer, pattern=self.pattern, special_tokens=parse_special_tokens(self.special_tokens)
         )

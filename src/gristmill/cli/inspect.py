@@ -1,4 +1,4 @@
-"""gristmill inspect: what a tokenizer holds, and what it makes of a text; what a folder of shards holds."""
+"""gristmill inspect: what a tokenizer holds, and what it makes of a text; what shards or counted words hold."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NUM_SHOWN = 6
 NUM_TOKENS_SHOWN = 80
 NUM_SPECIALS_SHOWN = 20
+NUM_WORDS_SHOWN = 15
 TEXT_BYTES = 10_000_000
 WIDTH = 78
 
@@ -32,7 +33,7 @@ class Command:
     """
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER|SHARDS")]
-    """A tokenizer file or folder, in any format that can be read, or a folder of shards."""
+    """A tokenizer file or folder, in any format that can be read, a folder of shards, or counted words (.gmw)."""
 
     pattern: Annotated[str | None, tyro.conf.arg(metavar="NAME|REGEX", help_behavior_hint="")] = None
     """The pattern, for a format that does not hold it, such as .tiktoken."""
@@ -52,6 +53,8 @@ class Command:
     def run(self) -> int:
         if is_shard_folder(self.path):
             return self._run_on_shards()
+        if self.path.suffix.lower() == ".gmw" and self.path.is_file():
+            return self._run_on_words()
         import gristmill
 
         if self.seed is not None:
@@ -68,12 +71,33 @@ class Command:
         return 0
 
     def _run_on_shards(self) -> int:
-        for option in ("pattern", "special_tokens", "text", "string"):
-            if getattr(self, option) not in (None, ()):
-                name = option.replace("_", "-")
-                raise UsageError(f"--{name} is for a tokenizer, and {self.path} is a folder of shards. Leave it out.")
+        self._refuse(("pattern", "special_tokens", "text", "string"), "a tokenizer", "is a folder of shards")
         print(inspect_shards(self.path, self.seed or 0))
         return 0
+
+    def _run_on_words(self) -> int:
+        from gristmill.count import Words
+
+        self._refuse(("pattern", "special_tokens", "text", "string"), "a tokenizer", "holds counted words")
+        self._refuse(("seed",), "a folder of shards", "holds counted words")
+        words = Words.load(self.path)
+        rows = [
+            ("counted words", f"{self.path}{_size(self.path)}"),
+            ("corpus", f"{words.source_bytes:,} bytes"),
+            ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),
+            ("special", ", ".join(words.special_tokens) or "none"),
+            ("pattern", words.pattern),
+        ]
+        common = [(_shortened(show_token(word)), f"{count:>13,}") for word, count in words.most_common(NUM_WORDS_SHOWN)]
+        print(pairs(rows, indent=0) + ("\n\nMost frequent words\n" + pairs(common) if common else ""))
+        return 0
+
+    def _refuse(self, options: tuple[str, ...], place: str, what: str) -> None:
+        """Raise if an option is given that is for `place`, whereas the path is `what` it is."""
+        for option in options:
+            if getattr(self, option) not in (None, ()):
+                name = option.replace("_", "-")
+                raise UsageError(f"--{name} is for {place}, and {self.path} {what}. Leave it out.")
 
     def _sizes(self, tokenizer: Tokenizer) -> str:
         specials = [f"{show_token(special.encode())} = {id}" for special, id in tokenizer.special_tokens.items()]

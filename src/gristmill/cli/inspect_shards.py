@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gristmill.cli.options import format_size
 from gristmill.cli.table import bar, columns, pairs, show_token
+from gristmill.shards.layouts import recognize
 from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE
 
 if TYPE_CHECKING:
@@ -34,8 +35,12 @@ PERCENTILES = {"min": 0, "10 %": 10, "25 %": 25, "median": 50, "75 %": 75, "90 %
 
 
 def is_shard_folder(path: Path) -> bool:
-    """Whether `path` is a folder of shards, finished or not."""
-    return path.is_dir() and any((path / name).is_file() for name in (MANIFEST_FILE, PROGRESS_FILE))
+    """Whether `path` is a folder of shards, finished or not, or of token files that another program made."""
+    return path.is_dir() and (_is_ours(path) or recognize(path) is not None)
+
+
+def _is_ours(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (MANIFEST_FILE, PROGRESS_FILE))
 
 
 def inspect_shards(folder: Path, seed: int) -> str:
@@ -43,6 +48,8 @@ def inspect_shards(folder: Path, seed: int) -> str:
     from gristmill.shards import Manifest
     from gristmill.shards.shards import load_tokenizer
 
+    if not _is_ours(folder):
+        return _inspect_foreign(folder)
     manifest = Manifest.read(folder)
     tokenizer = load_tokenizer(manifest, folder)
     sections = [
@@ -54,6 +61,28 @@ def inspect_shards(folder: Path, seed: int) -> str:
         _samples(folder, manifest, seed),
     ]
     return "\n\n".join(section for section in sections if section)
+
+
+def _inspect_foreign(folder: Path) -> str:
+    """What the token files of another program hold, as far as they tell."""
+    from gristmill.shards.foreign import read_foreign
+
+    manifest = read_foreign(folder)
+    assert manifest is not None  # is_shard_folder has recognized it
+    head = [
+        ("shards", str(folder)),
+        ("layout", f"{manifest.layout}, made by another program"),
+        ("dtype", manifest.dtype),
+        ("tokenizer", "unknown: the files do not name it"),
+    ]
+    # Without an index, finding documents means reading every token.
+    counts_documents = all(entry.index is not None for entry in _entries(manifest))
+    rows = [
+        [name, f"{split.documents:,}" if counts_documents else "-", f"{split.tokens:,}", f"{len(split.shards):,}"]
+        for name, split in manifest.splits.items()
+    ]
+    splits = columns(["split", "documents", "tokens", "shards"], rows)
+    return "\n\n".join([pairs(head, indent=0), splits, _shards(manifest, counts_documents=counts_documents)])
 
 
 def _head(folder: Path, manifest: Manifest) -> str:
@@ -89,9 +118,9 @@ def _splits(manifest: Manifest) -> str:
     return columns(head, rows)
 
 
-def _shards(manifest: Manifest) -> str:
+def _shards(manifest: Manifest, *, counts_documents: bool = True) -> str:
     rows = [
-        [entry.file, f"{entry.tokens:,}", f"{entry.documents:,}", format_size(entry.bytes)]
+        [entry.file, f"{entry.tokens:,}", f"{entry.documents:,}" if counts_documents else "-", format_size(entry.bytes)]
         for entry in _entries(manifest)
     ]
     if len(rows) > NUM_SHARDS_SHOWN:

@@ -143,6 +143,8 @@ def _add_words(names: tuple[str, ...]) -> Words:
 def check_output(path: Path, *, overwrite: bool, inputs: Iterable[str] = ()) -> None:
     """Refuse an output that could not be written, or must not be, before hours of work go into it."""
     folder = path.parent
+    if str(path) == "-":
+        raise UsageError("--output - is not stdout here. Pass the name of a file.")
     try:
         status = os.lstat(path)
     except FileNotFoundError:

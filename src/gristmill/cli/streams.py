@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sys
@@ -73,9 +74,16 @@ def _chunks_of(file: BinaryIO) -> Iterator[bytes]:
 @contextlib.contextmanager
 def stdin_as_file(what: str) -> Iterator[Path]:
     """A file in the temporary folder ($TMPDIR) with the bytes of stdin, for readers that need a real one."""
+    source = _stdin(what)
     with tempfile.NamedTemporaryFile(prefix="gristmill-stdin-") as file:
-        shutil.copyfileobj(_stdin(what), file, CHUNK_BYTES)
-        file.flush()
+        try:
+            shutil.copyfileobj(source, file, CHUNK_BYTES)
+            file.flush()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            message = "has no space left for a copy of stdin. Set $TMPDIR to a folder on another disk, or pass a file"
+            raise OSError(error.errno, message, tempfile.gettempdir()) from None
         yield Path(file.name)
 
 

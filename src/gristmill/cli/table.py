@@ -13,6 +13,7 @@ def pairs(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> str:
       words            12
       bytes per token  3.9
     """
+    rows = [(one_line(name), one_line(value)) for name, value in rows]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{'':{indent}}{name:{width}}  {value}" for name, value in rows)
 
@@ -25,6 +26,7 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: int =
       count     0.25
       merge     11.5
     """
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip_longest(head, *rows, fillvalue="")]
     lines = []
     for row in [head, *rows]:
@@ -34,6 +36,15 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], *, indent: int =
         ]
         lines.append((" " * indent + "  ".join(cells)).rstrip())
     return "\n".join(lines)
+
+
+def one_line(text: str) -> str:
+    r"""Return the text of a cell, such as a file name, with what a terminal would obey or break a line at escaped.
+
+    >>> print(one_line("a\nb\x1b[31m.txt"))
+    a\nb\x1b[31m.txt
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def bar(share: float, width: int = 30) -> str:
