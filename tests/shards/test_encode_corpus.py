@@ -272,7 +272,7 @@ def test_an_end_of_text_token_with_another_id_is_named_with_both_ids(tmp_path):
 
 def test_what_is_not_a_tokenizer_or_a_corpus_is_refused(tok, tmp_path):
     with pytest.raises(TypeError, match="Tokenizer"):
-        encode(["a"], "tok.json", tmp_path / "out")
+        encode(["a"], 5, tmp_path / "out")
     with pytest.raises(TypeError, match="corpus"):
         encode(5, tok, tmp_path / "out")
     with pytest.raises(FileNotFoundError):
