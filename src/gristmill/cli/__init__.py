@@ -238,7 +238,9 @@ def _out_of_memory(error: BaseException, command: Any) -> str:
 
 def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+        from gristmill.corpus.inputs import shown
+
+        return f"{shown(os.fsdecode(error.filename))}: {error.strerror}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror  # without its number
     return " ".join(str(error).split()) or type(error).__name__
