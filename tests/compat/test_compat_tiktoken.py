@@ -135,3 +135,12 @@ def test_only_a_tokenizer_is_wrapped():
         Encoding("cl100k_base")
     with pytest.raises(TypeError, match=r"tokenizer is a int\. Pass a gristmill\.Tokenizer"):
         Encoding(3)
+
+
+def test_a_token_both_allowed_and_disallowed_is_an_error_only_in_a_text_that_holds_it(both):
+    special = sorted(both[0].special_tokens_set)[0]
+    options = {"allowed_special": {special}, "disallowed_special": {special}}
+    for enc in both:
+        assert enc.encode(STORY, **options) == enc.encode_ordinary(STORY)
+        with pytest.raises(ValueError, match="special"):
+            enc.encode(STORY + special, **options)
