@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill.cli.train_model import parse
+from gristmill.cli.values import registry
 from lm.tiny_runs import build_shards, texts, tokenizer
 
 TINY = (
@@ -98,7 +99,7 @@ def test_resume_needs_no_value(gristmill, shards, tmp_path):
 
 
 def parsed(*arguments):
-    return parse([*map(str, arguments), "data", "-o", "run"])
+    return parse([*map(str, arguments), "data", "-o", "run"], registry=registry())
 
 
 def test_a_bare_resume_means_auto_wherever_it_stands():
@@ -106,6 +107,13 @@ def test_a_bare_resume_means_auto_wherever_it_stands():
         assert (parsed(*arguments).resume, parsed(*arguments).data) == ("auto", "data")
     assert parse(["data", "-o", "run", "--resume"]).resume == "auto"
     assert parsed("--resume", "never").resume == "never"
+
+
+def test_an_option_that_is_a_number_of_steps_or_a_share_takes_both():
+    shares = parsed("--val-check-interval", 0.05, "--limit-val-batches", 1.0, "--warmup-steps", 0.5)
+    assert (shares.val_check_interval, shares.limit_val_batches, shares.warmup_steps) == (0.05, 1.0, 0.5)
+    steps = parsed("--val-check-interval", "2k", "--warmup-steps", 10, "--batch-size", "auto", "--max-steps", "1e3")
+    assert (steps.val_check_interval, steps.warmup_steps, steps.batch_size, steps.max_steps) == (2000, 10, "auto", 1000)
 
 
 def test_a_preset_gives_defaults_that_options_replace():

@@ -76,7 +76,8 @@ def several(metavar: str) -> PrimitiveConstructorSpec[Any]:
 def registry() -> ConstructorRegistry:
     """How tyro is to read whole numbers of options that do not say it themselves, such as those of models.
 
-    These values do not know their option. The word None stays with tyro, for an option that may be None.
+    Where one is not a number, the next type of its union is tried, such as float or None; `check_usage` has refused
+    what is none of them.
     """
     rules = ConstructorRegistry()
 
@@ -84,15 +85,16 @@ def registry() -> ConstructorRegistry:
     def _whole_number(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         if kind.type is not int:
             return None
-        return _number("", "INT", lambda text, option: parse_count(_but_none(text), option))
+        return _number("", "INT", lambda text, _: _count_or_value_error(text))
 
     return rules
 
 
-def _but_none(text: str) -> str:
-    if text == "None":
-        raise ValueError("None is not a value here")
-    return text
+def _count_or_value_error(text: str) -> int:
+    try:
+        return parse_count(text, "")
+    except UsageError as error:
+        raise ValueError(str(error)) from None  # tyro goes on with the next type
 
 
 def _number(option: str, metavar: str, parse: Callable[[str, str], int]) -> PrimitiveConstructorSpec[Any]:
