@@ -133,7 +133,9 @@ def test_what_is_no_text_by_its_kind_is_refused_with_what_it_is(folder):
     assert gm.count_words("shards/shard-00000.bin", input_format="text", progress=None).source_bytes > 0
 
 
-@pytest.mark.parametrize("names", [{"a.txt", "b.txt"}, frozenset({"a.txt"}), {"a.txt": 1}], ids=["set", "frozenset", "dict"])
+@pytest.mark.parametrize(
+    "names", [{"a.txt", "b.txt"}, frozenset({"a.txt"}), {"a.txt": 1}], ids=["set", "frozenset", "dict"]
+)
 def test_names_without_an_order_are_refused(names):
     with pytest.raises(TypeError, match=r"in the order in which they are read, got a \w+\. Pass a list"):
         gm.Files(names)
