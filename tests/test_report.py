@@ -232,7 +232,7 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path, line):
 
 
 def test_a_folder_that_is_no_run_is_an_error_that_says_what_to_pass(tmp_path):
-    with pytest.raises(gristmill.CheckpointError, match=r"it has no metrics\.jsonl.*train-model"):
+    with pytest.raises(gristmill.CheckpointError, match=r"it has no metrics\.jsonl.*lm\.train"):
         write_report(tmp_path)
     with pytest.raises(FileNotFoundError):
         write_report(tmp_path / "missing")

@@ -92,9 +92,7 @@ class Encoding:
         self, text: str | bytes, *, allowed_special: Specials = (), disallowed_special: Specials = "all"
     ) -> list[int]:
         """The ids of `text`; a special token spelled out in it is a `ValueError` unless it is allowed."""
-        return self._tokenizer.encode(
-            text, allowed_special=_allowed(allowed_special, disallowed_special), disallowed_special=disallowed_special
-        )
+        return self._tokenizer.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
 
     def encode_to_numpy(
         self, text: str | bytes, *, allowed_special: Specials = (), disallowed_special: Specials = "all"
@@ -102,7 +100,7 @@ class Encoding:
         """The ids of `text` as an array."""
         return self._tokenizer.encode_array(
             text,
-            allowed_special=_allowed(allowed_special, disallowed_special),
+            allowed_special=allowed_special,
             disallowed_special=disallowed_special,
             dtype=np.uint32,
             num_threads=1,
@@ -123,7 +121,7 @@ class Encoding:
         """The ids of each text."""
         ids: Any = self._tokenizer.encode_batch(
             text,
-            allowed_special=_allowed(allowed_special, disallowed_special),
+            allowed_special=allowed_special,
             disallowed_special=disallowed_special,
             num_threads=num_threads,
             as_lists=True,
@@ -186,10 +184,3 @@ class Encoding:
 def _goes_on(byte: int) -> bool:
     """Whether a byte is not the first of its character in UTF-8."""
     return 0x80 <= byte < 0xC0
-
-
-def _allowed(allowed_special: Specials, disallowed_special: Specials) -> Specials:
-    """The special tokens that become ids. One that is also disallowed is an error only where a text holds it."""
-    if isinstance(allowed_special, str) or isinstance(disallowed_special, str):
-        return allowed_special
-    return set(allowed_special) - set(disallowed_special)

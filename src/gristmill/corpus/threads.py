@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -26,6 +26,8 @@ NUM_BATCHES_AHEAD = 2
 # How long to wait for a thread that is to end. It looks after every batch, so only a read that hangs takes longer;
 # such a thread is a daemon and keeps nobody from leaving.
 PATIENCE_SECONDS = 1.0
+# No wait is longer: some libraries, polars for one, replace the handler of Ctrl-C by one that does not end a wait.
+POLL_SECONDS = 0.2
 
 OnSkip = Callable[[int, Exception], None]
 
@@ -114,7 +116,8 @@ class _Reader:
             return
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._ready or self._has_ended)
+                while not self._changed.wait_for(lambda: self._ready or self._has_ended, POLL_SECONDS):
+                    pass
                 batch = self._ready.popleft() if self._ready else None
                 self._changed.notify()
             if batch is None:
@@ -253,9 +256,9 @@ def map_in_order(
             pending.append(crew.submit(item))
             del item  # it may be megabytes, and is the thread's now
             while len(pending) >= num_threads + NUM_AHEAD or (pending and pending[0].done()):
-                yield pending.popleft().result()
+                yield _result(pending.popleft())
         while pending:
-            yield pending.popleft().result()
+            yield _result(pending.popleft())
     except BaseException:
         if cancel is not None:
             cancel()
@@ -274,3 +277,10 @@ def find_documents(
         return place, batch, batch.spans()
 
     return map_in_order(find, batches, num_threads=num_threads)
+
+
+def _result(future: Future[Result]) -> Result:
+    """The result, waited for in a way that Ctrl-C ends."""
+    while not future.done():
+        wait([future], POLL_SECONDS)
+    return future.result()

@@ -40,8 +40,6 @@ class SpecialRules(Generic[Rule]):
             disallowed = self._ids("disallowed_special", key[1])
             if key[1] == ALL:
                 disallowed -= allowed
-            elif key[0] != ALL:
-                self._refuse_both(allowed & disallowed)
             if len(self._rules) >= MAX_RULES:
                 self._rules.clear()
             rule = self._rules[key] = self._build(sorted(allowed), sorted(disallowed))
@@ -71,14 +69,6 @@ class SpecialRules(Generic[Rule]):
                     f"{argument}: {special!r} is not a special token of this tokenizer. It has {self._known()}."
                 )
         return {self._id_of[special] for special in specials}
-
-    def _refuse_both(self, ids: set[int]) -> None:
-        both = [special for special, id in self._id_of.items() if id in ids]
-        if both:
-            raise SpecialTokenError(
-                f"allowed_special and disallowed_special both name {both[0]!r}. A special token becomes its id or is "
-                f"an error, not both. Leave it out of one of them."
-            )
 
     def _known(self) -> str:
         first = [repr(special) for special, _ in zip(self._id_of, range(20), strict=False)]
