@@ -105,7 +105,8 @@ def _train(corpus: Path, num_threads: int) -> Work:
 def _count(corpus: Path, num_threads: int) -> Work:
     import gristmill as gm
 
-    return lambda: gm.count_words(corpus, num_threads=num_threads, progress=None).most_common(1000)
+    options: dict[str, Any] = {"special_tokens": ["<|endoftext|>"], "num_threads": num_threads, "progress": None}
+    return lambda: gm.count_words(corpus, **options).most_common(1000)
 
 
 def _tokenizer(corpus: Path) -> Any:
