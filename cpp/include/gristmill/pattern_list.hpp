@@ -6,7 +6,7 @@ namespace gristmill {
 // What a pattern is an instance of. A family has a matcher in specification.hpp (`piece_end`) and the same for 64
 // characters at once in block_rules.hpp (`BlockRules`).
 //
-// kNewlineNeedsWord: whether a text may be cut before \r or \n only behind a letter or a number, see cuts.cpp.
+// kNewlineNeedsWord: whether a text may be cut before \r or \n only after a letter or a number, see cuts.cpp.
 struct Gpt2 {
     static constexpr bool kNewlineNeedsWord = false;
 };

@@ -17,7 +17,6 @@ from gristmill.cli.options import (
     PatternChoice,
     ReadingOptions,
     Threads,
-    check_output,
     find_corpus,
     format_size,
 )
@@ -61,13 +60,10 @@ class Command(ReadingOptions):
 
     def run(self) -> int:
         import gristmill
-        from gristmill.corpus import FoundFiles
 
         if self.output.suffix != ".gmw":
             raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
-        corpus = find_corpus(self.corpus, self, documents="file")
-        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
-        check_output(self.output, overwrite=self.overwrite, inputs=inputs)
+        corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
         start = time.perf_counter()
         words = gristmill.count_words(
             corpus,

@@ -16,7 +16,6 @@ from gristmill.cli.options import (
     Output,
     ReadingOptions,
     Threads,
-    check_output,
     find_corpus,
 )
 from gristmill.cli.table import pairs
@@ -72,11 +71,8 @@ class Command(ReadingOptions, TokenizerOptions):
 
     def run(self) -> int:
         import gristmill
-        from gristmill.corpus import FoundFiles
 
-        corpus = find_corpus(self.corpus, self, documents="file")
-        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
-        check_output(self.output, overwrite=self.overwrite, inputs=inputs)
+        corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
         before = self.load_tokenizer()
         if self.vocab_size < before.vocab_size:
             raise UsageError(

@@ -105,8 +105,22 @@ class ReadingOptions:
         return cast("ReadOptions", {name: value for name, value in given.items() if value is not None})
 
 
-def find_corpus(names: tuple[str, ...], options: ReadingOptions, *, documents: str) -> FoundFiles | Words:
-    """The files that the names of a command mean, or the words that `gristmill count-words` counted (.gmw) added up."""
+def find_corpus(
+    names: tuple[str, ...], options: ReadingOptions, *, output: Path, overwrite: bool
+) -> FoundFiles | Words:
+    """The files to count that `names` mean, or the words that `gristmill count-words` counted (.gmw) added up.
+
+    Also refuses an `output` that could not be written, or that is one of the inputs.
+    """
+    from gristmill.count import Words
+
+    corpus = _files_or_words(names, options)
+    inputs = names if isinstance(corpus, Words) else corpus.paths
+    check_output(output, overwrite=overwrite, inputs=inputs)
+    return corpus
+
+
+def _files_or_words(names: tuple[str, ...], options: ReadingOptions) -> FoundFiles | Words:
     from gristmill.corpus import Reading, find_files
 
     if not names:
@@ -114,7 +128,7 @@ def find_corpus(names: tuple[str, ...], options: ReadingOptions, *, documents: s
         raise UsageError(f"no corpus given. Name at least one file or folder{before}.")
     are_words = [name.lower().endswith(".gmw") for name in names]
     if not any(are_words):
-        return find_files(names, Reading.checked(options.read_options(), documents=documents))
+        return find_files(names, Reading.checked(options.read_options(), documents="file"))
     if not all(are_words):
         raise UsageError(
             f"{names[are_words.index(True)]} holds counted words, and {names[are_words.index(False)]} is text. "

@@ -17,7 +17,6 @@ from gristmill.cli.options import (
     PatternChoice,
     ReadingOptions,
     Threads,
-    check_output,
     find_corpus,
     format_size,
     plural,
@@ -81,11 +80,8 @@ class Command(ReadingOptions):
 
     def run(self) -> int:
         import gristmill
-        from gristmill.corpus import FoundFiles
 
-        corpus = find_corpus(self.corpus, self, documents="file")
-        inputs = corpus.paths if isinstance(corpus, FoundFiles) else self.corpus
-        check_output(self.output, overwrite=self.overwrite, inputs=inputs)
+        corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
         tokenizer = gristmill.train_tokenizer(
             corpus,
             vocab_size=self.vocab_size,

@@ -94,7 +94,7 @@ def _count_or_value_error(text: str) -> int:
     try:
         return parse_count(text, "")
     except UsageError as error:
-        raise ValueError(str(error)) from None  # tyro goes on with the next type
+        raise ValueError(str(error)) from None  # tyro tries the next type
 
 
 def _number(option: str, metavar: str, parse: Callable[[str, str], int]) -> PrimitiveConstructorSpec[Any]:
