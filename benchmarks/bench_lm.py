@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gristmill.lm.batch import Batch
-from gristmill.lm.dataset import TokenDataset
-from gristmill.lm.meters import device_peak
-from gristmill.lm.models.gpt import GPT, GPTConfig
-from gristmill.lm.optim import build_optimizer
+from gristmill.lm.data.batch import Batch
+from gristmill.lm.data.token_dataset import TokenDataset
+from gristmill.lm.models.gpt.network import GPT, GPTConfig
+from gristmill.lm.training.meters import device_peak
+from gristmill.lm.training.optimizers import build_optimizer
 from lm_baseline import Baseline
 from machine import describe_run
 from tables import markdown_table, write_result

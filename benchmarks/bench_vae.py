@@ -27,11 +27,11 @@ from typing import Any
 import torch
 
 import gristmill as gm
-from gristmill.lm.config import TrainConfig
-from gristmill.lm.run import Run
-from gristmill.lm.sequences import open_sequences
-from gristmill.lm.trainer import launch, train_steps
-from gristmill.lm.training_data import DocumentData
+from gristmill.lm.data.sequences import open_sequences
+from gristmill.lm.data.training_data import DocumentData
+from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.run import Run
+from gristmill.lm.training.trainer import launch, train_steps
 from gristmill.sample_corpus import write_sample_corpus
 from machine import describe_run
 from tables import RESULTS, markdown_table, middle_and_spread, write_result

@@ -13,8 +13,8 @@ import gristmill as gm
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from gristmill.lm.checkpoint import build_model, write_checkpoint  # noqa: E402
-from gristmill.lm.config import TrainConfig  # noqa: E402
+from gristmill.lm.training.checkpoint import build_model, write_checkpoint  # noqa: E402
+from gristmill.lm.training.config import TrainConfig  # noqa: E402
 
 END = "<|endoftext|>"
 
@@ -53,8 +53,8 @@ def says(monkeypatch):
             calls.append({"prompt_ids": prompt_ids, **options})
             return iter(ids)
 
-        # By its name among modules: `gristmill.lm.generation` is the function.
-        monkeypatch.setattr(importlib.import_module("gristmill.lm.generation"), "generate", generate)
+        # By its name among modules: `gristmill.lm.use.generation` is the function.
+        monkeypatch.setattr(importlib.import_module("gristmill.lm.use.generation"), "generate", generate)
         return calls
 
     return set_ids
@@ -194,7 +194,7 @@ def vae_folder(tokenizer, tmp_path_factory):
 @pytest.fixture
 def decodes(monkeypatch):
     """Make every VAE say these texts; what it was asked for is returned."""
-    import gristmill.lm.latent as latent
+    import gristmill.lm.use.latent as latent
 
     calls = []
 

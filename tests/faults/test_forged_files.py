@@ -208,7 +208,7 @@ def report(folder):
 
 
 def take_up_records(folder):
-    from gristmill.lm.records import MetricsFile
+    from gristmill.lm.training.records import MetricsFile
 
     MetricsFile(folder, up_to_step=15).close()
 
@@ -224,7 +224,7 @@ def test_any_value_in_any_place_of_the_records_of_a_run(read, tmp_path):
 
 @pytest.mark.parametrize("name", ["config.json", "machine.json"])
 def test_any_value_in_any_place_of_the_description_of_a_run(name, tmp_path):
-    from gristmill.lm.config import TrainConfig, load_config
+    from gristmill.lm.training.config import TrainConfig, load_config
 
     write_run(tmp_path, num_records=3)
     content = (
@@ -262,8 +262,8 @@ def test_settings_nested_deeper_than_functions_may_call_each_other(depth, tmp_pa
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"1" * 5000, b'{"step": 1' + b"0" * 5000 + b"}"])
 @pytest.mark.parametrize("name", ["config.json", "machine.json", "metrics.jsonl"])
 def test_deep_nesting_and_long_numbers_in_the_files_of_a_run(name, text, tmp_path):
-    from gristmill.lm.config import load_config, read_config
-    from gristmill.lm.records import read_records
+    from gristmill.lm.training.config import load_config, read_config
+    from gristmill.lm.training.records import read_records
 
     write_run(tmp_path, num_records=3)
     (tmp_path / name).write_bytes(text + b"\n{}\n" if name == "metrics.jsonl" else text)
@@ -281,9 +281,9 @@ def test_deep_nesting_and_long_numbers_in_the_files_of_a_run(name, text, tmp_pat
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero"])
 @pytest.mark.parametrize("name", ["config.json", "machine.json", "metrics.jsonl", "checkpoints/step-000001/state.json"])
 def test_a_pipe_or_device_in_the_place_of_a_file_of_a_run_is_an_error(name, kind, tmp_path):
-    from gristmill.lm.checkpoint import read_state
-    from gristmill.lm.config import load_config, read_config
-    from gristmill.lm.records import read_records
+    from gristmill.lm.training.checkpoint import read_state
+    from gristmill.lm.training.config import load_config, read_config
+    from gristmill.lm.training.records import read_records
 
     write_run(tmp_path, num_records=3)
     path = tmp_path / name

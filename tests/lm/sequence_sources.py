@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gristmill.lm.sequences import SequenceDataset
+from gristmill.lm.data.sequences import SequenceDataset
 
 MAX_LENGTH = 40
 

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from gristmill import CheckpointError
-from gristmill.lm import checkpoint as checkpoints
-from gristmill.lm.checkpoint import (
+from gristmill.lm.training import checkpoint as checkpoints
+from gristmill.lm.training.checkpoint import (
     CheckpointWriter,
     clean_up,
     find_checkpoint,

@@ -3,9 +3,9 @@
 import pytest
 
 from gristmill import OptionError, Shards, VocabSizeError
-from gristmill.lm.config import TrainConfig, differences, load_config, read_config, resolved
-from gristmill.lm.presets import PRESETS
-from gristmill.lm.training_data import WindowData
+from gristmill.lm.data.training_data import WindowData
+from gristmill.lm.training.config import TrainConfig, differences, load_config, read_config, resolved
+from gristmill.lm.training.presets import PRESETS
 
 
 def settle(shards, *, batch_size=4, world_size=1, **options):

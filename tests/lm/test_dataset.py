@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import gristmill as gm
-from gristmill.lm.batch import IGNORED, Batch
-from gristmill.lm.dataset import TokenDataset, validation_shards
-from gristmill.lm.permutation import permuted
-from gristmill.lm.read_ahead import ReadAhead
+from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.data.permutation import permuted
+from gristmill.lm.data.read_ahead import ReadAhead
+from gristmill.lm.data.token_dataset import TokenDataset, validation_shards
 from scripts import run_script
 from shards.builder import build_folder, train
 
@@ -322,7 +322,7 @@ def test_a_forked_child_reads_on_with_a_thread_of_its_own(folder):
         """
         import os, sys
         import gristmill as gm
-        from gristmill.lm.dataset import TokenDataset
+        from gristmill.lm.data.token_dataset import TokenDataset
         data = TokenDataset(gm.Shards(sys.argv[1]), context_length=4, batch_size=3, seed=1)
         data.batch(0)
         child = os.fork()
@@ -345,7 +345,7 @@ def test_a_program_that_does_not_close_ends_all_the_same(folder):
         """
         import sys
         import gristmill as gm
-        from gristmill.lm.dataset import TokenDataset
+        from gristmill.lm.data.token_dataset import TokenDataset
         data = TokenDataset(gm.Shards(sys.argv[1]), context_length=4, batch_size=3, seed=1)
         data.batch(0)
         """,

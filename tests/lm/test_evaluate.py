@@ -7,10 +7,11 @@ import torch
 
 import gristmill as gm
 from gristmill import CheckpointError, OptionError
-from gristmill.lm.checkpoint import load_model
-from gristmill.lm.dataset import TokenDataset
-from gristmill.lm.evaluation import evaluate, mean_loss, num_val_batches
-from gristmill.lm.training_data import bits_per_byte
+from gristmill.lm.data.token_dataset import TokenDataset
+from gristmill.lm.data.training_data import bits_per_byte
+from gristmill.lm.training.checkpoint import load_model
+from gristmill.lm.training.losses import mean_loss, num_val_batches
+from gristmill.lm.use.evaluation import evaluate
 from lm.tiny_runs import build_shards, records, train
 
 
@@ -68,7 +69,7 @@ def test_the_subset_is_the_same_each_time(run, tiny_shards):
 
 
 def test_the_module_is_back_in_its_mode_and_a_stop_gives_nothing(run, tiny_shards):
-    from gristmill.lm.evaluation import LossModule
+    from gristmill.lm.training.losses import LossModule
 
     model, _ = load_model(run)
     module = LossModule(model).train()

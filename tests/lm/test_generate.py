@@ -8,9 +8,10 @@ import torch
 
 import gristmill as gm
 from gristmill.errors import CheckpointError, OptionError
-from gristmill.lm.checkpoint import build_model, write_checkpoint
-from gristmill.lm.config import TrainConfig
-from gristmill.lm.generation import (
+from gristmill.lm.models.gpt.network import GPT, GPTConfig
+from gristmill.lm.training.checkpoint import build_model, write_checkpoint
+from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.use.generation import (
     end_of_text_id,
     generate,
     generate_text,
@@ -18,7 +19,6 @@ from gristmill.lm.generation import (
     stream_text,
     token_probabilities,
 )
-from gristmill.lm.models.gpt import GPT, GPTConfig
 
 torch.set_num_threads(1)
 

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from gristmill.errors import OptionError
 from gristmill.lm import functional as plain
-from gristmill.lm.batch import Batch
+from gristmill.lm.data.batch import Batch
 from gristmill.lm.models import MODELS
-from gristmill.lm.models.gpt import GPT, GPTConfig, rope_tables, rotate
+from gristmill.lm.models.gpt.network import GPT, GPTConfig, rope_tables, rotate
 
 torch.set_num_threads(1)
 
@@ -355,8 +355,8 @@ def test_importing_the_package_imports_torch_but_not_lightning_and_gristmill_imp
         "import sys, gristmill as gm\n"
         "assert 'torch' not in sys.modules\n"
         "assert gm.lm.GPT.__name__ == 'GPT'\n"
-        "import gristmill.lm.generation\n"
-        "import gristmill.lm.evaluation\n"
+        "import gristmill.lm.use.generation\n"
+        "import gristmill.lm.use.evaluation\n"
         "assert callable(gm.lm.generate) and callable(gm.lm.evaluate), 'the module is in the place of the function'\n"
         "assert set(gm.lm.__all__) <= set(dir(gm.lm))\n"
         "assert not any('lightning' in name for name in sys.modules)\n"

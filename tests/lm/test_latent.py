@@ -10,10 +10,11 @@ import torch
 
 import gristmill as gm
 from gristmill.errors import CheckpointError, OptionError
-from gristmill.lm.checkpoint import build_model, write_checkpoint
-from gristmill.lm.config import TrainConfig
-from gristmill.lm.generation import generate_text, load_for_generation
-from gristmill.lm.latent import (
+from gristmill.lm.models.vae.network import SequenceVAE
+from gristmill.lm.training.checkpoint import build_model, write_checkpoint
+from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.use.generation import generate_text, load_for_generation
+from gristmill.lm.use.latent import (
     between,
     encode_texts,
     encoded,
@@ -25,7 +26,6 @@ from gristmill.lm.latent import (
     spherical,
     texts_from_prior,
 )
-from gristmill.lm.models.vae import SequenceVAE
 
 torch.set_num_threads(1)
 
@@ -61,7 +61,7 @@ def write_run(folder, tokenizer, model=VAE, *, fingerprint="its own", train=None
 @pytest.fixture(scope="module")
 def run(tokenizer, tmp_path_factory):
     """A run whose model knows the three texts by heart."""
-    from gristmill.lm.latent import _padded, _sequence
+    from gristmill.lm.use.latent import _padded, _sequence
 
     def train(model):
         torch.manual_seed(0)
@@ -101,7 +101,7 @@ def test_samples_depend_on_the_seed_alone_and_differ_from_each_other(run):
 def test_more_texts_than_are_done_at_once_are_all_there(run, monkeypatch):
     model, tokenizer = load_vae(run, device="cpu")
     whole = encoded(model, tokenizer, TEXTS * 3)
-    monkeypatch.setattr("gristmill.lm.latent.TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("gristmill.lm.use.latent.TEXTS_AT_ONCE", 2)
     for one, other in zip(encoded(model, tokenizer, TEXTS * 3), whole, strict=True):
         torch.testing.assert_close(one, other)
     assert reconstructed(model, tokenizer, TEXTS * 3) == TEXTS * 3

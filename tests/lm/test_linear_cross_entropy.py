@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from gristmill.lm.linear_cross_entropy import linear_cross_entropy
+from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
 
 
 @pytest.mark.parametrize("num_parts", [1, 3, 8])

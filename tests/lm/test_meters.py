@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from gristmill import MissingPackageError, OptionError
-from gristmill.lm import meters
-from gristmill.lm.advice import Situation, advice, is_out_of_memory, out_of_memory
-from gristmill.lm.config import TrainConfig
-from gristmill.lm.meters import Meter, Reading, device_peak, measured_matmul_flops
-from gristmill.lm.records import MetricsFile, open_display, open_writer, read_records
+from gristmill.lm.training import meters
+from gristmill.lm.training.advice import Situation, advice, is_out_of_memory, out_of_memory
+from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.meters import Meter, Reading, device_peak, measured_matmul_flops
+from gristmill.lm.training.records import MetricsFile, open_display, open_writer, read_records
 
 CPU = torch.device("cpu")
 
@@ -128,7 +128,7 @@ def test_a_device_that_waits_for_data_is_not_called_idle_too():
 
 
 def test_advice_leaves_out_what_is_already_done(monkeypatch):
-    monkeypatch.setattr("gristmill.lm.advice.usable_cores", lambda: 16)
+    monkeypatch.setattr("gristmill.lm.training.advice.usable_cores", lambda: 16)
     few = dataclasses.replace(VAE, num_workers=2, pin_memory=False)
     message = advice(Situation(reading(data_wait=0.2), CUDA, few, 2))["slow data"]
     assert message.index("num_workers=16") < message.index("pin_memory=True") < message.index("prefetch_factor=4")

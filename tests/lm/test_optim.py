@@ -9,8 +9,8 @@ from safetensors.torch import load, save
 from torch import nn
 
 import gristmill as gm
-from gristmill.lm.muon import Muon, orthogonalized
-from gristmill.lm.optim import build_optimizer
+from gristmill.lm.training.muon import Muon, orthogonalized
+from gristmill.lm.training.optimizers import build_optimizer
 from scripts import run_script
 
 torch.set_num_threads(1)
@@ -306,7 +306,7 @@ def test_the_state_of_a_sharded_model_is_saved_and_loaded_whole(tmp_path):
         from torch import nn
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
-        from gristmill.lm.optim import build_optimizer
+        from gristmill.lm.training.optimizers import build_optimizer
         import gristmill as gm
         torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meet", rank=0, world_size=1)
         mesh = init_device_mesh("cpu", (1,))

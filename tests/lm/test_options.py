@@ -8,9 +8,9 @@ import typing
 import pytest
 
 import gristmill as gm
-from gristmill.lm.config import FIELDS, OTHER_NAMES, TrainConfig
-from gristmill.lm.latent import Choice
-from gristmill.lm.options import TrainOptions, option_meanings
+from gristmill.lm.training.config import FIELDS, OTHER_NAMES, TrainConfig
+from gristmill.lm.training.options import TrainOptions, option_meanings
+from gristmill.lm.use.latent import Choice
 from gristmill.posterior.monitor import MonitorOptions
 
 

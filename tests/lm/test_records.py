@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gristmill.lm.records import open_display, spelled_by
+from gristmill.lm.training.records import open_display, spelled_by
 
 RECORD = {
     "kind": "train",

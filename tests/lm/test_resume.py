@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 
-import gristmill.lm.trainer  # noqa: F401  Lightning remembers how torch.compile was called, if it is imported first
+import gristmill.lm.training.trainer  # noqa: F401  Lightning remembers how torch.compile was called, if it is imported first
 from gristmill import CheckpointError
 from lm.tiny_runs import Crash, assert_same_run, build_shards, crash_at, records, tensors, train
 from shards.builder import build_folder

@@ -6,7 +6,7 @@ import math
 import pytest
 
 import gristmill as gm
-from gristmill.lm.schedule import KL_SHAPES, SHAPES, kl_weight, learning_rate
+from gristmill.lm.training.schedules import KL_SHAPES, SHAPES, kl_weight, learning_rate
 
 
 def rates(total_steps, **options):

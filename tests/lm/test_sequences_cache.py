@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import gristmill as gm
-from gristmill.lm.sequences import cache, open_sequences
-from gristmill.lm.sequences.cache import cache_root
+from gristmill.lm.data.sequences import cache, open_sequences
+from gristmill.lm.data.sequences.cache import cache_root
 from lm.tiny_runs import texts, tokenizer
 from scripts import run_script
 
@@ -153,13 +153,13 @@ def test_an_error_leaves_nothing_behind(tmp_path, kind, monkeypatch):
 
 def test_a_file_that_changes_while_it_is_read_is_an_error_and_not_cached(tmp_path, monkeypatch):
     path, folder = write(tmp_path / "a.parquet", "tokens"), tmp_path / "cache"
-    write_rows = gm.lm.sequences.parquet_cache._write
+    write_rows = gm.lm.data.sequences.parquet_cache._write
 
     def and_touch(*arguments):
         write_rows(*arguments)
         os.utime(path, ns=(7, 7))
 
-    monkeypatch.setattr(gm.lm.sequences.parquet_cache, "_write", and_touch)
+    monkeypatch.setattr(gm.lm.data.sequences.parquet_cache, "_write", and_touch)
     with pytest.raises(gm.InputChangedError):
         opened(path, "tokens", folder)
     assert entries(folder) == []
@@ -171,7 +171,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error_and_not_cached(tmp_pat
 SCRIPT = """
     import os, random, signal, sys, time
     import pyarrow.parquet
-    from gristmill.lm.sequences import open_sequences
+    from gristmill.lm.data.sequences import open_sequences
     path, folder, kind, tok, task = sys.argv[1:]
     named = {"text": {"tokenizer": tok}, "tokens": {}, "vectors": {"embedding_columns": "vectors"}}[kind]
 

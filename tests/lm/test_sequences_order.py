@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import gristmill as gm
-from gristmill.lm.batch import IGNORED
-from gristmill.lm.sequences import choose_bounds
+from gristmill.lm.data.batch import IGNORED
+from gristmill.lm.data.sequences import choose_bounds
 from lm.sequence_sources import Numbered, dataset, numbers, random_lengths, same
 
 torch.set_num_threads(1)

@@ -14,7 +14,7 @@ import torch
 
 import gristmill as gm
 from gristmill.arguments import usable_cores
-from gristmill.lm.sequences import ShardSequences
+from gristmill.lm.data.sequences import ShardSequences
 from lm.sequence_sources import Numbered, dataset, random_lengths, same
 from scripts import run_script
 
@@ -150,7 +150,7 @@ def test_workers_leave_ctrl_c_to_the_run_and_cuda_alone():
 RUN = """
 import sys, time
 import gristmill as gm
-from gristmill.lm.sequences import SequenceDataset, ShardSequences
+from gristmill.lm.data.sequences import SequenceDataset, ShardSequences
 def main():
     import multiprocessing
     multiprocessing.set_start_method(sys.argv[2])
@@ -222,7 +222,7 @@ def test_a_forked_child_has_workers_of_its_own(tiny_shards):
         """
         import os, sys
         import gristmill as gm
-        from gristmill.lm.sequences import SequenceDataset, ShardSequences
+        from gristmill.lm.data.sequences import SequenceDataset, ShardSequences
         source = ShardSequences(gm.Shards(sys.argv[1]), max_sequence_length=40)
         data = SequenceDataset(source, max_sequence_length=40, batch_size=3, seed=1, num_workers=1)
         data.batch(0)

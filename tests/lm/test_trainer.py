@@ -11,12 +11,12 @@ import torch
 
 import gristmill as gm
 from gristmill import NotFiniteError, OptionError, TrainingError
-from gristmill.lm import checkpoint as checkpoints
-from gristmill.lm.auto_batch import find_batch_size, largest_that_fits
-from gristmill.lm.checkpoint import list_checkpoints, load_model, read_state
-from gristmill.lm.config import load_config
 from gristmill.lm.models import GPT
-from gristmill.lm.schedule import step_seed
+from gristmill.lm.training import checkpoint as checkpoints
+from gristmill.lm.training.auto_batch import find_batch_size, largest_that_fits
+from gristmill.lm.training.checkpoint import list_checkpoints, load_model, read_state
+from gristmill.lm.training.config import load_config
+from gristmill.lm.training.schedules import step_seed
 from lm.tiny_runs import TINY, Crash, build_shards, crash_at, records, tensors, train
 
 
@@ -289,6 +289,6 @@ def test_too_little_text_is_told_before_a_model_is_built(tiny_shards, tmp_path, 
     def build(_):
         raise AssertionError("a model was built")
 
-    monkeypatch.setattr("gristmill.lm.checkpoint.build_model", build)
+    monkeypatch.setattr("gristmill.lm.training.checkpoint.build_model", build)
     with pytest.raises(gm.TrainingError, match="one window of context_length=10,000,000"):
         train(tiny_shards, tmp_path / "run", context_length=10_000_000)

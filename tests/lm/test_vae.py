@@ -10,10 +10,10 @@ import torch
 from torch.nn import functional as F
 
 from gristmill.errors import OptionError
-from gristmill.lm.batch import IGNORED, Batch
+from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models import MODELS
-from gristmill.lm.models.vae import BatchNormMu, SequenceVAE, VAEConfig, kl_divergence, pooled, with_free_bits
-from gristmill.lm.optim import build_optimizer
+from gristmill.lm.models.vae.network import BatchNormMu, SequenceVAE, VAEConfig, kl_divergence, pooled, with_free_bits
+from gristmill.lm.training.optimizers import build_optimizer
 from lm.tiny_vae import (
     CONFIG,
     INJECTIONS,

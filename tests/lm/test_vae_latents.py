@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from gristmill.errors import OptionError
-from gristmill.lm.batch import Batch
-from gristmill.lm.models.vae import SequenceVAE
-from gristmill.lm.optim import build_optimizer
+from gristmill.lm.data.batch import Batch
+from gristmill.lm.models.vae.network import SequenceVAE
+from gristmill.lm.training.optimizers import build_optimizer
 from lm.tiny_vae import (
     CONFIG,
     INJECTIONS,

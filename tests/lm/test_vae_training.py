@@ -11,11 +11,11 @@ import torch
 
 import gristmill as gm
 from gristmill import CheckpointError, CorpusError, OptionError
-from gristmill.lm.checkpoint import load_model
-from gristmill.lm.evaluation import evaluate
-from gristmill.lm.models.vae import SequenceVAE, VAEConfig
-from gristmill.lm.schedule import step_seed
-from gristmill.lm.sequences import SequenceDataset, open_sequences
+from gristmill.lm.data.sequences import SequenceDataset, open_sequences
+from gristmill.lm.models.vae.network import SequenceVAE, VAEConfig
+from gristmill.lm.training.checkpoint import load_model
+from gristmill.lm.training.schedules import step_seed
+from gristmill.lm.use.evaluation import evaluate
 from gristmill.posterior import PosteriorMetricsMonitor
 from gristmill.sample_corpus import write_sample_corpus
 from lm.tiny_runs import Crash, assert_same_run, build_shards, crash_at, records, tensors, texts, tokenizer, train

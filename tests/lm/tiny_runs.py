@@ -55,7 +55,7 @@ def build_shards(folder, *, seed=0, number=120, val=True):
 
 
 def train(shards, out, *, progress=None, resume="never", overwrite=False, **options):
-    from gristmill.lm.trainer import train
+    from gristmill.lm.training.trainer import train
 
     torch.set_num_threads(1)
     return train(shards, out=out, progress=progress, resume=resume, overwrite=overwrite, **{**TINY, **options})

@@ -7,8 +7,8 @@ import dataclasses
 import torch
 from torch.nn import functional as F
 
-from gristmill.lm.batch import IGNORED, Batch
-from gristmill.lm.models.vae import SequenceVAE, VAEConfig
+from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.models.vae.network import SequenceVAE, VAEConfig
 
 torch.set_num_threads(1)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from gristmill.cli.table import pairs
-from gristmill.lm.config import DeviceName, PrecisionName
+from gristmill.lm.training.config import DeviceName, PrecisionName
 from gristmill.packages import require_packages
 
 
@@ -47,8 +47,8 @@ class Command:
     def run(self) -> int:
         """Evaluate, and print the table."""
         require_packages("gristmill evaluate", "torch", "safetensors")
-        from gristmill.lm.checkpoint import find_checkpoint
-        from gristmill.lm.evaluation import evaluate
+        from gristmill.lm.training.checkpoint import find_checkpoint
+        from gristmill.lm.use.evaluation import evaluate
 
         result = evaluate(
             self.run_folder,

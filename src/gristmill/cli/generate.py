@@ -12,7 +12,7 @@ import tyro
 
 from gristmill.cli.options import Flag, UsageError, plural
 from gristmill.errors import GristmillError
-from gristmill.lm.config import DeviceName
+from gristmill.lm.training.config import DeviceName
 from gristmill.packages import require_packages
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Command:
         for name in ("num", "reconstruct", "between"):
             if getattr(self, name) is not None:
                 raise UsageError(f"--{name} is for a VAE, and {self.run_folder} has none. Pass --prompt TEXT.")
-        from gristmill.lm.generation import end_of_text_id, generate, load_for_generation
+        from gristmill.lm.use.generation import end_of_text_id, generate, load_for_generation
 
         prompt = _read(self.prompt)
         model, tokenizer = load_for_generation(
@@ -113,7 +113,7 @@ class Command:
 
     def _write_texts_of_latents(self) -> None:
         self._check_options_of_a_vae()
-        from gristmill.lm.latent import Choice, between, load_vae, reconstructed, texts_from_prior
+        from gristmill.lm.use.latent import Choice, between, load_vae, reconstructed, texts_from_prior
 
         choice: Choice = {"top_k": self.top_k, "top_p": self.top_p, "seed": self.seed, "max_tokens": self.max_tokens}
         if self.temperature is not None:
@@ -145,7 +145,7 @@ class Command:
 
 
 def _holds_a_vae(folder: Path) -> bool:
-    from gristmill.lm.config import load_config
+    from gristmill.lm.training.config import load_config
 
     try:
         return folder.is_dir() and load_config(folder).model == "vae"

@@ -14,8 +14,8 @@ from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.dialect import in_flags
 from gristmill.cli.options import Flag
 from gristmill.cli.table import pairs
-from gristmill.lm.config import FIELDS, TrainConfig, read_config
-from gristmill.lm.presets import PRESET_NOTES, PRESETS, preset_options, without_length
+from gristmill.lm.training.config import FIELDS, TrainConfig, read_config
+from gristmill.lm.training.presets import PRESET_NOTES, PRESETS, preset_options, without_length
 from gristmill.packages import require_packages
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class Command(TrainConfig):
         options = {name: getattr(self, name) for name in FIELDS}
         config = TrainConfig.from_options(options)
         require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
-        from gristmill.lm.records import spelled_by
-        from gristmill.lm.trainer import is_first_process, train
+        from gristmill.lm.training.records import spelled_by
+        from gristmill.lm.training.trainer import is_first_process, train
 
         with spelled_by(functools.partial(in_flags, command=self)):
             result = train(

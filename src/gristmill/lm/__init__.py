@@ -7,15 +7,12 @@
 
 In reading order:
 
-    functional.py                         each part of a language model and of its training as a plain function
-    models/gpt.py, models/vae.py          the models as they are trained, each in one file
-    batch.py, dataset.py, sequences/, schedule.py     what goes into a step: pure functions of (config, step, rank)
-    optim.py, muon.py                     AdamW and Muon
-    config.py, options.py, presets.py     every option of a run
-    trainer.py, run.py                    the loop, and what it works on
-    checkpoint.py, records.py, meters.py  what it saves, what it records, what it measures
-    posterior_watch.py, advice.py, explain.py   what is wrong with it, or with what was passed, and what helps
-    evaluation.py, generation.py, latent.py   what the trained model is good for
+    functional.py   each part of a language model and of its training as a plain function
+    data/           batches: pure functions of (config, step, rank)
+    models/         the models as they are trained
+    training/       the loop, its options, what it saves and records
+    use/            what the trained model is good for
+    explain.py      what was passed where the folder of a run belongs, in words
 
 Importing this package imports no torch; the first use of a name that needs torch does. `train` also imports Lightning
 Fabric. Where they are missing, the error names the extra to install.
@@ -29,19 +26,19 @@ from gristmill.packages import lazy_attribute
 
 if TYPE_CHECKING:
     from gristmill.lm import functional
-    from gristmill.lm.batch import Batch
-    from gristmill.lm.config import TrainConfig
-    from gristmill.lm.dataset import TokenDataset
-    from gristmill.lm.evaluation import Evaluation, evaluate
-    from gristmill.lm.generation import generate_text as generate
-    from gristmill.lm.generation import load_for_generation, stream_text
-    from gristmill.lm.latent import encode_texts, interpolate_texts, load_vae, reconstruct_texts, sample_texts
+    from gristmill.lm.data.batch import Batch
+    from gristmill.lm.data.sequences import SequenceData, SequenceDataset, open_sequences
+    from gristmill.lm.data.token_dataset import TokenDataset
     from gristmill.lm.models import MODELS
-    from gristmill.lm.models.gpt import GPT, GPTConfig
-    from gristmill.lm.models.vae import SequenceVAE, VAEConfig
-    from gristmill.lm.result import TrainResult
-    from gristmill.lm.sequences import SequenceData, SequenceDataset, open_sequences
-    from gristmill.lm.trainer import train
+    from gristmill.lm.models.gpt.network import GPT, GPTConfig
+    from gristmill.lm.models.vae.network import SequenceVAE, VAEConfig
+    from gristmill.lm.training.config import TrainConfig
+    from gristmill.lm.training.result import TrainResult
+    from gristmill.lm.training.trainer import train
+    from gristmill.lm.use.evaluation import Evaluation, evaluate
+    from gristmill.lm.use.generation import generate_text as generate
+    from gristmill.lm.use.generation import load_for_generation, stream_text
+    from gristmill.lm.use.latent import encode_texts, interpolate_texts, load_vae, reconstruct_texts, sample_texts
 
 __all__ = [
     "GPT",
@@ -71,30 +68,30 @@ __all__ = [
 ]
 
 _PLACES = {
-    "GPT": "models.gpt",
+    "GPT": "models.gpt.network",
     "MODELS": "models",
-    "Batch": "batch",
-    "Evaluation": "evaluation",
-    "GPTConfig": "models.gpt",
-    "SequenceData": "sequences",
-    "SequenceDataset": "sequences",
-    "SequenceVAE": "models.vae",
-    "TokenDataset": "dataset",
-    "TrainConfig": "config",
-    "TrainResult": "result",
-    "VAEConfig": "models.vae",
-    "encode_texts": "latent",
-    "evaluate": "evaluation",
+    "Batch": "data.batch",
+    "Evaluation": "use.evaluation",
+    "GPTConfig": "models.gpt.network",
+    "SequenceData": "data.sequences",
+    "SequenceDataset": "data.sequences",
+    "SequenceVAE": "models.vae.network",
+    "TokenDataset": "data.token_dataset",
+    "TrainConfig": "training.config",
+    "TrainResult": "training.result",
+    "VAEConfig": "models.vae.network",
+    "encode_texts": "use.latent",
+    "evaluate": "use.evaluation",
     "functional": "functional:",
-    "generate": "generation:generate_text",
-    "interpolate_texts": "latent",
-    "load_for_generation": "generation",
-    "load_vae": "latent",
-    "open_sequences": "sequences",
-    "reconstruct_texts": "latent",
-    "sample_texts": "latent",
-    "stream_text": "generation",
-    "train": "trainer",
+    "generate": "use.generation:generate_text",
+    "interpolate_texts": "use.latent",
+    "load_for_generation": "use.generation",
+    "load_vae": "use.latent",
+    "open_sequences": "data.sequences",
+    "reconstruct_texts": "use.latent",
+    "sample_texts": "use.latent",
+    "stream_text": "use.generation",
+    "train": "training.trainer",
 }
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from gristmill.lm.models.gpt import GPT, GPTConfig
-from gristmill.lm.models.vae import SequenceVAE, VAEConfig
+from gristmill.lm.models.gpt.network import GPT, GPTConfig
+from gristmill.lm.models.vae.network import SequenceVAE, VAEConfig
 
 __all__ = ["GPT", "MODELS", "GPTConfig", "SequenceVAE", "VAEConfig"]
 

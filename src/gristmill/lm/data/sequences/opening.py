@@ -1,0 +1,257 @@
+"""open_sequences: shards or Parquet files -> the sequences of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gristmill import _core
+from gristmill.corpus import FoundFiles, Reading, find_files
+from gristmill.corpus.skipped import without_skip_advice
+from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer, as_tokenizer
+from gristmill.errors import CorpusError, DamagedInputError, EmptyCorpusError, OptionError
+from gristmill.lm.data.sequences.cache import Entry, cache_root
+from gristmill.lm.data.sequences.parquet import column_types
+from gristmill.lm.data.sequences.parquet_cache import SHARDS_FOLDER, Columns, Request, cached_lists, cached_text
+from gristmill.lm.data.sequences.source import FlatSequences, SequenceSource, ShardSequences
+from gristmill.lm.data.token_dataset import check_seed
+from gristmill.lm.training.checkpoint import shards_identity
+from gristmill.progress import ProgressOption
+from gristmill.shards import Shards
+from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE, REPLACED_FILE, REQUEST_FILE
+
+__all__ = ["SequenceData", "open_sequences"]
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceData:
+    """The sequences to train on and to validate on, and what is known about them."""
+
+    train: SequenceSource
+    val: SequenceSource | None
+    tokenizer: Tokenizer | None  # None for ids whose tokenizer was not given, and for vectors
+    vocab_size: int | None  # None for vectors
+    embedding_dim: int | None  # None for tokens
+    identity: dict[str, Any]  # what tells data apart: the keys of `checkpoint.shards_identity`
+    from_parquet: bool
+    messages: list[str] = field(default_factory=list)  # for the user
+
+
+def open_sequences(
+    data: PathLike | Sequence[PathLike] | Shards,
+    *,
+    max_sequence_length: int = 1000,
+    tokenizer: AnyTokenizer | None = None,
+    text_column: str | None = None,
+    tokens_column: str | None = None,
+    embedding_columns: str | Sequence[str] | None = None,
+    val_fraction: float = 0.01,
+    seed: int = 0,
+    cache_dir: PathLike | None = None,
+    progress: ProgressOption = None,
+) -> SequenceData:
+    """The sequences in `data`, one a document: a folder of shards, or Parquet files (one, a folder, a glob, a list).
+
+    Sequences longer than max_sequence_length are cut. Those of shards, and of Parquet text, have the end-of-text id at
+    their end, unless they were cut; ids of Parquet are taken as they are.
+
+    What Parquet files hold is written to a cache once, and read from there by this and every later run. Several
+    processes that ask for the same at the same time make it once.
+
+    text_column: text, which `tokenizer` (as in `encode_corpus`) encodes. Default: "text" if there is one.
+    tokens_column: lists of ids. Default: "tokens" or "input_ids", where there is no text. With a tokenizer, ids are
+        checked.
+    embedding_columns: vectors, precomputed; several ("a,b" or a list) are joined along the last axis.
+    val_fraction, seed: this share of the rows of Parquet files is for validation, chosen by a hash of the seed and of
+        their content. Shards have their own split.
+    cache_dir: where the cache is. Default: $XDG_CACHE_HOME/gristmill, or ~/.cache/gristmill.
+    progress: as in `train_tokenizer`, while the cache is made.
+    """
+    columns = _given_columns(text_column, tokens_column, embedding_columns)
+    own = None if tokenizer is None else as_tokenizer(tokenizer)
+    if isinstance(data, Shards) or (isinstance(data, str | os.PathLike) and _is_shards(data)):
+        if columns is not None:
+            raise OptionError(f"{columns.option} is for Parquet files, and the data are shards. Leave it out.")
+        return _of_shards(data if isinstance(data, Shards) else Shards(data), own, max_sequence_length)
+    with _without_skip_hint():
+        files = _find_parquet([data] if isinstance(data, str | os.PathLike) else data)
+        columns = columns or _default_columns(files)
+        request = Request(files, columns, own, _check_fraction(val_fraction), check_seed(seed))
+        if columns.kind == "text":
+            entry = cached_text(request, cache_root(cache_dir), progress)
+            return _of_text(entry, request, max_sequence_length)
+        entry = cached_lists(request, cache_root(cache_dir), progress)
+        return _of_lists(entry, request, max_sequence_length)
+
+
+# Which data
+
+
+def _is_shards(data: PathLike) -> bool:
+    """Whether it is a folder of shards, finished or not."""
+    marks = (MANIFEST_FILE, PROGRESS_FILE, REQUEST_FILE, REPLACED_FILE)
+    return any((Path(data) / name).exists() for name in marks)
+
+
+def _find_parquet(names: Sequence[PathLike]) -> FoundFiles:
+    if not isinstance(names, Iterable):
+        kind = type(names).__name__
+        raise TypeError(f"data is a {kind}. Pass a folder of shards, Parquet files or gristmill.Shards.")
+    files = find_files(list(names), Reading(input_format="parquet"))
+    if not files.inputs:
+        raise EmptyCorpusError("the list of files is empty: there is nothing to train on.")
+    return files
+
+
+def _given_columns(text: str | None, tokens: str | None, embeddings: str | Sequence[str] | None) -> Columns | None:
+    given = []
+    if text is not None:
+        given.append(Columns("text", (text,), f"text_column={text!r}"))
+    if tokens is not None:
+        given.append(Columns("tokens", (tokens,), f"tokens_column={tokens!r}"))
+    if embeddings is not None:
+        parts = embeddings.split(",") if isinstance(embeddings, str) else embeddings
+        given.append(Columns("vectors", tuple(part.strip() for part in parts), f"embedding_columns={embeddings!r}"))
+    if len(given) > 1:
+        raise OptionError(f"{' and '.join(columns.option for columns in given)}: a sequence is one of them. Pass one.")
+    for columns in given:
+        if not columns.names or not all(columns.names) or len({*columns.names}) < len(columns.names):
+            raise OptionError(f"{columns.option}: a name is missing or there twice. Pass the names of columns.")
+    return given[0] if given else None
+
+
+def _default_columns(files: FoundFiles) -> Columns:
+    types = column_types(files.inputs[0])
+    if "text" in types:
+        return Columns("text", ("text",))
+    for name in ("tokens", "input_ids"):
+        if name in types:
+            return Columns("tokens", (name,))
+    known = ", ".join(f"{name!r} ({type})" for name, type in list(types.items())[:20]) or "none"
+    raise CorpusError(
+        f"{files.paths[0]}: no column 'text', 'tokens' or 'input_ids' (columns: {known}). "
+        f"Pass text_column, tokens_column or embedding_columns with the name of one."
+    )
+
+
+def _check_fraction(fraction: Any) -> float:
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction < 1:
+        raise OptionError(f"val_fraction={fraction!r} is out of range. Pass 0 for no validation, or less than 1.")
+    return float(fraction)
+
+
+@contextlib.contextmanager
+def _without_skip_hint() -> Iterator[None]:
+    """Errors in the words of this stage: no option to leave damaged inputs out, and columns by their name here."""
+    try:
+        yield
+    except DamagedInputError as error:
+        without_skip_advice(error)
+        raise
+    except CorpusError as error:
+        if "text_field=" not in str(error):
+            raise
+        raise CorpusError(str(error).replace("text_field=", "text_column=")) from error
+
+
+# What there is in it
+
+
+def _of_shards(
+    shards: Shards,
+    tokenizer: Tokenizer | None,
+    max_sequence_length: int,
+    *,
+    from_parquet: bool = False,
+    messages: Sequence[str] = (),
+) -> SequenceData:
+    made_with = shards.tokenizer_fingerprint
+    if tokenizer is not None and made_with is not None and tokenizer.fingerprint != made_with:
+        raise OptionError(
+            f"the tokenizer is not the one that made the shards (fingerprint {tokenizer.fingerprint[:12]}…, and theirs "
+            f"is {made_with[:12]}…). Leave it out: shards have their own."
+        )
+    train = ShardSequences(shards, max_sequence_length=max_sequence_length)
+    if not train.num_sequences:
+        where = "the Parquet files" if from_parquet else str(shards.paths[0].parent if shards.paths else "the shards")
+        raise EmptyCorpusError(
+            f"{where}: no document to train on has a token. Pass more text, or a smaller val_fraction: validation may "
+            f"have taken all."
+        )
+    val = None
+    if shards.split == "train" and "val" in shards.splits:
+        val = ShardSequences(shards.other_split("val"), max_sequence_length=max_sequence_length)
+    return SequenceData(
+        train=train,
+        val=val if val is not None and val.num_sequences else None,
+        tokenizer=shards.tokenizer,
+        vocab_size=shards.vocab_size,
+        embedding_dim=None,
+        identity=shards_identity(shards),
+        from_parquet=from_parquet,
+        messages=list(messages),
+    )
+
+
+def _of_text(entry: Entry, request: Request, max_sequence_length: int) -> SequenceData:
+    shards = Shards(entry.folder / SHARDS_FOLDER)
+    messages = _cache_messages(entry, num_nulls=shards.manifest.num_nulls)
+    if shards.end_of_text is None:
+        messages.append(
+            "the tokenizer has no end-of-text token, so the model cannot learn where a sequence ends. Train one with "
+            "the special token <|endoftext|>."
+        )
+    return _of_shards(shards, request.tokenizer, max_sequence_length, from_parquet=True, messages=messages)
+
+
+def _of_lists(entry: Entry, request: Request, max_sequence_length: int) -> SequenceData:
+    about, tokenizer, kind = entry.about, request.tokenizer, request.columns.kind
+    assert kind != "text"
+    train, val = (
+        FlatSequences(
+            entry.folder,
+            split,
+            kind=kind,
+            embedding_dim=about["embedding_dim"],
+            max_sequence_length=max_sequence_length,
+        )
+        for split in ("train", "val")
+    )
+    if not train.num_sequences:
+        raise EmptyCorpusError(
+            f"{request.files.paths[0]}: all {val.num_sequences:,} sequences were chosen for validation. "
+            f"Pass a smaller val_fraction."
+        )
+    is_tokens = kind == "tokens"
+    return SequenceData(
+        train=train,
+        val=val if val.num_sequences else None,
+        tokenizer=tokenizer if is_tokens else None,
+        vocab_size=(tokenizer.vocab_size if tokenizer is not None else about["max_id"] + 1) if is_tokens else None,
+        embedding_dim=about["embedding_dim"],
+        identity={
+            "tokenizer_fingerprint": tokenizer.fingerprint if tokenizer is not None and is_tokens else None,
+            "num_tokens": about["num_items"]["train"],
+            "fingerprint": f"{_core.xxh64(json.dumps(entry.files, sort_keys=True).encode()):016x}",
+        },
+        from_parquet=True,
+        messages=_cache_messages(entry, num_nulls=about["num_nulls"], num_empty=about["num_empty"]),
+    )
+
+
+def _cache_messages(entry: Entry, *, num_nulls: int, num_empty: int = 0) -> list[str]:
+    messages = []
+    if entry.is_new:
+        messages.append(f"the Parquet files were read once, into {entry.folder}; later runs take it from there.")
+    if num_nulls:
+        messages.append(f"rows that are null and were left out: {num_nulls:,}.")
+    if num_empty:
+        messages.append(f"rows that are empty and were left out: {num_empty:,}.")
+    return messages

@@ -1,0 +1,331 @@
+"""TokenDataset: the batches of a run as a pure function of step and rank.
+
+Shapes: B sequences in a micro-batch, T tokens each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gristmill.arguments import check_whole_number
+from gristmill.errors import OptionError, TrainingError
+from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.data.document_ids import changes_of_document
+from gristmill.lm.data.permutation import permuted
+from gristmill.lm.data.read_ahead import ReadAhead
+from gristmill.lm.data.token_source import ArrayTokens, TokenSource
+from gristmill.lm.data.window_batches import DeviceTokens, MappedTokens
+from gristmill.shards.shards import Shards
+
+__all__ = ["TokenDataset", "validation_shards"]
+
+# What tokens may take of the memory of a device without being asked to: the rest is for the model.
+DEVICE_SHARE = 0.1
+
+
+class TokenDataset:
+    """Batches of packed windows over all tokens of a split.
+
+    Window w is tokens[w T : w T + T + 1] of the split, whatever shard they lie in: T inputs, and as targets the same
+    one token further on. So every token but the first is a target once, and fewer than T at the end are left out.
+
+    The windows of an epoch come in an order shuffled by `seed`, each exactly once over all ranks, micro-batches and
+    steps; every epoch has another order. Epochs follow each other without a gap: the last step of one takes its
+    missing windows from the next, so no step is short and no window is dropped.
+
+    With `document_mask` a batch says which document each token belongs to, so that attention can stay inside it. The
+    targets are the same with and without: the last token of a document still predicts the first one of the next. That
+    is how end-of-text in front of documents is learnt at all, and how end-of-text after them learns to begin one.
+
+        dataset = TokenDataset(gm.Shards("shards/"), context_length=256, batch_size=32, seed=0)
+        batch = dataset.batch(step=100)
+    """
+
+    def __init__(
+        self,
+        shards: Shards | NDArray[Any],
+        *,
+        context_length: int,
+        batch_size: int,
+        seed: int,
+        document_mask: bool = False,
+        device: torch.device | str = "cpu",
+        keep_on_device: bool | Literal["auto"] = "auto",
+        prefetch: bool = True,
+    ) -> None:
+        """`shards`, or an array of ids such as np.memmap("train.bin", np.uint16). Nothing is read yet.
+
+        `keep_on_device`: all tokens are copied to the device once; "auto" does so on a GPU where they take at most a
+        tenth of its memory. Otherwise they stay in their files, from which a thread makes the next batches while the
+        model works on this one (`prefetch`), in page-locked memory for a GPU.
+        """
+        self._arguments: dict[str, Any] = {
+            "context_length": check_positive("context_length", context_length),
+            "batch_size": check_positive("batch_size", batch_size),
+            "seed": check_seed(seed),
+            "document_mask": bool(document_mask),
+            "device": torch.device(device),
+            "keep_on_device": _check_keep(keep_on_device),
+            "prefetch": bool(prefetch),
+        }
+        self._shards = shards
+        self._tokens = _source(shards, document_mask)
+        self._context_length = context_length
+        self._device = torch.device(device)
+        self._order = _Order(_num_windows(self._tokens, context_length), batch_size, seed)
+        self._ahead: ReadAhead[Batch] | None = None
+
+    # What it holds
+
+    @property
+    def num_windows(self) -> int:
+        """The windows of an epoch."""
+        return self._order.num_windows
+
+    @property
+    def context_length(self) -> int:
+        """The inputs of a window."""
+        return self._context_length
+
+    @property
+    def batch_size(self) -> int:
+        """The sequences in a micro-batch of one rank."""
+        return self._order.batch_size
+
+    def tokens_per_step(self, *, world_size: int = 1, num_micro_steps: int = 1) -> int:
+        """The inputs of all micro-batches of all ranks in a step."""
+        return self._order.batch_size * world_size * num_micro_steps * self._context_length
+
+    def tokens_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> tuple[int, int]:
+        """(tokens, the same with padding): every step has as many, and windows have no padding."""
+        number = self.tokens_per_step(world_size=world_size, num_micro_steps=num_micro_steps)
+        return number, number
+
+    @property
+    def num_val_batches(self) -> int:
+        """The batches of `validation_batches` on one rank."""
+        return -(-self.num_windows // self.batch_size)
+
+    def epoch(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> float:
+        """The passes over all windows that lie before `step`: 1.5 is in the middle of the second."""
+        windows_per_step = self._order.batch_size * world_size * num_micro_steps
+        return step * windows_per_step / self.num_windows
+
+    # Batches
+
+    def batch(
+        self, step: int, *, rank: int = 0, world_size: int = 1, micro_step: int = 0, num_micro_steps: int = 1
+    ) -> Batch:
+        """The micro-batch number `micro_step` of `step` on this rank, on the device.
+
+        It depends on the arguments alone. The windows of a step are the same however they are divided among ranks and
+        micro-batches, as long as batch_size * world_size * num_micro_steps is.
+        """
+        check_within("rank", rank, world_size, "world_size")
+        check_within("micro_step", micro_step, num_micro_steps, "num_micro_steps")
+        if step < 0:
+            raise OptionError(f"step={step} is negative. Steps are counted from 0.")
+        stride = world_size * self.batch_size
+        first = (step * num_micro_steps + micro_step) * stride + rank * self.batch_size
+        if self._on_device is not None:
+            return self._on_device.batch(self._order.windows(first))
+        if not self._arguments["prefetch"]:
+            return self._moved(_batch_from(self._order, self._mapped, first))
+        if self._ahead is None:
+            self._ahead = self._new_read_ahead()
+        return self._moved(self._ahead.take(first, stride))
+
+    def validation_batches(
+        self, num_batches: int | None = None, *, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Batch]:
+        """A fixed subset of num_batches * batch_size windows in a fixed order, whatever the seed; None: all windows.
+
+        The windows lie evenly over the split, and are the same for every world size: each rank takes its share. All
+        ranks get the same number of batches, all of one shape: rows that are left over have only targets of -100.
+        A mean over the windows therefore weighs each batch by `batch.num_targets`, which can be 0 on some rank.
+        """
+        check_within("rank", rank, world_size, "world_size")
+        wanted = self.num_windows
+        if num_batches is not None:
+            wanted = min(wanted, check_positive("num_batches", num_batches) * self.batch_size)
+        for first in range(0, wanted, world_size * self.batch_size):
+            begin = first + rank * self.batch_size
+            chosen = np.arange(begin, max(begin, min(begin + self.batch_size, wanted)), dtype=np.int64)
+            yield self._padded(chosen * self.num_windows // wanted)
+
+    def _padded(self, windows: NDArray[np.int64]) -> Batch:
+        """These windows, then rows to ignore up to the batch size: another shape would compile the model anew."""
+        windows_B = np.zeros(self.batch_size, np.int64)
+        windows_B[: len(windows)] = windows
+        source = self._mapped if self._on_device is None else self._on_device
+        batch = source.batch(windows_B)
+        batch.targets_BT[len(windows) :] = IGNORED
+        return self._moved(batch)
+
+    def _moved(self, batch: Batch) -> Batch:
+        return batch.to(self._device, non_blocking=self._device.type == "cuda")
+
+    # Where the tokens are
+
+    @property
+    def tokens_on_device(self) -> bool:
+        """True when all tokens are kept on the device."""
+        keep = self._arguments["keep_on_device"]
+        if keep != "auto":
+            return bool(keep)
+        if self._device.type != "cuda":  # in main memory the map of a file is as good as a copy
+            return False
+        num_bytes = self._tokens.begins[-1] * self._tokens.dtype.itemsize
+        return num_bytes <= DEVICE_SHARE * torch.cuda.get_device_properties(self._device).total_memory
+
+    @cached_property
+    def _on_device(self) -> DeviceTokens | None:
+        if not self.tokens_on_device:
+            return None
+        return DeviceTokens(
+            self._tokens, context_length=self._context_length, changes_D=self._changes_D, device=self._device
+        )
+
+    @cached_property
+    def _mapped(self) -> MappedTokens:
+        return MappedTokens(
+            self._tokens,
+            context_length=self._context_length,
+            changes_D=self._changes_D,
+            pin_memory=self._device.type == "cuda",
+        )
+
+    @cached_property
+    def _changes_D(self) -> NDArray[np.int64] | None:
+        if not self._arguments["document_mask"]:
+            return None
+        assert isinstance(self._shards, Shards)
+        return changes_of_document(self._shards.document_ends)
+
+    # The thread
+
+    def _new_read_ahead(self) -> ReadAhead[Batch]:
+        initializer = None
+        if self._device.type == "cuda":
+            # A new thread is on device 0 and would take memory there, whichever device this rank has.
+            index = torch.cuda.current_device() if self._device.index is None else self._device.index
+            initializer = partial(torch.cuda.set_device, index)
+        return ReadAhead(partial(_batch_from, self._order, self._mapped), initializer=initializer)
+
+    def close(self) -> None:
+        """End the thread that reads ahead; asking for another batch starts it again."""
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def __enter__(self) -> TokenDataset:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(TokenDataset, **self._arguments), (self._shards,)
+
+    def __repr__(self) -> str:
+        return (
+            f"<TokenDataset: {self.num_windows:,} windows of {self._context_length:,} tokens, "
+            f"{self.batch_size:,} in a batch>"
+        )
+
+
+def validation_shards(folder: str | os.PathLike[str]) -> Shards | None:
+    """The split "val" of a folder of shards, or None where there is none."""
+    shards = Shards(folder)
+    return shards.other_split("val") if "val" in shards.splits else None
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The endless sequence of windows: all of epoch 0, shuffled, then all of epoch 1, and so on."""
+
+    num_windows: int
+    batch_size: int
+    seed: int
+
+    def windows(self, first: int) -> NDArray[np.int64]:
+        """windows_B: the numbers of the windows from place `first` of the sequence on."""
+        parts = []
+        place, end = first, first + self.batch_size
+        while place < end:
+            epoch, position = divmod(place, self.num_windows)
+            stop = min(self.num_windows, position + end - place)
+            parts.append(permuted(np.arange(position, stop), self.num_windows, seed=self.seed, epoch=epoch))
+            place += stop - position
+        return np.concatenate(parts)
+
+
+def _batch_from(order: _Order, tokens: MappedTokens, first: int) -> Batch:
+    return tokens.batch(order.windows(first))
+
+
+def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
+    if isinstance(shards, Shards):
+        return shards.tokens
+    if not isinstance(shards, np.ndarray):
+        raise TypeError(
+            f"shards is a {type(shards).__name__}. Pass gristmill.Shards(folder), or an array of ids such as "
+            f"np.memmap('train.bin', np.uint16)."
+        )
+    if document_mask:
+        raise OptionError(
+            "document_mask=True needs to know where documents end, and an array of ids does not say. "
+            "Pass gristmill.Shards(folder), or document_mask=False."
+        )
+    return ArrayTokens(shards)
+
+
+def _num_windows(tokens: TokenSource, context_length: int) -> int:
+    num_tokens = tokens.begins[-1]
+    if num_tokens <= context_length:
+        shorter = f"Pass context_length <= {num_tokens - 1:,}, or encode" if num_tokens > 1 else "Encode"
+        raise TrainingError(
+            f"there are {num_tokens:,} tokens, and one window of context_length={context_length:,} needs "
+            f"{context_length + 1:,}. {shorter} more text."
+        )
+    return (num_tokens - 1) // context_length
+
+
+def check_positive(name: str, value: Any) -> int:
+    """`value`, if it is a whole number of at least 1."""
+    number = check_whole_number(name, value)
+    if number < 1:
+        raise OptionError(f"{name}={number} is too small. Pass {name} >= 1.")
+    return number
+
+
+def check_within(name: str, value: int, count: int, count_name: str) -> None:
+    """Raise unless `value` is one of 0 … count - 1."""
+    if not 0 <= value < count:
+        raise OptionError(f"{name}={value} is not among {count_name}={count}. Pass 0 <= {name} < {count_name}.")
+
+
+def check_seed(seed: Any) -> int:
+    """`seed`, if it is one."""
+    number = check_whole_number("seed", seed)
+    if not 0 <= number < 2**64:
+        raise OptionError(f"seed={number} is out of range. Pass 0 <= seed < 2**64.")
+    return number
+
+
+def _check_keep(keep: Any) -> bool | Literal["auto"]:
+    if keep == "auto":
+        return "auto"
+    if not isinstance(keep, bool):
+        raise OptionError(f"keep_on_device={keep!r} is not known. Pass 'auto', True or False.")
+    return keep

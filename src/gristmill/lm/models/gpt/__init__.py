@@ -1,0 +1,1 @@
+"""gpt: a decoder that continues text."""

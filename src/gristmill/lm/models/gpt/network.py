@@ -1,0 +1,409 @@
+"""GPT: a decoder-only transformer. Read from top to bottom: sizes, attention, feed-forward, block, cache, model.
+
+Pre-norm RMSNorm, rotary positions, SwiGLU, no biases. What is done for speed, and why it is exact:
+
+* q, k and v are one matrix, gate and up another: fewer, larger products. The same numbers.
+* Embedding and head have rows up to a multiple of 128, which the matrix units of a GPU want. The columns of logits that
+  belong to no token are cut off before anything sees them: they get no probability and no gradient, and stay zero.
+* Under bfloat16 autocast the residual stream is bfloat16 too, unless `float32_residual`; norms and loss are reckoned in
+  float32 inside their kernels.
+
+`gristmill.lm.functional` is the same model as plain functions, and the oracle of the tests.
+
+Shapes: B sequences, T tokens each, S tokens that are attended to, D d_model, H heads of K numbers, F d_ff, V tokens of
+the vocabulary, L layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gristmill.arguments import check_whole_number
+from gristmill.errors import OptionError
+from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
+
+__all__ = ["GPT", "Cache", "GPTConfig"]
+
+VOCAB_MULTIPLE = 128
+FEED_FORWARD_MULTIPLE = 64
+INIT_STD = 0.02
+STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # what a block adds to the stream comes of
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    """The sizes of a GPT.
+
+    >>> GPTConfig(vocab_size=50_257, context_length=1024, num_layers=12, num_heads=12, d_model=768).padded_vocab_size
+    50304
+    """
+
+    vocab_size: int
+    context_length: int
+    num_layers: int
+    num_heads: int
+    d_model: int
+    d_ff: int | None = None  # None: 8/3 d_model, rounded up to a multiple of 64
+    rope_theta: float = 10_000.0
+    tie_embeddings: bool = False  # the head is the embedding
+    dropout: float = 0.0
+    norm_eps: float = 1e-5
+    float32_residual: bool = False  # under bfloat16 autocast: slower, and seldom better
+    loss_parts: int = 4  # in which the loss goes through the logits; 0: all at once
+
+    def __post_init__(self) -> None:
+        """Check the sizes, and put the default of `d_ff` in its place."""
+        if self.d_ff is None:
+            multiple = FEED_FORWARD_MULTIPLE
+            object.__setattr__(self, "d_ff", math.ceil(8 * self.d_model / 3 / multiple) * multiple)
+        for name in ("vocab_size", "context_length", "num_layers", "num_heads", "d_model", "d_ff"):
+            if check_whole_number(name, getattr(self, name)) < 1:
+                raise OptionError(f"{name}={getattr(self, name)} is too small. Pass {name} >= 1.")
+        if self.d_model % (2 * self.num_heads):
+            raise OptionError(
+                f"d_model={self.d_model} does not give {self.num_heads} heads of an even size, which rotary positions "
+                f"need. Pass a d_model that is a multiple of {2 * self.num_heads}, or another num_heads."
+            )
+        if not 0 <= self.dropout < 1:
+            raise OptionError(f"dropout={self.dropout} is out of range. Pass 0 <= dropout < 1.")
+        for name in ("rope_theta", "norm_eps"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise OptionError(f"{name}={getattr(self, name)} is out of range. Pass {name} > 0.")
+
+    @property
+    def head_dim(self) -> int:
+        """The numbers of one head."""
+        return self.d_model // self.num_heads
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """The rows of embedding and head."""
+        return math.ceil(self.vocab_size / VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+
+
+class RMSNorm(nn.Module):
+    """x / root-mean-square(x) * weight, over the last dimension."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.d_model))
+        self.eps = config.norm_eps
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """In the type of `x`: with a float32 weight, torch would make a bfloat16 stream float32."""
+        return F.rms_norm(x_BTD, self.weight.shape, self.weight.to(x_BTD.dtype), self.eps)
+
+
+def rope_tables(config: GPTConfig) -> tuple[Tensor, Tensor]:
+    """(cos, sin) of every position and number of a head, in the form `rotate` wants them.
+
+    Pair i turns by position * theta^(-2i/K). Its numbers are neighbours (the interleaved form), so each angle stands
+    twice, and the sine of the first has a minus.
+    """
+    pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64, device="cpu") / config.head_dim
+    positions = torch.arange(config.context_length, dtype=torch.float64, device="cpu")
+    angles_TK = torch.outer(positions, config.rope_theta**-pairs).repeat_interleave(2, dim=1)
+    signs_K = torch.tensor([-1.0, 1.0], dtype=torch.float64, device="cpu").repeat(config.head_dim // 2)
+    return angles_TK.cos().float(), (angles_TK.sin() * signs_K).float()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`x` with each pair of neighbours (a, b) turned into (a cos - b sin, b cos + a sin)."""
+    neighbours = torch.unflatten(x, -1, (-1, 2)).flip(-1).flatten(-2)
+    return (x * cos + neighbours * sin).type_as(x)
+
+
+class Attention(nn.Module):
+    """Causal multi-head self-attention with rotary positions."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.dropout = config.dropout
+        self.qkv = nn.Linear(config.d_model, 3 * config.d_model, bias=False)
+        self.output = nn.Linear(config.d_model, config.d_model, bias=False)
+
+    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
+        """What each token gathers from those it sees."""
+        qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (3, self.num_heads, -1))
+        qk_BT2HK, v_BT1HK = qkv_BT3HK.split((2, 1), dim=2)
+        q_BHTK, k_BHSK = rotate(qk_BT2HK, view.cos_T11K, view.sin_T11K).permute(2, 0, 3, 1, 4).unbind(0)
+        v_BHSK = v_BT1HK.squeeze(2).transpose(1, 2)
+        if layer_cache is not None:
+            k_BHSK, v_BHSK = layer_cache.append(k_BHSK, v_BHSK)
+        mixed_BHTK = F.scaled_dot_product_attention(
+            q_BHTK,
+            k_BHSK,
+            v_BHSK,
+            attn_mask=view.mask,
+            is_causal=view.is_causal,
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        return cast(Tensor, self.output(mixed_BHTK.transpose(1, 2).flatten(2)))
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: down(silu(gate x) * up x)."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        assert config.d_ff is not None  # GPTConfig has put a number there
+        self.gate_up = nn.Linear(config.d_model, 2 * config.d_ff, bias=False)
+        self.down = nn.Linear(config.d_ff, config.d_model, bias=False)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """Each token by itself."""
+        gate_BTF, up_BTF = self.gate_up(x_BTD).chunk(2, dim=-1)
+        return cast(Tensor, self.down(F.silu(gate_BTF) * up_BTF))
+
+
+class Block(nn.Module):
+    """One layer: attention, then feed-forward, each added to the stream it reads through a norm."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config)
+        self.attention = Attention(config)
+        self.feed_forward_norm = RMSNorm(config)
+        self.feed_forward = FeedForward(config)
+        self.dropout = _dropout(config)
+
+    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
+        """The stream with what this layer adds to it."""
+        x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), view, layer_cache))
+        return cast(Tensor, x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD))))
+
+
+def _dropout(config: GPTConfig) -> nn.Module:
+    return nn.Dropout(config.dropout) if config.dropout > 0 else nn.Identity()
+
+
+@dataclass(frozen=True)
+class View:
+    """What the tokens of one forward pass see: their positions, and who may attend to whom; the same in every layer."""
+
+    cos_T11K: Tensor
+    sin_T11K: Tensor
+    mask: Tensor | None  # True: attends. None: by `is_causal` alone, the fastest kernels.
+    is_causal: bool
+
+
+def causal_view(cos_TK: Tensor, sin_TK: Tensor, begin: int, num_tokens: int) -> View:
+    """The view of `num_tokens` tokens after `begin` others in a cache: each sees those before it, and itself."""
+    rows = slice(begin, begin + num_tokens)
+    cos_T11K, sin_T11K = cos_TK[rows, None, None], sin_TK[rows, None, None]
+    if begin == 0:
+        return View(cos_T11K, sin_T11K, None, is_causal=True)
+    # One token sees all: no mask. For several, torch's is_causal would align the first with the first in the cache.
+    mask_TS = torch.ones(num_tokens, begin + num_tokens, dtype=torch.bool, device=cos_TK.device).tril(begin)
+    return View(cos_T11K, sin_T11K, None if num_tokens == 1 else mask_TS, is_causal=False)
+
+
+@dataclass
+class Cache:
+    """The keys and values of the tokens so far, with room for a whole context: a step writes its own, copies none."""
+
+    keys_LBHSK: Tensor
+    values_LBHSK: Tensor
+    length: int = 0  # the tokens it holds
+
+    @property
+    def capacity(self) -> int:
+        """The tokens it has room for."""
+        return self.keys_LBHSK.shape[3]
+
+    def layer(self, index: int) -> LayerCache:
+        """The part of one layer."""
+        return LayerCache(self.keys_LBHSK[index], self.values_LBHSK[index], self.length)
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """The keys and values of one layer."""
+
+    keys_BHSK: Tensor
+    values_BHSK: Tensor
+    length: int
+
+    def append(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Store these, and return all: those of earlier tokens and these."""
+        end = self.length + k_BHTK.shape[2]
+        self.keys_BHSK[:, :, self.length : end] = k_BHTK
+        self.values_BHSK[:, :, self.length : end] = v_BHTK
+        return self.keys_BHSK[:, :, :end], self.values_BHSK[:, :, :end]
+
+
+def to_stream(x_BTD: Tensor, config: GPTConfig) -> Tensor:
+    """`x` in the type of the residual stream. Not float16, whose range it may leave."""
+    if config.float32_residual or not torch.is_autocast_enabled(x_BTD.device.type):
+        return x_BTD
+    return x_BTD.bfloat16() if torch.get_autocast_dtype(x_BTD.device.type) == torch.bfloat16 else x_BTD
+
+
+def activation_dtype(weight: Tensor) -> torch.dtype:
+    """The type of what comes out of a product with `weight`, under autocast or not: that of a cache."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
+def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTConfig) -> Tensor:
+    """The mean cross-entropy in nats of the targets that are not -100, under logits `x @ weight.T`; 0 of no targets."""
+    kind = x_ND.device.type
+    is_float16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
+    # In parts, gradients are made before anybody can scale them, and float16 would lose the small ones.
+    if config.loss_parts > 0 and not is_float16:
+        return linear_cross_entropy(
+            x_ND, weight_VD, targets_N, vocab_size=config.vocab_size, num_parts=config.loss_parts
+        )
+    logits_NV = F.linear(x_ND, weight_VD)[:, : config.vocab_size]
+    nats = F.cross_entropy(logits_NV.float(), targets_N, ignore_index=IGNORED, reduction="sum")
+    return nats / (targets_N != IGNORED).sum().clamp(min=1)
+
+
+def stacked_in_blocks(model: nn.Module) -> dict[str, int]:
+    """The weights in its blocks that are several matrices on top of each other, by name, and how many they are."""
+    numbers = {"attention.qkv.weight": 3, "feed_forward.gate_up.weight": 2}
+    return {
+        name: number
+        for name, _ in model.named_parameters()
+        for ending, number in numbers.items()
+        if name.endswith(ending)
+    }
+
+
+class GPT(nn.Module):
+    """The model.
+
+    Initialised by torch's global generator: every matrix from a normal distribution with deviation 0.02, those that
+    write into the residual stream (attention.output, feed_forward.down) with 0.02 / sqrt(2 L), so that the stream does
+    not grow with depth; norms 1; the rows of embedding and head that belong to no token 0.
+
+    >>> model = GPT(GPTConfig(vocab_size=300, context_length=8, num_layers=2, num_heads=2, d_model=16))
+    >>> tokens_BT = torch.randint(300, (4, 9))
+    >>> model(tokens_BT[:, :8]).shape
+    torch.Size([4, 8, 300])
+    >>> loss, stats = model.loss(Batch(tokens_BT[:, :8], tokens_BT[:, 1:]), {})
+    >>> loss.backward()
+    """
+
+    cos_TK: Tensor
+    sin_TK: Tensor
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.padded_vocab_size, config.d_model)
+        self.dropout = _dropout(config)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.final_norm = RMSNorm(config)
+        # Tied, there is no head: a second name for the same numbers would be a trap for checkpoints and optimizers.
+        self.head = None if config.tie_embeddings else nn.Linear(config.d_model, config.padded_vocab_size, bias=False)
+        cos_TK, sin_TK = rope_tables(config)
+        self.register_buffer("cos_TK", cos_TK, persistent=False)
+        self.register_buffer("sin_TK", sin_TK, persistent=False)
+        self.initialise()
+
+    @torch.no_grad()
+    def initialise(self) -> None:
+        """Draw all parameters anew."""
+        residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() < 2:
+                nn.init.ones_(parameter)
+                continue
+            nn.init.normal_(parameter, std=residual_std if name.endswith(STREAM_WEIGHTS) else INIT_STD)
+        self.embedding.weight[self.config.vocab_size :] = 0
+        self.head_weight[self.config.vocab_size :] = 0
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The matrix from the stream to the logits: that of the head, or of the embedding."""
+        return self.embedding.weight if self.head is None else self.head.weight
+
+    def forward(
+        self, tokens_BT: Tensor, *, document_ids_BT: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """The logits of the token after each of `tokens_BT`: B x T x vocab_size.
+
+        document_ids_BT: a token sees only earlier tokens with its own id. Positions count through: rotary attention
+            depends on distances alone, so a document has the logits it would have by itself.
+        cache: `tokens_BT` go on where the tokens in it end, and are added to it.
+        """
+        logits_BTV = F.linear(self.stream(tokens_BT, document_ids_BT=document_ids_BT, cache=cache), self.head_weight)
+        return logits_BTV[..., : self.config.vocab_size]
+
+    def stream(self, tokens_BT: Tensor, *, document_ids_BT: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        """What the head makes logits of: B x T x D. Arguments as in `forward`."""
+        view = self._view(tokens_BT, document_ids_BT, cache)
+        x_BTD = self.dropout(to_stream(self.embedding(tokens_BT), self.config))
+        for index, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, view, None if cache is None else cache.layer(index))
+        if cache is not None:
+            cache.length += tokens_BT.shape[1]
+        return cast(Tensor, self.final_norm(x_BTD))
+
+    def loss(self, batch: Batch, schedule: Mapping[str, float]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mean cross-entropy in nats over the targets that are not -100; `schedule` is for models that have one.
+
+        In float32, and in parts: the logits of all tokens are never there at once (`linear_cross_entropy`).
+        """
+        x_ND = self.stream(batch.inputs_BT, document_ids_BT=batch.document_ids_BT).flatten(0, 1)
+        targets_N = batch.targets_BT.flatten()
+        loss = head_loss(x_ND, self.head_weight, targets_N, self.config)
+        return loss, {"loss": loss.detach()}
+
+    def stacked_weights(self) -> dict[str, int]:
+        """The weights that are several matrices on top of each other, and how many: what Muon takes apart."""
+        return stacked_in_blocks(self)
+
+    def new_cache(self, batch_size: int, device: torch.device | str, dtype: torch.dtype) -> Cache:
+        """An empty cache for `batch_size` sequences; `dtype` is that of the activations, bfloat16 under autocast."""
+        c = self.config
+        shape = (c.num_layers, batch_size, c.num_heads, c.context_length, c.head_dim)
+        return Cache(torch.empty(shape, device=device, dtype=dtype), torch.empty(shape, device=device, dtype=dtype))
+
+    @property
+    def num_parameters(self) -> int:
+        """All of them, rows of padding included."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def flops_per_token(self, context_length: int | None = None) -> int:
+        """Floating-point operations of one token, forward and backward: 6 N + 12 L D T, what MFU is reckoned with.
+
+        N are the parameters that are multiplied: all but the embedding, which is only looked up (tied, it is also the
+        head, and counts), and but the rows of padding, which is work for nothing. Attention is counted as if every
+        token saw all T, the convention of published figures, though causal kernels do half of it.
+        """
+        c = self.config
+        length = c.context_length if context_length is None else context_length
+        table = c.padded_vocab_size * c.d_model
+        num_multiplied = self.num_parameters - table * (1 if self.head is None else 2) + c.vocab_size * c.d_model
+        return 6 * num_multiplied + 12 * c.num_layers * c.d_model * length
+
+    def _view(self, tokens_BT: Tensor, document_ids_BT: Tensor | None, cache: Cache | None) -> View:
+        begin = 0 if cache is None else cache.length
+        num_tokens = tokens_BT.shape[1]
+        self._check_length(begin, num_tokens)
+        view = causal_view(self.cos_TK, self.sin_TK, begin, num_tokens)
+        if document_ids_BT is None:
+            return view
+        if cache is not None:
+            raise OptionError("document_ids_BT and a cache exclude each other. Pass one document and its cache.")
+        same_BTT = document_ids_BT[:, :, None] == document_ids_BT[:, None, :]
+        return View(view.cos_T11K, view.sin_T11K, same_BTT.tril()[:, None], is_causal=False)
+
+    def _check_length(self, begin: int, num_tokens: int) -> None:
+        if begin + num_tokens > self.config.context_length:
+            held = f" after {begin:,} in the cache" if begin else ""
+            raise OptionError(
+                f"{num_tokens:,} tokens{held} are more than context_length={self.config.context_length:,}. Pass fewer, "
+                f"or train with a longer context_length."
+            )

@@ -1,0 +1,1 @@
+"""vae: a sequence VAE: one document, one latent."""

@@ -1,0 +1,15 @@
+"""training: model and data in, checkpoints and metrics out. An interrupted run resumes bit-exactly.
+
+In reading order:
+
+    config.py, config_checks.py, options.py, presets.py   every option of a run
+    trainer.py                          train: the loop on one screen
+    run.py, run_parts.py                what the loop works on
+    losses.py                           the loss as a module, and its mean over many batches
+    optimizers.py, muon.py              AdamW and Muon
+    schedules.py                        the learning rate of a step
+    auto_batch.py                       the largest micro-batch that fits
+    run_folder.py, checkpoint.py, restoring.py   what a run leaves, and how it is resumed
+    records.py, meters.py, result.py    what it records, measures and returns
+    advice.py, stopping.py              what slows it down; what stops it
+"""

@@ -1,0 +1,134 @@
+"""Advice: what is wrong with a run, and which options help, in the order that helps most.
+
+Each function looks at one trouble; `advice` asks them all. A new one is a function here and its line in `TROUBLES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from gristmill.arguments import usable_cores
+from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.meters import Reading
+
+__all__ = ["NOT_FINITE", "Situation", "advice", "is_out_of_memory", "out_of_memory"]
+
+DATA_WAIT_LIMIT = 0.05
+IDLE_LIMIT = 0.10
+PADDING_LIMIT = 0.20
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What advice depends on."""
+
+    reading: Reading
+    device: torch.device
+    config: TrainConfig
+    num_workers: int | None = None  # processes that prepare batches; None: a thread does
+
+
+def advice(situation: Situation) -> dict[str, str]:
+    """What is wrong with the speed of the run and which options help, by the name of the trouble; {} if nothing is."""
+    found = {name: look(situation) for name, look in TROUBLES.items()}
+    return {name: message for name, message in found.items() if message is not None}
+
+
+def slow_data(situation: Situation) -> str | None:
+    """The model waits for batches."""
+    reading, config, num_workers = situation.reading, situation.config, situation.num_workers
+    if reading.data_wait <= DATA_WAIT_LIMIT:
+        return None
+    said = f"{reading.data_wait:.0%} of the time is spent waiting for data."
+    pinned = "pin_memory=True" if situation.device.type == "cuda" and not config.pin_memory else None
+    if num_workers is None:
+        fewer = "document_mask=False" if config.document_mask else None
+        shards = "the shards on a local disk"
+        return f"{said} {_in_order([shards, pinned, 'a larger batch_size', fewer])}"
+    num_cores = usable_cores()
+    more_workers = f"num_workers={num_cores}" if num_workers < num_cores else None
+    further_ahead = f"prefetch_factor={2 * config.prefetch_factor}"
+    encoded = "token shards (made with encode_corpus()) instead of Parquet files"
+    return f"{said} {_in_order([more_workers, pinned, further_ahead, encoded])}"
+
+
+def idle_device(situation: Situation) -> str | None:
+    """A GPU that gets its data in time, and still has little to do."""
+    reading, device, config = situation.reading, situation.device, situation.config
+    if device.type != "cuda" or reading.data_wait > DATA_WAIT_LIMIT:
+        return None
+    if reading.mfu_matmul is None or reading.mfu_matmul >= IDLE_LIMIT:
+        return None
+    flags = [
+        "a larger batch_size (or 'auto'), with fewer gradient_accumulation_steps",
+        None if config.compile_model else "compile_model=True",
+        None if config.precision != "32" else "precision='bf16-mixed'",
+        _dynamic_padding(reading, config),
+    ]
+    return (
+        f"the device is busy for only {reading.mfu_matmul:.0%} of what a plain matrix product reaches on it. "
+        f"{_in_order(flags)}"
+    )
+
+
+def much_padding(situation: Situation) -> str | None:
+    """Much is computed on nothing."""
+    reading, config = situation.reading, situation.config
+    if reading.padding <= PADDING_LIMIT or (flag := _dynamic_padding(reading, config)) is None:
+        return None
+    return f"{reading.padding:.0%} of what is computed on is padding. {_in_order([flag])}"
+
+
+TROUBLES: Mapping[str, Callable[[Situation], str | None]] = {
+    "slow data": slow_data,
+    "idle device": idle_device,
+    "much padding": much_padding,
+}
+
+
+def _dynamic_padding(reading: Reading, config: TrainConfig) -> str | None:
+    if config.model == "gpt" or reading.padding <= PADDING_LIMIT:
+        return None
+    return f"num_buckets={2 * config.num_buckets}" if config.use_dynamic_padding else "use_dynamic_padding=True"
+
+
+def _in_order(flags: list[str | None]) -> str:
+    """The flags as a sentence, the most helpful first."""
+    there = [flag for flag in flags if flag is not None]
+    return f"What helps{', in this order' if len(there) > 1 else ''}: {', '.join(there)}."
+
+
+def out_of_memory(config: TrainConfig) -> str:
+    """What to say when the device has no memory left."""
+    length = "context_length" if config.model == "gpt" else "max_sequence_length"
+    flags = [
+        f"batch_size='auto', global_batch_size={config.global_batch_size} (finds what fits, the step stays the same)"
+        if config.global_batch_size
+        else "batch_size='auto' (finds what fits)",
+        "a smaller batch_size with a larger gradient_accumulation_steps",
+        "precision='bf16-mixed'" if config.precision == "32" else None,
+        f"a shorter {length}",
+        "preset='vae-low-memory'" if config.model == "vae" else None,
+        "strategy='fsdp' on several devices",
+    ]
+    return (
+        f"the device ran out of memory at batch_size={config.batch_size}, {length}={config.sequence_length}. "
+        f"{_in_order(flags)}"
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device, or the machine, has no memory left."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    said = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in said)
+
+
+NOT_FINITE = (
+    "the loss of step {step} is not a number. The run is stopped; {kept} What helps, in this order: a lower "
+    "learning_rate, more warmup_steps, clip_norm=1, {precision}another seed."
+)

@@ -1,0 +1,381 @@
+"""Checkpoints: all that a run needs to go on, in a folder that is there whole or not at all.
+
+    run/checkpoints/step-000100/model.safetensors      the weights
+                                optimizer.safetensors  moments and step counts
+                                monitor.safetensors    of a VAE: the posteriors that are being looked at
+                                state.json             step, config, fingerprints, checksums of the files above
+
+A checkpoint is written to a hidden folder, flushed to the disk and renamed; one that is removed is renamed first. A
+crash at any moment leaves only whole ones under their names. Nothing in them is executed: tensors are safetensors,
+everything else is JSON, and both are checked against their checksums before they are used.
+
+There is no state of a random generator in them: each step seeds it by (seed, step, rank).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import torch
+from torch import Tensor, nn
+
+from gristmill._core import Xxh64
+from gristmill.errors import CheckpointError
+from gristmill.lm.explain import CHECKPOINTS, STATE_FILE, why_no_run
+from gristmill.lm.training.config import TrainConfig, load_config
+from gristmill.packages import packages_for
+from gristmill.publish import flush_folder
+from gristmill.small_files import parse_json, read_small_file
+
+if TYPE_CHECKING:
+    from gristmill.shards import Shards
+
+__all__ = ["CheckpointWriter", "find_checkpoint", "list_checkpoints", "load_model", "read_state", "read_tensors"]
+
+FORMAT = "gristmill-checkpoint"
+VERSION = 1
+MODEL_FILE = "model.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+MONITOR_FILE = "monitor.safetensors"
+
+_NAME = re.compile(r"step-([0-9]{6,})")
+_BLOCK_BYTES = 1 << 22
+_MAX_STATE_BYTES = 1 << 28
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+# Writing
+
+
+def write_checkpoint(run: Path, state: Mapping[str, Any], files: Mapping[str, Mapping[str, Tensor]]) -> Path:
+    """Write a checkpoint of `state["step"]` and return its folder. Tensors must lie in main memory.
+
+    One that is already there for this step is left as it is: a step has only one outcome.
+    """
+    folder = run / CHECKPOINTS / f"step-{state['step']:06d}"
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.tmp.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        entries = {name: _write_safetensors(temporary / name, tensors) for name, tensors in files.items()}
+        _write_state(temporary / STATE_FILE, {"format": FORMAT, "version": VERSION, **state, "files": entries})
+        flush_folder(temporary)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    flush_folder(folder.parent)
+    return folder
+
+
+def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write the tensors and return the size and the checksum of the file.
+
+    By hand, because the checksum is taken on the way, and each write lets other threads run: steps go on meanwhile.
+    """
+    # Wide types first, so that all are aligned; then by name, so that the same tensors give the same bytes.
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, Any] = {}
+    end = 0
+    for name in names:
+        begin, end = end, end + tensors[name].nbytes
+        dtype = _DTYPES[tensors[name].dtype]
+        header[name] = {"dtype": dtype, "shape": list(tensors[name].shape), "data_offsets": [begin, end]}
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    digest = Xxh64()
+    with path.open("wb") as file:
+        for part in [len(head).to_bytes(8, "little") + head, *(_bytes(tensors[name]) for name in names)]:
+            digest.update(part)
+            file.write(part)
+        _flush(file)
+    return {"bytes": 8 + len(head) + end, "xxh64": digest.hexdigest()}
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _write_state(path: Path, state: Mapping[str, Any]) -> None:
+    content = {**state, "checksum": _state_checksum(state)}
+    with path.open("wb") as file:
+        file.write(json.dumps(content, indent=1).encode())
+        _flush(file)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _state_checksum(state: Mapping[str, Any]) -> str:
+    digest = Xxh64()
+    digest.update(json.dumps(state, sort_keys=True, separators=(",", ":")).encode())
+    return digest.hexdigest()
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread of its own: the run waits only while the tensors are copied."""
+
+    def __init__(self, run: Path, *, keep: int) -> None:
+        self._run, self._keep = run, keep
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def write(self, state: Mapping[str, Any], files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Begin to write one, after the one before is done. The tensors must be copies."""
+        self.wait()
+        self._pending = self._pool.submit(self._write, state, files)
+
+    def _write(self, state: Mapping[str, Any], files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        try:
+            write_checkpoint(self._run, state, files)
+        except OSError as error:
+            error.filename = error.filename or str(self._run)  # a full disk does not say where
+            raise
+        prune(self._run, keep=self._keep)
+
+    def wait(self) -> None:
+        """Return when all are on the disk; raise what went wrong with them."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+
+def prune(run: Path, *, keep: int) -> None:
+    """Remove all checkpoints but the latest `keep` and the best one."""
+    folders = list_checkpoints(run)
+    best = _best(folders)
+    for folder in folders[:-keep]:
+        if folder != best:
+            _remove(folder)
+
+
+def clean_up(run: Path, *, beyond: int | None = None) -> None:
+    """Remove what killed processes left behind, and checkpoints of steps beyond the one a run goes on from."""
+    for leftover in (run / CHECKPOINTS).glob(".step-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    for folder in list_checkpoints(run):
+        if beyond is not None and step_of(folder) > beyond:
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    hidden = folder.with_name(f".{folder.name}.removed.{os.getpid()}")
+    folder.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+# Finding
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """The folders of the checkpoints of a run, the latest last."""
+    there = (run / CHECKPOINTS).iterdir() if (run / CHECKPOINTS).is_dir() else ()
+    return sorted((folder for folder in there if _NAME.fullmatch(folder.name) and folder.is_dir()), key=step_of)
+
+
+def step_of(folder: Path) -> int:
+    """The step that the name of a checkpoint says."""
+    return int(folder.name.removeprefix("step-"))
+
+
+def find_checkpoint(run: Path, which: str = "latest") -> Path:
+    """The "latest" checkpoint of a run, the "best" by validation loss, or one by its name, such as "step-000100"."""
+    folders = list_checkpoints(run)
+    if not folders:
+        raise CheckpointError(why_no_run(Path(run)))
+    if which == "latest":
+        return folders[-1]
+    if which == "best":
+        return _best(folders) or folders[-1]
+    for folder in folders:
+        if folder.name == which:
+            return folder
+    there = ", ".join(folder.name for folder in folders)
+    raise CheckpointError(f"{run}: there is no checkpoint {which!r}. Pass 'latest', 'best', or one of {there}.")
+
+
+def _best(folders: list[Path]) -> Path | None:
+    losses = {folder: read_state(folder).get("val_loss") for folder in folders}
+    judged = [folder for folder in folders if losses[folder] is not None]
+    return min(judged, key=lambda folder: float(losses[folder] or 0.0), default=None)
+
+
+# Reading
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """What state.json of a checkpoint says, checked; `CheckpointError` for a damaged or foreign one."""
+    path = folder / STATE_FILE
+    try:
+        data = read_small_file(
+            path, what="the state of a checkpoint", max_bytes=_MAX_STATE_BYTES, error=CheckpointError
+        )
+        state = parse_json(data, error=CheckpointError)
+    except FileNotFoundError:
+        raise _damaged(path, "it is missing") from None
+    except CheckpointError as error:
+        raise _damaged(path, str(error).removeprefix(f"{path}: ").removesuffix(".")) from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise CheckpointError(f'{path}: it is not a checkpoint of Gristmill: it has no "format": "{FORMAT}".')
+    if state.get("version") != VERSION:
+        raise CheckpointError(f"{path}: its version is {state.get('version')!r}, and this Gristmill reads {VERSION}.")
+    if state.pop("checksum", None) != _state_checksum(state):
+        raise _damaged(path, "its checksum does not fit")
+    if state.get("step") != step_of(folder):
+        raise _damaged(path, f"it is of step {state.get('step')!r}, and the folder says {step_of(folder)}")
+    return state
+
+
+def read_tensors(folder: Path, name: str, state: Mapping[str, Any], *, device: str = "cpu") -> dict[str, Tensor]:
+    """The tensors of a file of a checkpoint, its size and checksum compared with those in `state` first."""
+    with packages_for("reading a checkpoint"):
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+    path = folder / name
+    entry = state["files"].get(name)
+    if entry is None:
+        raise _damaged(folder / STATE_FILE, f"it does not name {name}")
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise _damaged(path, "it is missing") from None
+    if size != entry["bytes"]:
+        raise _damaged(path, f"it has {size:,} bytes and should have {entry['bytes']:,}")
+    if _file_checksum(path) != entry["xxh64"]:
+        raise _damaged(path, "its checksum does not fit")
+    try:
+        tensors: dict[str, Tensor] = load_file(path, device=device)
+    except SafetensorError as error:
+        raise _damaged(path, f"it is not a safetensors file: {error}") from None
+    return tensors
+
+
+def _file_checksum(path: Path) -> str:
+    digest = Xxh64()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _damaged(path: Path, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: {what}: the checkpoint is damaged. Remove {path.parent} to go on from the one before."
+    )
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Copy the tensors into the model; `CheckpointError` names the first that does not fit."""
+    there, needed = dict(tensors), model.state_dict()
+    for name in [*needed, *(name for name in there if name not in needed)]:
+        if name not in there:
+            raise CheckpointError(f"{source}: it is of another model: it has no {name!r}.")
+        if name not in needed:
+            raise CheckpointError(f"{source}: it is of another model: {name!r} is not part of this one.")
+        if there[name].shape != needed[name].shape:
+            shapes = f"{list(there[name].shape)} there, {list(needed[name].shape)} in this one"
+            raise CheckpointError(f"{source}: it is of another model: {name!r} has shape {shapes}.")
+    with torch.no_grad():
+        for name, tensor in there.items():
+            needed[name].copy_(divided_like(needed[name], tensor))
+
+
+def divided_like(weight: Tensor | None, tensor: Tensor) -> Tensor:
+    """A whole tensor, divided among the devices as `weight` is (a DTensor); as it is, where nothing is divided."""
+    if not hasattr(weight, "device_mesh") or weight is None or weight.shape != tensor.shape:
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(weight.device), weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
+
+
+def whole_copy(tensor: Tensor) -> Tensor:
+    """A copy in main memory; all parts of one that lies on several devices. All ranks must call it together."""
+    whole = tensor.detach()
+    if hasattr(whole, "full_tensor"):
+        whole = whole.full_tensor()
+    return whole.to("cpu", copy=True)
+
+
+def load_model(
+    run: str | os.PathLike[str], *, which: str = "best", device: str | torch.device = "cpu"
+) -> tuple[nn.Module, TrainConfig]:
+    """The model of a run with the weights of a checkpoint, in evaluation mode, and the config it was trained with."""
+    folder = find_checkpoint(Path(run), which)
+    config = load_config(Path(run))
+    model = build_model(config)
+    load_weights(model, read_tensors(folder, MODEL_FILE, read_state(folder)), folder / MODEL_FILE)
+    return model.to(device).eval(), config
+
+
+def build_model(config: TrainConfig) -> nn.Module:
+    """The model that a resolved config describes, with random weights drawn from `seed`."""
+    import dataclasses
+
+    from gristmill.errors import OptionError
+    from gristmill.lm.models import MODELS
+
+    if config.model not in MODELS:
+        raise OptionError(f"model={config.model!r} is not known. Pass one of {', '.join(map(repr, MODELS))}.")
+    config_class, model_class = MODELS[config.model]
+    values = config.to_json()
+    names = [field.name for field in dataclasses.fields(config_class) if field.name in values]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        model: nn.Module = model_class(config_class(**{name: values[name] for name in names}))
+    return model
+
+
+# What a checkpoint belongs to
+
+
+def shards_identity(shards: Shards) -> dict[str, Any]:
+    """What tells shards apart: their tokenizer, how many tokens they hold, and a fingerprint of all their files."""
+    return {
+        "tokenizer_fingerprint": shards.tokenizer_fingerprint,
+        "num_tokens": shards.num_tokens,
+        "fingerprint": _state_checksum({"dtype": shards.dtype.name, "files": shards.checksums()}),
+    }
+
+
+def identity_differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is not the same about the shards of a checkpoint and those of this run, in words."""
+    if there.get("tokenizer_fingerprint") != now.get("tokenizer_fingerprint"):
+        return [
+            f"the tokenizer is another one (fingerprint {str(there.get('tokenizer_fingerprint'))[:12]}… then, "
+            f"{str(now.get('tokenizer_fingerprint'))[:12]}… now)"
+        ]
+    if there.get("num_tokens") != now.get("num_tokens"):
+        return [f"the shards held {there.get('num_tokens'):,} tokens and now hold {now.get('num_tokens'):,}"]
+    if there.get("fingerprint") != now.get("fingerprint"):
+        return ["the shards have other content of the same size"]
+    return []

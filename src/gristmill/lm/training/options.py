@@ -1,0 +1,137 @@
+"""TrainOptions: the options of `train` for type checkers and help(); a test holds them against `TrainConfig`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+from typing import Any, Literal, TypedDict
+
+from gristmill.lm.training.config import DeviceName, PrecisionName, TrainConfig
+
+__all__ = ["TrainOptions", "option_meanings", "options_help", "train_defaults"]
+
+
+class TrainOptions(TypedDict, total=False):
+    """What `train` takes beside the data, the folder and how to run: the fields of `TrainConfig`."""
+
+    model: Literal["gpt", "vae"]
+    vocab_size: int | None
+    context_length: int
+    num_layers: int
+    num_heads: int
+    d_model: int
+    d_ff: int | None
+    rope_theta: float
+    tie_embeddings: bool
+    dropout: float
+    norm_eps: float
+    float32_residual: bool
+    max_sequence_length: int
+    encoder_layers: int | None
+    latent_dim: int
+    latent_injection: Literal["memory", "embedding"]
+    memory_tokens: int
+    embedding_dim: int | None
+    kl_weight: float
+    kl_schedule: Literal["constant", "linear", "cyclical"]
+    kl_warmup_steps: int | float
+    kl_cycles: int
+    free_bits: float
+    free_bits_mode: Literal["total", "dimension"]
+    word_dropout: float
+    batch_norm_mu: float
+    bag_of_words_weight: float
+    tokenizer: str | None
+    text_column: str | None
+    tokens_column: str | None
+    embedding_columns: str | None
+    val_fraction: float
+    cache_dir: str | None
+    use_dynamic_padding: bool
+    num_buckets: int
+    num_workers: int
+    pin_memory: bool
+    prefetch_factor: int
+    disable_metrics_monitoring: bool
+    fast_detection: bool
+    update_frequency: int | None
+    plot_frequency: int | None
+    window_size: int | None
+    batch_size: int | Literal["auto"]
+    gradient_accumulation_steps: int
+    global_batch_size: int | None
+    max_steps: int | None
+    max_tokens: int | None
+    epochs: float | None
+    document_mask: bool
+    seed: int
+    init_from: str | None
+    optimizer: Literal["adamw", "muon"]
+    learning_rate: float
+    warmup_steps: int | float
+    schedule: Literal["cosine", "wsd", "constant"]
+    final_fraction: float
+    decay_fraction: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    eps: float
+    muon_learning_rate: float
+    muon_momentum: float
+    clip_norm: float
+    precision: PrecisionName
+    compile_model: bool
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+    device: DeviceName
+    devices: int
+    num_nodes: int
+    strategy: Literal["auto", "ddp", "fsdp"]
+    deterministic: bool
+    val_check_interval: int | float
+    limit_val_batches: int | float | None
+    checkpoint_interval: int | float
+    keep: int
+    log_interval: int
+    log: Literal["none", "tensorboard", "trackio"]
+    sample_interval: int | float
+    sample_prompt: str
+    sample_tokens: int
+
+
+@functools.cache
+def option_meanings() -> dict[str, str]:
+    """The text below each field of `TrainConfig`; empty where Python runs without sources.
+
+    >>> option_meanings()["keep"]
+    'Latest checkpoints to keep, beside the best.'
+    """
+    try:
+        (definition,) = ast.parse(inspect.getsource(TrainConfig)).body
+    except (OSError, SyntaxError):
+        return {}
+    assert isinstance(definition, ast.ClassDef)
+    meanings: dict[str, str] = {}
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            match below:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    meanings[field.target.id] = text
+    return meanings
+
+
+def options_help() -> str:
+    """A paragraph per option, as help() shows it."""
+    return "\n".join(
+        textwrap.fill(f"{name}: {text}", 116, subsequent_indent="    ", break_on_hyphens=False)
+        for name, text in option_meanings().items()
+    )
+
+
+TrainOptions.__doc__ = f"{TrainOptions.__doc__ or ''}\n\n{options_help()}"  # what `show_options` shows
+
+
+def train_defaults() -> dict[str, Any]:
+    """The default of each option."""
+    return {name: field.default for name, field in TrainConfig.__dataclass_fields__.items()}

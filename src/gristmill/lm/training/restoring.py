@@ -1,0 +1,88 @@
+"""Restoring: a run taken up from its latest checkpoint, or begun with the weights of another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from gristmill.errors import CheckpointError
+from gristmill.lm.explain import CHECKPOINTS
+from gristmill.lm.training import checkpoint as checkpoints
+from gristmill.lm.training.config import differences
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from gristmill.lm.training.run import Run
+
+__all__ = ["find_latest", "restore", "take_weights"]
+
+Tell = Callable[[str], None]
+
+SWITCHES = ("unknown_D", "bag_of_words.", "posterior.batch_norm.")  # what is there only while a switch is on
+
+
+def find_latest(fabric: Fabric, run_folder: Path) -> tuple[Path | None, dict[str, Any] | None]:
+    """The latest checkpoint of a run and its state; None and None where there is none."""
+    # The first process says which: others may look while it cleans up.
+    names = [path.name for path in checkpoints.list_checkpoints(run_folder)]
+    name = fabric.broadcast(names[-1] if names else "")
+    if not name:
+        return None, None
+    latest = run_folder / CHECKPOINTS / name
+    return latest, checkpoints.read_state(latest)
+
+
+def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
+    """Take up a checkpoint; `CheckpointError` names what does not fit."""
+    found = checkpoints.identity_differences(state["shards"], run.data.identity)
+    found += differences(state["config"], run.config.to_json())
+    if found:
+        raise CheckpointError(
+            f"{folder}: the run cannot go on: {'; '.join(found)}. Ask for the same as then, or begin a new run in "
+            f"another folder."
+        )
+    if rounding := differences(state["config"], run.config.to_json(), only_rounding=True):
+        tell(f"the run goes on, equal to rounding but not to the bit: {'; '.join(rounding)}.")
+    weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
+    checkpoints.load_weights(run.model, weights, folder / checkpoints.MODEL_FILE)
+    tensors = _divided(run.model, checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state))
+    run.optimizers.load_state_tensors(tensors, state["optimizer"])
+    run.fabric.strategy.precision.load_state_dict(state["scaler"])
+    run.meter.restore(state["pending"])
+    run.step = state["step"]
+    # Runs of version 0.1.0 did not count: all their steps were of one length.
+    each = int(state["config"]["global_batch_size"]) * run.config.sequence_length
+    run.num_tokens = state.get("num_tokens", run.step * each)
+    if run.watch is not None:
+        run.watch.monitor.go_on_after(run.step)
+        if "monitor" in state:
+            watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state)
+            run.watch.monitor.load_state_tensors(watched, state["monitor"])
+    run.best_val_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
+    tell(f"going on from {folder.name}.")
+
+
+def _divided(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state of the optimizer, divided among the devices as the weights are."""
+    weights = dict(model.named_parameters())
+    return {name: checkpoints.divided_like(weights.get(name.rpartition(".")[0]), tensors[name]) for name in tensors}
+
+
+def take_weights(model: nn.Module, run_folder: Path, tell: Tell) -> None:
+    """Take the weights of the best checkpoint of another run.
+
+    A switch such as word dropout brings a weight of its own, and should not keep anybody from turning it on or off.
+    """
+    folder = checkpoints.find_checkpoint(run_folder, "best")
+    there = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, checkpoints.read_state(folder))
+    here = model.state_dict()
+    different = sorted(name for name in here.keys() ^ there.keys() if name.startswith(SWITCHES))
+    both = {name: tensor for name, tensor in there.items() if name not in different}
+    kept = {name: here[name] for name in different if name in here}
+    checkpoints.load_weights(model, both | kept, folder / checkpoints.MODEL_FILE)
+    tell(f"beginning with the weights of {folder}{', but for ' if different else ''}{', '.join(different)}.")

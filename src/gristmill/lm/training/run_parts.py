@@ -1,0 +1,203 @@
+"""The parts that a run is put together from: its settled config, its module, its optimizers, its data and its meter."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from gristmill.errors import OptionError, TrainingError
+from gristmill.lm.data.batch import Batch
+from gristmill.lm.data.sequences import SequenceDataset
+from gristmill.lm.data.training_data import Dataset, TrainingData, said_at_the_start
+from gristmill.lm.training.auto_batch import find_batch_size
+from gristmill.lm.training.checkpoint import build_model
+from gristmill.lm.training.config import TrainConfig, asked_global_batch, resolved
+from gristmill.lm.training.losses import LossModule
+from gristmill.lm.training.meters import Meter, device_name, device_peak
+from gristmill.lm.training.optimizers import Optimizers, build_optimizer
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
+
+__all__ = [
+    "DTYPES",
+    "mark_length",
+    "new_meter",
+    "new_module",
+    "new_optimizers",
+    "new_watch",
+    "open_datasets",
+    "sample_text",
+    "settled",
+]
+
+DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
+
+Tell = Callable[[str], None]
+
+
+def settled(
+    fabric: Fabric, config: TrainConfig, data: TrainingData, state: dict[str, Any] | None, tell: Tell
+) -> TrainConfig:
+    """The config with every number settled. A batch size that a run has found before, it keeps."""
+    size = config.batch_size
+    if size == "auto" and state is not None:
+        size = state["config"]["batch_size"]
+    if size == "auto":
+        size = _find_batch_size(fabric, config, data)
+        tell(f"batch_size auto: {size} sequences at once on each device.")
+    assert isinstance(size, int)
+    return resolved(config, data, batch_size=size, world_size=fabric.world_size)
+
+
+def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) -> int:
+    per_device, rest = divmod(asked_global_batch(config, fabric.world_size), fabric.world_size)
+    if rest:
+        raise OptionError(
+            f"global_batch_size={config.global_batch_size} is not a multiple of {fabric.world_size} devices."
+        )
+    small = dataclasses.replace(config, batch_size=1)
+    model = build_model(resolved(small, data, batch_size=1, world_size=fabric.world_size))
+    size = find_batch_size(
+        model.to(fabric.device),
+        per_device=per_device,
+        sequence_length=config.sequence_length,
+        device=fabric.device,
+        autocast=fabric.autocast,
+    )
+    # The smallest device decides for all.
+    return int(fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
+
+
+def new_module(fabric: Fabric, config: TrainConfig, model: nn.Module) -> nn.Module:
+    """The loss of the model, compiled if that was asked for, and shared among the devices."""
+    module: nn.Module = LossModule(model)
+    if config.compile_model:
+        module = _compiled(module, config)
+    wrapped: nn.Module = fabric.setup_module(module)
+    return wrapped.train()
+
+
+def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
+    if config.use_dynamic_padding:
+        from torch._inductor import config as inductor_config
+
+        # For sums over a length that is not known, torch 2.11 writes code that fails: "shape is invalid for input".
+        settings: Any = inductor_config.triton
+        if hasattr(settings, "mix_order_reduction"):
+            settings.mix_order_reduction = False
+    mode = None if config.compile_mode == "default" else config.compile_mode
+    return torch.compile(module, mode=mode)  # type: ignore[return-value]
+
+
+def mark_length(batch: Batch) -> Batch:
+    """The batch, its length marked as one of many: one graph is compiled for all of them.
+
+    Left to itself, torch would compile one for the first length and another, for any length, for the second.
+    """
+    for tensor in vars(batch).values():
+        if tensor is not None:
+            torch._dynamo.maybe_mark_dynamic(tensor, 1)
+    return batch
+
+
+def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
+    """The optimizers of the model, after its weights were put where they stay."""
+    return build_optimizer(
+        model,
+        config.optimizer,
+        lr=config.learning_rate,
+        weight_decay=config.weight_decay,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        muon_lr=config.muon_learning_rate,
+        muon_momentum=config.muon_momentum,
+    )
+
+
+def open_datasets(
+    config: TrainConfig, data: TrainingData, device: torch.device, tell: Tell
+) -> tuple[Dataset, Dataset | None]:
+    """The training data, and that of the validation split; None where there is none to speak of."""
+    dataset = data.open_dataset(config, device, "train")
+    assert dataset is not None  # the data was opened for it
+    for message in (*data.messages, *getattr(dataset, "messages", ())):
+        tell(message)
+    if isinstance(dataset, SequenceDataset):
+        for message in said_at_the_start(dataset, config):
+            tell(message)
+    try:
+        val_dataset = data.open_dataset(config, device, "val")
+    except TrainingError as error:  # too short
+        tell(f"there is no validation: in the validation split {error}")
+        return dataset, None
+    if val_dataset is None:
+        tell(data.no_validation)
+    return dataset, val_dataset
+
+
+def new_meter(
+    fabric: Fabric,
+    config: TrainConfig,
+    model: nn.Module,
+    *,
+    sequence_length: float,
+    matmul_flops: float,
+    seconds_before: float,
+) -> Meter:
+    """The meter of the run, which has lasted for `seconds_before` already."""
+    return Meter(
+        fabric.device,
+        capacity=config.log_interval,
+        flops_per_token=float(model.flops_per_token(round(sequence_length))),  # type: ignore[operator]
+        stats=stat_names(model),
+        num_devices=fabric.world_size,
+        peak=device_peak(device_name(fabric.device), config.precision),
+        matmul_flops=matmul_flops,
+        seconds_before=seconds_before,
+        reduce=fabric.all_reduce if fabric.world_size > 1 else None,
+    )
+
+
+def share_buffers(fabric: Fabric, model: nn.Module) -> None:
+    """Give all ranks the running statistics of the first, which are those that are saved. Ddp does so by itself."""
+    if fabric.world_size > 1:
+        kept = model.state_dict().keys()
+        for name, buffer in model.named_buffers():
+            if name in kept:
+                torch.distributed.broadcast(buffer, 0)
+
+
+def stat_names(model: nn.Module) -> tuple[str, ...]:
+    """What the model tells of a step besides its loss."""
+    names: tuple[str, ...] = getattr(model, "STATS", ())
+    return names
+
+
+def new_watch(fabric: Fabric, config: TrainConfig, model: nn.Module, folder: Path) -> PosteriorWatch | None:
+    """What watches the posterior of a VAE; None where there is none, or it is not wanted. The first process has it."""
+    if config.model != "vae" or config.disable_metrics_monitoring or not fabric.is_global_zero:
+        return None
+    from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
+
+    return PosteriorWatch(fabric, config, model, folder)
+
+
+def sample_text(model: Any, tokenizer: Tokenizer, config: TrainConfig) -> tuple[str, str]:
+    """(prompt, text): how a GPT goes on with `sample_prompt`, or what a VAE makes of a latent from the prior."""
+    if config.model == "vae":
+        from gristmill.lm.use.latent import texts_from_prior
+
+        return "", texts_from_prior(model, tokenizer, num_texts=1, max_tokens=config.sample_tokens, seed=config.seed)[0]
+    from gristmill.lm.use.generation import stream_text
+
+    options = {"max_tokens": config.sample_tokens, "seed": config.seed}
+    return config.sample_prompt, "".join(stream_text(model, tokenizer, config.sample_prompt, **options))
