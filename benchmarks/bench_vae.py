@@ -30,8 +30,9 @@ import gristmill as gm
 from gristmill.lm.data.sequences import open_sequences
 from gristmill.lm.data.training_data import DocumentData
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.devices import launch
 from gristmill.lm.training.run import Run
-from gristmill.lm.training.trainer import launch, train_steps
+from gristmill.lm.training.trainer import train_steps
 from gristmill.sample_corpus import write_sample_corpus
 from machine import describe_run
 from tables import RESULTS, markdown_table, middle_and_spread, write_result

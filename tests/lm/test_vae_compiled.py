@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from gristmill.lm.models import vae as vae_module
+from gristmill.lm.models.vae import network as vae_module
 from lm.tiny_vae import (
     CONFIG,
     OF_VECTORS,

@@ -12,23 +12,20 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
-import logging
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import ModelParallelStrategy
-from torch import nn
 
 from gristmill.arguments import check_option_names, show_options
-from gristmill.errors import OptionError, TrainingError
+from gristmill.errors import TrainingError
 from gristmill.lm.data.training_data import TrainingData, open_training_data, warn_of_guessed_vocabulary
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig
+from gristmill.lm.training.devices import is_first_process, launch
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.presets import without_length
 from gristmill.lm.training.records import Record, open_display
@@ -176,83 +173,3 @@ def _memory_advice(config: TrainConfig) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise TrainingError(out_of_memory(config)) from error
-
-
-# Devices
-
-
-def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
-    """Fabric on the devices that were asked for, its processes started, and the config with its precision settled."""
-    kind = _find_device(config)
-    config = TrainConfig.from_options({**config.to_json(), "precision": _find_precision(config, kind)})
-    _set_torch(config, kind)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="lightning_fabric.*")
-        fabric = Fabric(
-            accelerator=kind,
-            devices=config.devices,
-            num_nodes=config.num_nodes,
-            strategy=_strategy(config),
-            precision="32-true" if config.precision == "32" else config.precision,
-        )
-        fabric.launch()
-    return fabric, config
-
-
-def _find_device(config: TrainConfig) -> str:
-    there = {
-        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "mps": int(torch.backends.mps.is_available()),
-        "cpu": os.cpu_count() or 1,
-    }
-    kind = next(name for name in there if there[name]) if config.device == "auto" else config.device
-    if not there[kind]:
-        raise OptionError(f"device={kind!r}: torch finds none here. Pass device='cpu', or install a torch made for it.")
-    if config.devices > there[kind] and kind != "cpu":
-        raise OptionError(
-            f"devices={config.devices}: this machine has {there[kind]} of kind {kind!r}. Pass devices <= {there[kind]}."
-        )
-    return kind
-
-
-def _find_precision(config: TrainConfig, kind: str) -> str:
-    """The precision that was asked for; for "auto", bf16 where the device has it."""
-    if config.precision == "auto":
-        return "bf16-mixed" if kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
-    if config.precision == "16-mixed" and (kind == "cpu" or config.strategy == "fsdp"):
-        raise OptionError("precision='16-mixed' needs a GPU, and no fsdp. Pass precision='bf16-mixed' or '32'.")
-    return config.precision
-
-
-def _set_torch(config: TrainConfig, kind: str) -> None:
-    if kind == "cuda":
-        torch.set_float32_matmul_precision("high")
-    if config.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
-
-
-def _strategy(config: TrainConfig) -> Any:
-    if config.strategy != "fsdp":
-        return config.strategy
-    # Lightning's own "fsdp" is the older form, which has only flat pieces of weights and no CPU.
-    num_devices = config.devices * config.num_nodes
-    return ModelParallelStrategy(_shard, data_parallel_size=num_devices, tensor_parallel_size=1)
-
-
-def _shard(module: nn.Module, mesh: Any) -> nn.Module:
-    """Divide the weights of every block, and of the rest, among the devices."""
-    from torch.distributed.fsdp import fully_shard
-
-    devices = mesh["data_parallel"]
-    for name in ("blocks", "encoder_blocks", "decoder_blocks"):
-        for block in getattr(module.model, name, ()):
-            fully_shard(block, mesh=devices)
-    fully_shard(module, mesh=devices)
-    return module
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that others are started from, or would be."""
-    return all(int(os.environ.get(name, "0")) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
