@@ -174,16 +174,18 @@ def _parse(name: str, arguments: list[str]) -> Any:
     try:
         if hasattr(module, "spelled_out"):  # short forms that tyro does not know
             arguments = module.spelled_out(arguments)
-        check_usage(module.Command, name, arguments)
+        # A command whose options depend on what is given makes its class for it.
+        command = module.command_class(arguments) if hasattr(module, "command_class") else module.Command
+        check_usage(command, name, arguments)
         settings: dict[str, Any] = {
             "prog": f"gristmill {name}",
-            "description": _description(module.Command),
+            "description": _description(command),
             "config": (tyro.conf.HelptextFromCommentsOff,),
             "registry": registry(),
         }
         if hasattr(module, "parse"):  # a command whose defaults depend on what is given
             return module.parse(arguments, **settings)
-        return tyro.cli(module.Command, args=arguments, **settings)
+        return tyro.cli(command, args=arguments, **settings)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else WRONG_USAGE
     except (MissingPackageError, OptionError, OSError, UsageError) as error:

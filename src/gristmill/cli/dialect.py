@@ -14,7 +14,7 @@ import shlex
 from gristmill.cli.usage import options_of
 
 # Keyword arguments of Python whose flag has another name.
-OTHER_NAMES = {"num_threads": "threads", "num_texts": "num", "out": "output"}
+OTHER_NAMES = {"num_threads": "threads", "num_texts": "num", "out": "output", "use_cache": "no_cache"}
 
 # Functions of Python, and the commands that do the same.
 COMMANDS = {

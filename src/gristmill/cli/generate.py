@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gristmill.cli.options import Flag, UsageError, plural
-from gristmill.errors import GristmillError
+from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.lm.training.config import DeviceName
 from gristmill.packages import require_packages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gristmill import StreamDecoder
+    from gristmill.lm.models.generation import TextStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Command:
     """How the text begins; - reads it from stdin; without one, a document of its own."""
 
     num: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")] = None
-    """VAE: how many texts; 4 from the prior, 5 between two texts unless given."""
+    """How many texts: unless given, one; 4 from the prior of a VAE, 5 between two texts."""
 
     reconstruct: Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = None
     """VAE: give back this text from its latent; - reads it from stdin."""
@@ -75,82 +75,33 @@ class Command:
     no_cache: Flag = False
     """Compute all keys and values again for each token: slower, the same text."""
 
+    plugin: Plugin = None
+
     def run(self) -> int:
+        """Write the texts, each as it comes, with a line --- between them."""
         require_packages("gristmill generate", "torch", "safetensors")
         _check_device(self.device)
-        if _holds_a_vae(self.run_folder):
-            self._write_texts_of_latents()
-        else:
-            self._continue_prompt()
-        return 0
+        load_plugin(self.plugin)
+        from gristmill.lm.models.requests import TextRequest
+        from gristmill.lm.use.generation import load_for_generation
 
-    def _continue_prompt(self) -> None:
-        for name in ("num", "reconstruct", "between"):
-            if getattr(self, name) is not None:
-                raise UsageError(f"--{name} is for a VAE, and {self.run_folder} has none. Pass --prompt TEXT.")
-        from gristmill.lm.use.generation import end_of_text_id, generate, load_for_generation
-
-        prompt = _read(self.prompt)
-        model, tokenizer = load_for_generation(
-            self.run_folder, which=self.checkpoint, device=self.device, tokenizer=self.tokenizer
-        )
-        stop_id = end_of_text_id(tokenizer)
-        # A special token in a prompt is most likely meant as one. Without a prompt, the text starts a new document.
-        prompt_ids = tokenizer.encode(prompt, allowed_special="all") or ([] if stop_id is None else [stop_id])
-        ids = generate(
-            model,
-            prompt_ids,
-            max_tokens=200 if self.max_tokens is None else self.max_tokens,
-            temperature=0.8 if self.temperature is None else self.temperature,
+        request = TextRequest(
+            prompt=_read(self.prompt),
+            reconstruct=None if self.reconstruct is None else _read(self.reconstruct),
+            between=self.between,
+            num_texts=self.num,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
             seed=self.seed,
-            stop_id=stop_id,
             use_cache=not self.no_cache,
         )
-        _write(prompt)
-        _print_stream(ids, tokenizer.stream_decoder())
-
-    def _write_texts_of_latents(self) -> None:
-        self._check_options_of_a_vae()
-        from gristmill.lm.use.latent import Choice, between, load_vae, reconstructed, texts_from_prior
-
-        choice: Choice = {"top_k": self.top_k, "top_p": self.top_p, "seed": self.seed, "max_tokens": self.max_tokens}
-        if self.temperature is not None:
-            choice["temperature"] = self.temperature
-        model, tokenizer = load_vae(
+        model, tokenizer = load_for_generation(
             self.run_folder, which=self.checkpoint, device=self.device, tokenizer=self.tokenizer
         )
-        began = time.perf_counter()
-        if self.reconstruct is not None:
-            texts = reconstructed(model, tokenizer, [_read(self.reconstruct)], **choice)
-        elif self.between is not None:
-            texts = between(model, tokenizer, *self.between, num_texts=5 if self.num is None else self.num, **choice)
-        else:
-            texts = texts_from_prior(model, tokenizer, num_texts=4 if self.num is None else self.num, **choice)
-        _write("\n---\n".join(texts) + "\n")
-        print(f"{plural(len(texts), 'text')} in {time.perf_counter() - began:.2f} s", file=sys.stderr)
-
-    def _check_options_of_a_vae(self) -> None:
-        if self.prompt:
-            raise UsageError(
-                f"--prompt: {self.run_folder} has a VAE, which makes whole texts of latents. Leave it out for samples, "
-                f"or pass --reconstruct TEXT, or --between TEXT TEXT."
-            )
-        if self.no_cache:
-            raise UsageError("--no-cache is for a GPT. Leave it out.")
-        if self.reconstruct is not None and (self.between is not None or self.num is not None):
-            other = "--num" if self.between is None else "--between"
-            raise UsageError(f"--reconstruct and {other} exclude each other. Pass one of them.")
-
-
-def _holds_a_vae(folder: Path) -> bool:
-    from gristmill.lm.training.config import load_config
-
-    try:
-        return folder.is_dir() and load_config(folder).model == "vae"
-    except GristmillError:
-        return False  # loading the model reports what is wrong
+        _print_texts(model.write(tokenizer, request))
+        return 0
 
 
 def _read(text: str) -> str:
@@ -165,19 +116,26 @@ def _check_device(device: str) -> None:
     raise UsageError(f"--device {device}: torch finds no such device here. Leave it out, or pass --device cpu.")
 
 
-def _print_stream(ids: Iterator[int], decoder: StreamDecoder) -> None:
-    """Print the text of the ids as its characters become complete, and how fast that was."""
-    began, num_tokens = time.perf_counter(), 0
+def _print_texts(streams: Iterator[TextStream]) -> None:
+    """Print each text as its characters become complete, and how fast that was."""
+    began, num_texts, num_tokens = time.perf_counter(), 0, 0
     try:
-        for id in ids:
-            num_tokens += 1
-            _write(decoder.push(id))
-        _write(decoder.finish())
+        for stream in streams:
+            _write("---\n" * (num_texts > 0))
+            num_texts += 1
+            _write(stream.prompt)
+            try:
+                for text in stream:
+                    _write(text)
+            finally:
+                num_tokens += stream.num_tokens
+                _write("\n")  # what comes next, a prompt of the shell or a message, begins a line
     finally:
-        _write("\n")  # what comes next, a prompt of the shell or a message, begins a line
         seconds = time.perf_counter() - began
+        texts = plural(num_texts, "text") if num_texts != 1 or not num_tokens else ""
+        tokens = plural(num_tokens, "token") if num_tokens or (num_texts == 1 and not texts) else ""
         rate = f", {num_tokens / seconds:,.0f} tokens/s" if num_tokens and seconds > 0 else ""
-        print(f"{plural(num_tokens, 'token')} in {seconds:.2f} s{rate}", file=sys.stderr)
+        print(f"{', '.join(filter(None, [texts, tokens]))} in {seconds:.2f} s{rate}", file=sys.stderr)
 
 
 def _write(text: str) -> None:

@@ -1,39 +1,71 @@
-"""gristmill train-model: token shards or Parquet files in, a trained model and the record of its training out."""
+"""gristmill train-model: token shards or Parquet files in, a trained model and the record of its training out.
+
+The options are those of a run and of the model that --model, --preset or the run to resume names: the class of the
+command is made for it, so that --help lists only what applies.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import typing
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.dialect import in_flags
 from gristmill.cli.options import Flag
+from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
-from gristmill.lm.training.config import FIELDS, TrainConfig, read_config
-from gristmill.lm.training.presets import PRESET_NOTES, PRESETS, preset_options, without_length
+from gristmill.cli.usage import HELP
+from gristmill.cli.values import one_of
+from gristmill.errors import GristmillError
+from gristmill.lm.models.registry import MODELS, find_model
+from gristmill.lm.option_types import option_meanings
+from gristmill.lm.training.config import TrainConfig, load_config, options_of_model, read_config
+from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, without_length
+from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
 
-if TYPE_CHECKING:
-    PresetName: TypeAlias = str
-else:
-    PresetName = Literal[tuple(PRESETS)]
+# The groups of --help, in order. What no group names is an option of the model.
+COMMON = (
+    *("model", "max_steps", "max_tokens", "epochs", "batch_size", "gradient_accumulation_steps", "learning_rate"),
+    *("context_length", "max_sequence_length", "num_layers", "num_heads", "d_model", "latent_dim", "tokenizer"),
+    *("precision", "compile_model", "device", "devices", "val_check_interval", "checkpoint_interval", "seed"),
+)
+READING = (
+    *("document_mask", "text_column", "tokens_column", "embedding_columns", "embedding_dim", "val_fraction"),
+    *("cache_dir", "use_dynamic_padding", "num_buckets", "num_workers", "pin_memory", "prefetch_factor"),
+)
+OPTIMIZER = (
+    *("optimizer", "global_batch_size", "warmup_steps", "schedule", "final_fraction", "decay_fraction"),
+    *("weight_decay", "clip_norm", "beta1", "beta2", "eps", "muon_learning_rate", "muon_momentum", "init_from"),
+)
+MACHINE = ("num_nodes", "strategy", "compile_mode", "deterministic")
+RECORDS = (*("limit_val_batches", "keep", "log_interval", "log", "sample_interval", "sample_prompt", "sample_tokens"),)
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "common": COMMON,
+    "reading": READING,
+    "optimizer": OPTIMIZER,
+    "machine": MACHINE,
+    "records": RECORDS,
+}
 
-
-def _with_note(preset: str) -> str:
-    return f"{preset} ({PRESET_NOTES[preset]})" if preset in PRESET_NOTES else preset
+GROUPS_IN_HELP = ("common", "model", "reading", "optimizer", "machine", "records")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(TrainConfig):
-    """Train a language model, or a sequence VAE, on token shards.
+class TrainModel:
+    """Train a model on token shards: a language model that continues text, or a sequence VAE.
 
-    Ctrl-C saves a checkpoint; the same command with --resume resumes from it, bit-exactly. Options may be
-    written with _ or -. A preset comes first, then the file of --config, then options.
+    Ctrl-C saves a checkpoint; --resume resumes from it, bit-exactly, with the options of the run. Options may be
+    written with _ or -. A preset comes first, then the file of --config, then options. Options of another model are
+    listed by --model NAME --help.
     """
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
@@ -42,34 +74,27 @@ class Command(TrainConfig):
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder of the run."""
 
-    preset: Annotated[
-        PresetName | None,
-        tyro.conf.arg(
-            metavar="NAME",
-            help=f"Options that belong together: {listed(map(_with_note, PRESETS))}.",
-            help_behavior_hint="",
-        ),
-    ] = None
+    preset: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """Options that belong together."""
 
-    config: Path | None = None
+    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """A YAML file with options, such as 'max_steps: 1000'; config.json of a run is one too."""
 
     resume: Annotated[Literal["auto", "never"], tyro.conf.arg(metavar="[auto]", help_behavior_hint="")] = "never"
-    """Resume the run in the folder, if there is one."""
+    """Resume the run in the folder, if there is one, with its options."""
 
     overwrite: Flag = False
-    """Remove the run in the folder and start again."""
+    """Replace the run in the folder. It is removed when the new one has started."""
+
+    plugin: Plugin = None
 
     progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
     """auto (a bar on a terminal), bar (always), jsonl (JSON lines) or none; on stderr."""
 
-    def __post_init__(self) -> None:
-        """The options are checked when the command runs, where errors are shown as errors."""
-
     def run(self) -> int:
         """Train, and print what came of it."""
-        options = {name: getattr(self, name) for name in FIELDS}
-        config = TrainConfig.from_options(options)
+        values = vars(self)
+        config = TrainConfig.from_options({name: values[name] for name in options_of_model(values["model"])})
         require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
         from gristmill.lm.training.devices import is_first_process
         from gristmill.lm.training.records import spelled_by
@@ -89,13 +114,69 @@ class Command(TrainConfig):
         return 0
 
 
+Fields: TypeAlias = list[tuple[str, Any, Any]]
+
+
+def new_command(model: str = "gpt", defaults: Mapping[str, Any] | None = None) -> type[TrainModel]:
+    """The class of the command for a model: its options beside those of every run."""
+    fields = [field for group in _groups(model, defaults or {}).values() for field in group]
+    return _derived(TrainModel, fields)
+
+
+def _derived(base: type[TrainModel], fields: Fields) -> type[TrainModel]:
+    made = dataclasses.make_dataclass("Command", fields, bases=(base,), frozen=True, kw_only=True)
+    made.__doc__ = TrainModel.__doc__
+    return made
+
+
+def _groups(model: str, defaults: Mapping[str, Any]) -> dict[str, Fields]:
+    """(name, annotation, default) of each option, by the group in which --help lists it."""
+    kind = find_model(model).config
+    known = options_of_model(model)
+    hints: dict[str, Any] = get_type_hints(kind) | get_type_hints(TrainConfig)
+    hints |= {name: Annotated[str, one_of(names)] for name, names in _registered().items()}
+    meanings = {**option_meanings(kind), **option_meanings(TrainConfig)}
+    values = {name: defaults.get(name, field.default) for name, field in known.items()} | {"model": model}
+    named = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "model": tuple(name for name in known if name not in named)}
+    return {
+        group: [
+            (name, _annotation(hints[name], meanings.get(name, ""), values[name]), values[name])
+            for name in groups[group]
+            if name in known
+        ]
+        for group in GROUPS_IN_HELP
+    }
+
+
+def _annotation(hint: Any, meaning: str, default: Any) -> Any:
+    """The annotation of an option for tyro. Numbers are N (whole) and X in --help; a default of None is not shown."""
+    settings: dict[str, Any] = {"help_behavior_hint": ""} if default is None else {}
+    words = [{int: "N", float: "X", str: "TEXT"}.get(member) for member in typing.get_args(hint) or (hint,)]
+    choices = [word for member in typing.get_args(hint) for word in typing.get_args(member)]
+    named = [word for word in words if word] + choices
+    settings |= {"metavar": "|".join(named)} if any(words) else {}
+    return Annotated[hint, tyro.conf.arg(help=meaning, **settings)]
+
+
+def _registered() -> dict[str, list[str]]:
+    """The options whose values are names in a registry."""
+    return {"model": list(MODELS), "optimizer": list(OPTIMIZERS), "schedule": list(SCHEDULES)}
+
+
+Command = new_command()
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Deciding:
-    """The options that decide the defaults of others, as they were written; "" where one was not given."""
+    """The options that decide which others there are, and their defaults, as they were written; "" if not given."""
 
     preset: str = ""
     config: str = ""
     model: str = ""
+    plugin: str = ""
+    resume: str = ""
+    output: Annotated[str, tyro.conf.arg(aliases=["-o"])] = ""
     max_steps: str = ""
     max_tokens: str = ""
     epochs: str = ""
@@ -103,17 +184,69 @@ class _Deciding:
     global_batch_size: str = ""
 
 
-def parse(arguments: list[str], **settings: Any) -> Command:
-    """The command that the arguments ask for; `settings` are those of `tyro.cli`.
+def command_class(arguments: list[str]) -> type[TrainModel]:
+    """The class of the command for the model that the arguments name, with the defaults that they imply.
 
-    What the preset, the model and the file of --config set are the defaults, which --help shows.
+    What the run to resume, the preset, the model and the file of --config set are the defaults, which --help shows.
     """
+    deciding = _deciding(spelled_out(arguments))
+    load_plugin(Path(deciding.plugin) if deciding.plugin else None)
+    saved = _saved(deciding)
+    written = read_config(deciding.config) if deciding.config else {}
+    model = deciding.model or written.get("model") or (None if deciding.preset else saved.get("model"))
+    preset = preset_options(deciding.preset or None, {"model": model})
+    model = model or preset.get("model", "gpt")
+    if saved.get("model") != model:
+        saved = {}
+    given = {name: value for name, value in vars(deciding).items() if value}
+    options = {**without_length(saved, preset), **preset}
+    options = {**without_length(options, written), **written}
+    return new_command(model, without_length(options, given))
+
+
+def _saved(deciding: _Deciding) -> dict[str, Any]:
+    """The options of the run that is to be resumed."""
+    if deciding.resume != "auto" or not deciding.output:
+        return {}
+    try:
+        return load_config(Path(deciding.output)).to_json()
+    except GristmillError:
+        return {}  # there is none, or it is damaged: `train` reports it
+
+
+def parse(arguments: list[str], **settings: Any) -> TrainModel:
+    """The command that the arguments ask for; `settings` are those of `tyro.cli`."""
     arguments = spelled_out(arguments)
-    default = _defaults(_deciding(arguments))
+    command = command_class(arguments)
+    if any(argument in HELP for argument in arguments):
+        return _show_help(command, settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # tyro's, of a file's value that `run` refuses in plain words
-        command: Command = tyro.cli(Command, default=default, args=arguments, **settings)
-    return command
+        parsed: TrainModel = tyro.cli(command, args=arguments, **settings)
+    return parsed
+
+
+def _show_help(command: type[TrainModel], settings: Mapping[str, Any]) -> TrainModel:
+    """Print the help in groups, which tyro makes of nested classes, and exit."""
+    defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(command)}
+    groups = _groups(defaults["model"], defaults)
+    nested: Fields = []
+    for group, fields in groups.items():
+        if fields:
+            kind = dataclasses.make_dataclass(group.title(), fields, frozen=True, kw_only=True)
+            kind.__doc__ = ""
+            nested.append((group, kind, dataclasses.field(default_factory=kind)))
+    grouped = _derived(_listing_presets(), nested)
+    config = (*settings.get("config", ()), tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
+    shown: TrainModel = tyro.cli(grouped, args=["--help"], **{**settings, "config": config})
+    return shown
+
+
+def _listing_presets() -> type[TrainModel]:
+    """The command with the names of all presets in the help of --preset."""
+    names = listed(f"{name} ({PRESET_NOTES[name]})" if name in PRESET_NOTES else name for name in all_presets())
+    note = tyro.conf.arg(metavar="NAME", help=f"Options that belong together: {names}.", help_behavior_hint="")
+    return _derived(TrainModel, [("preset", Annotated[str | None, note], None)])
 
 
 def _deciding(arguments: list[str]) -> _Deciding:
@@ -122,16 +255,6 @@ def _deciding(arguments: list[str]) -> _Deciding:
     except SystemExit:
         return _Deciding()  # one of them has no value, which the second look at the arguments reports
     return found
-
-
-def _defaults(deciding: _Deciding) -> Command:
-    """The preset, then the file on top, less what the file or an option makes void."""
-    given = {name: value for name, value in vars(deciding).items() if value}
-    written = read_config(deciding.config) if deciding.config else {}
-    model = deciding.model or written.get("model")
-    options = without_length(preset_options(deciding.preset or None, {"model": model}), written)
-    options = without_length({**options, **written}, given)
-    return Command(data=tyro.MISSING, output=tyro.MISSING, **options)
 
 
 def spelled_out(arguments: list[str]) -> list[str]:

@@ -29,23 +29,31 @@ if TYPE_CHECKING:
     from gristmill.lm.data.batch import Batch
     from gristmill.lm.data.sequences import SequenceData, SequenceDataset, open_sequences
     from gristmill.lm.data.token_dataset import TokenDataset
-    from gristmill.lm.models import MODELS
-    from gristmill.lm.models.gpt.network import GPT, GPTConfig
-    from gristmill.lm.models.vae.network import SequenceVAE, VAEConfig
+    from gristmill.lm.models.config import DocumentModelConfig, ModelConfig, WindowModelConfig
+    from gristmill.lm.models.generation import stream_text
+    from gristmill.lm.models.gpt.network import GPT
+    from gristmill.lm.models.gpt.options import GPTConfig
+    from gristmill.lm.models.model import Model
+    from gristmill.lm.models.registry import MODELS, register_model
+    from gristmill.lm.models.vae.network import SequenceVAE
+    from gristmill.lm.models.vae.options import VAEConfig
     from gristmill.lm.training.config import TrainConfig
     from gristmill.lm.training.result import TrainResult
     from gristmill.lm.training.trainer import train
     from gristmill.lm.use.evaluation import Evaluation, evaluate
     from gristmill.lm.use.generation import generate_text as generate
-    from gristmill.lm.use.generation import load_for_generation, stream_text
+    from gristmill.lm.use.generation import load_for_generation
     from gristmill.lm.use.latent import encode_texts, interpolate_texts, load_vae, reconstruct_texts, sample_texts
 
 __all__ = [
     "GPT",
     "MODELS",
     "Batch",
+    "DocumentModelConfig",
     "Evaluation",
     "GPTConfig",
+    "Model",
+    "ModelConfig",
     "SequenceData",
     "SequenceDataset",
     "SequenceVAE",
@@ -53,6 +61,7 @@ __all__ = [
     "TrainConfig",
     "TrainResult",
     "VAEConfig",
+    "WindowModelConfig",
     "encode_texts",
     "evaluate",
     "functional",
@@ -62,6 +71,7 @@ __all__ = [
     "load_vae",
     "open_sequences",
     "reconstruct_texts",
+    "register_model",
     "sample_texts",
     "stream_text",
     "train",
@@ -69,17 +79,21 @@ __all__ = [
 
 _PLACES = {
     "GPT": "models.gpt.network",
-    "MODELS": "models",
+    "MODELS": "models.registry",
     "Batch": "data.batch",
+    "DocumentModelConfig": "models.config",
     "Evaluation": "use.evaluation",
-    "GPTConfig": "models.gpt.network",
+    "GPTConfig": "models.gpt.options",
+    "Model": "models.model",
+    "ModelConfig": "models.config",
     "SequenceData": "data.sequences",
     "SequenceDataset": "data.sequences",
     "SequenceVAE": "models.vae.network",
     "TokenDataset": "data.token_dataset",
     "TrainConfig": "training.config",
     "TrainResult": "training.result",
-    "VAEConfig": "models.vae.network",
+    "VAEConfig": "models.vae.options",
+    "WindowModelConfig": "models.config",
     "encode_texts": "use.latent",
     "evaluate": "use.evaluation",
     "functional": "functional:",
@@ -89,8 +103,9 @@ _PLACES = {
     "load_vae": "use.latent",
     "open_sequences": "data.sequences",
     "reconstruct_texts": "use.latent",
+    "register_model": "models.registry",
     "sample_texts": "use.latent",
-    "stream_text": "use.generation",
+    "stream_text": "models.generation",
     "train": "training.trainer",
 }
 

@@ -1,25 +1,14 @@
-"""models: what can be trained, by name.
+"""models: what can be trained. Each model owns a room: its options, its data, its loss, its statistics, its text.
 
-A model is one file here with a frozen dataclass of its sizes and an `nn.Module` made from it, which has
+    registry.py    register_model, and the models there are
+    config.py      ModelConfig: what a model declares without torch
+    model.py       Model: what the trainer needs of a network
+    gpt/           a decoder that continues text
+    vae/           a sequence VAE
+    generation.py  text from a model, token by token
+    sampling.py    which token comes next
+    requests.py    what a model is asked to write
+    linear_cross_entropy.py   the loss without all logits in memory
 
-    loss(batch, schedule) -> (loss, stats)      the loss of a micro-batch, and what is worth recording of it
-    num_parameters, flops_per_token(T)          what the meters reckon with
-
-Adding one is the file, a line in `MODELS` and a test.
+A model of your own is one file and a call of `register_model`: examples/08_own_model.py.
 """
-
-from __future__ import annotations
-
-from typing import Any
-
-from torch import nn
-
-from gristmill.lm.models.gpt.network import GPT, GPTConfig
-from gristmill.lm.models.vae.network import SequenceVAE, VAEConfig
-
-__all__ = ["GPT", "MODELS", "GPTConfig", "SequenceVAE", "VAEConfig"]
-
-MODELS: dict[str, tuple[type[Any], type[nn.Module]]] = {
-    "gpt": (GPTConfig, GPT),
-    "vae": (VAEConfig, SequenceVAE),
-}

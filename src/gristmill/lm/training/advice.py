@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from gristmill.arguments import usable_cores
+from gristmill.lm.data.options import DocumentOptions
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.meters import Reading
 
@@ -43,14 +44,15 @@ def slow_data(situation: Situation) -> str | None:
     if reading.data_wait <= DATA_WAIT_LIMIT:
         return None
     said = f"{reading.data_wait:.0%} of the time is spent waiting for data."
-    pinned = "pin_memory=True" if situation.device.type == "cuda" and not config.pin_memory else None
+    is_unpinned = situation.device.type == "cuda" and not getattr(config.model, "pin_memory", True)
+    pinned = "pin_memory=True" if is_unpinned else None
     if num_workers is None:
-        fewer = "document_mask=False" if config.document_mask else None
+        fewer = "document_mask=False" if getattr(config.model, "document_mask", False) else None
         shards = "the shards on a local disk"
         return f"{said} {_in_order([shards, pinned, 'a larger batch_size', fewer])}"
     num_cores = usable_cores()
     more_workers = f"num_workers={num_cores}" if num_workers < num_cores else None
-    further_ahead = f"prefetch_factor={2 * config.prefetch_factor}"
+    further_ahead = f"prefetch_factor={2 * getattr(config.model, 'prefetch_factor', 1)}"
     encoded = "token shards (made with encode_corpus()) instead of Parquet files"
     return f"{said} {_in_order([more_workers, pinned, further_ahead, encoded])}"
 
@@ -90,9 +92,13 @@ TROUBLES: Mapping[str, Callable[[Situation], str | None]] = {
 
 
 def _dynamic_padding(reading: Reading, config: TrainConfig) -> str | None:
-    if config.model == "gpt" or reading.padding <= PADDING_LIMIT:
+    if not isinstance(config.model, DocumentOptions) or reading.padding <= PADDING_LIMIT:
         return None
-    return f"num_buckets={2 * config.num_buckets}" if config.use_dynamic_padding else "use_dynamic_padding=True"
+    return (
+        f"num_buckets={2 * config.model.num_buckets}"
+        if config.model.use_dynamic_padding
+        else "use_dynamic_padding=True"
+    )
 
 
 def _in_order(flags: list[str | None]) -> str:
@@ -103,7 +109,7 @@ def _in_order(flags: list[str | None]) -> str:
 
 def out_of_memory(config: TrainConfig) -> str:
     """What to say when the device has no memory left."""
-    length = "context_length" if config.model == "gpt" else "max_sequence_length"
+    length = config.model.LENGTH
     flags = [
         f"batch_size='auto', global_batch_size={config.global_batch_size} (finds what fits, the step stays the same)"
         if config.global_batch_size
@@ -111,11 +117,11 @@ def out_of_memory(config: TrainConfig) -> str:
         "a smaller batch_size with a larger gradient_accumulation_steps",
         "precision='bf16-mixed'" if config.precision == "32" else None,
         f"a shorter {length}",
-        "preset='vae-low-memory'" if config.model == "vae" else None,
+        *(f"preset={name!r}" for name in config.model.PRESETS if name.endswith("low-memory")),
         "strategy='fsdp' on several devices",
     ]
     return (
-        f"the device ran out of memory at batch_size={config.batch_size}, {length}={config.sequence_length}. "
+        f"the device ran out of memory at batch_size={config.batch_size}, {length}={config.model.sequence_length}. "
         f"{_in_order(flags)}"
     )
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 from torch import nn
 
 from gristmill.errors import TrainingError
-from gristmill.lm.data.batch import Batch
+from gristmill.lm.models.model import Model
 from gristmill.lm.training.advice import is_out_of_memory
 from gristmill.lm.training.losses import LossModule
 
@@ -27,7 +26,7 @@ ADAM_COPIES = 3  # gradients and two moments, each as large as the weights
 
 
 def find_batch_size(
-    model: nn.Module,
+    model: Model,
     *,
     per_device: int,
     sequence_length: int,
@@ -41,22 +40,12 @@ def find_batch_size(
     module = LossModule(model)
 
     def step(size: int) -> None:
-        batch = _random_batch(model, size, sequence_length, device)
+        batch = model.random_batch(size, sequence_length, device)
         with autocast():
-            loss, _ = module(dict(vars(batch)), {"kl_weight": 1.0})
+            loss, _ = module(dict(vars(batch)), {})
         loss.backward()
 
     return largest_that_fits(sizes, lambda size: _peak_bytes(step, size, model, device), _usable_bytes(model, device))
-
-
-def _random_batch(model: nn.Module, size: int, length: int, device: torch.device) -> Batch:
-    config: Any = model.config
-    vectors = getattr(config, "embedding_dim", None)
-    if vectors is not None:
-        none_BT = torch.zeros(size, length, dtype=torch.int64, device=device)
-        return Batch(none_BT, none_BT, vectors_BTE=torch.randn(size, length, vectors, device=device))
-    tokens_BT = torch.randint(int(config.vocab_size), (size, length), device=device)
-    return Batch(tokens_BT, tokens_BT)
 
 
 def divisors(number: int) -> list[int]:

@@ -21,21 +21,21 @@ import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
 
 from gristmill._core import Xxh64
 from gristmill.errors import CheckpointError
+from gristmill.lm.data.identity import json_checksum
 from gristmill.lm.explain import CHECKPOINTS, STATE_FILE, why_no_run
+from gristmill.lm.models.model import Model
+from gristmill.lm.models.registry import build_model
 from gristmill.lm.training.config import TrainConfig, load_config
 from gristmill.packages import packages_for
 from gristmill.publish import flush_folder
 from gristmill.small_files import parse_json, read_small_file
-
-if TYPE_CHECKING:
-    from gristmill.shards import Shards
 
 __all__ = ["CheckpointWriter", "find_checkpoint", "list_checkpoints", "load_model", "read_state", "read_tensors"]
 
@@ -68,7 +68,7 @@ def write_checkpoint(run: Path, state: Mapping[str, Any], files: Mapping[str, Ma
 
     One that is already there for this step is left as it is: a step has only one outcome.
     """
-    folder = run / CHECKPOINTS / f"step-{state['step']:06d}"
+    folder = run / CHECKPOINTS / name_of(state["step"])
     if folder.exists():
         return folder
     folder.parent.mkdir(exist_ok=True)
@@ -116,21 +116,24 @@ def _bytes(tensor: Tensor) -> Any:
 
 
 def _write_state(path: Path, state: Mapping[str, Any]) -> None:
-    content = {**state, "checksum": _state_checksum(state)}
+    content = {**state, "checksum": json_checksum(state)}
     with path.open("wb") as file:
         file.write(json.dumps(content, indent=1).encode())
         _flush(file)
 
 
+def update_state(folder: Path, changes: Mapping[str, Any]) -> None:
+    """Change some values in state.json of a checkpoint, whole or not at all."""
+    state = {**read_state(folder), **changes}
+    temporary = folder / f".{STATE_FILE}.tmp.{os.getpid()}"
+    _write_state(temporary, state)
+    temporary.replace(folder / STATE_FILE)
+    flush_folder(folder)
+
+
 def _flush(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _state_checksum(state: Mapping[str, Any]) -> str:
-    digest = Xxh64()
-    digest.update(json.dumps(state, sort_keys=True, separators=(",", ":")).encode())
-    return digest.hexdigest()
 
 
 class CheckpointWriter:
@@ -206,6 +209,15 @@ def step_of(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 
 
+def name_of(step: int) -> str:
+    """The name of the checkpoint of a step.
+
+    >>> name_of(100)
+    'step-000100'
+    """
+    return f"step-{step:06d}"
+
+
 def find_checkpoint(run: Path, which: str = "latest") -> Path:
     """The "latest" checkpoint of a run, the "best" by validation loss, or one by its name, such as "step-000100"."""
     folders = list_checkpoints(run)
@@ -247,7 +259,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f'{path}: it is not a checkpoint of Gristmill: it has no "format": "{FORMAT}".')
     if state.get("version") != VERSION:
         raise CheckpointError(f"{path}: its version is {state.get('version')!r}, and this Gristmill reads {VERSION}.")
-    if state.pop("checksum", None) != _state_checksum(state):
+    if state.pop("checksum", None) != json_checksum(state):
         raise _damaged(path, "its checksum does not fit")
     if state.get("step") != step_of(folder):
         raise _damaged(path, f"it is of step {state.get('step')!r}, and the folder says {step_of(folder)}")
@@ -328,54 +340,10 @@ def whole_copy(tensor: Tensor) -> Tensor:
 
 def load_model(
     run: str | os.PathLike[str], *, which: str = "best", device: str | torch.device = "cpu"
-) -> tuple[nn.Module, TrainConfig]:
+) -> tuple[Model, TrainConfig]:
     """The model of a run with the weights of a checkpoint, in evaluation mode, and the config it was trained with."""
     folder = find_checkpoint(Path(run), which)
     config = load_config(Path(run))
-    model = build_model(config)
+    model = build_model(config.model, seed=config.seed)
     load_weights(model, read_tensors(folder, MODEL_FILE, read_state(folder)), folder / MODEL_FILE)
     return model.to(device).eval(), config
-
-
-def build_model(config: TrainConfig) -> nn.Module:
-    """The model that a resolved config describes, with random weights drawn from `seed`."""
-    import dataclasses
-
-    from gristmill.errors import OptionError
-    from gristmill.lm.models import MODELS
-
-    if config.model not in MODELS:
-        raise OptionError(f"model={config.model!r} is not known. Pass one of {', '.join(map(repr, MODELS))}.")
-    config_class, model_class = MODELS[config.model]
-    values = config.to_json()
-    names = [field.name for field in dataclasses.fields(config_class) if field.name in values]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        model: nn.Module = model_class(config_class(**{name: values[name] for name in names}))
-    return model
-
-
-# What a checkpoint belongs to
-
-
-def shards_identity(shards: Shards) -> dict[str, Any]:
-    """What tells shards apart: their tokenizer, how many tokens they hold, and a fingerprint of all their files."""
-    return {
-        "tokenizer_fingerprint": shards.tokenizer_fingerprint,
-        "num_tokens": shards.num_tokens,
-        "fingerprint": _state_checksum({"dtype": shards.dtype.name, "files": shards.checksums()}),
-    }
-
-
-def identity_differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is not the same about the shards of a checkpoint and those of this run, in words."""
-    if there.get("tokenizer_fingerprint") != now.get("tokenizer_fingerprint"):
-        return [
-            f"the tokenizer is another one (fingerprint {str(there.get('tokenizer_fingerprint'))[:12]}… then, "
-            f"{str(now.get('tokenizer_fingerprint'))[:12]}… now)"
-        ]
-    if there.get("num_tokens") != now.get("num_tokens"):
-        return [f"the shards held {there.get('num_tokens'):,} tokens and now hold {now.get('num_tokens'):,}"]
-    if there.get("fingerprint") != now.get("fingerprint"):
-        return ["the shards have other content of the same size"]
-    return []

@@ -1,8 +1,11 @@
-"""TrainConfig: everything that decides how a model is trained, from presets, YAML files and options.
+"""TrainConfig: the options of a run, and with them the options of its model; from presets, YAML files and options.
+
+Options are flat wherever people write them: keywords of `gm.lm.train`, flags, YAML files and config.json. `TrainConfig`
+keeps them apart: its fields are those of any run, and `model` holds the options of the model, which own its names.
 
 An option that counts steps (`val_check_interval`, `checkpoint_interval`, `sample_interval`, `warmup_steps`) may also be
 a fraction of the run: 500 is every 500 steps, 0.1 is every tenth of the run. `resolved` turns all such wishes into
-numbers; what it returns stands in config.json of the run and is compared when a run goes on.
+numbers; what it returns is written to config.json of the run and compared when the run is resumed.
 """
 
 from __future__ import annotations
@@ -11,267 +14,183 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gristmill.arguments import nearest
-from gristmill.errors import CheckpointError, OptionError, VocabSizeError, warn_user
+from gristmill.arguments import check_choice, check_whole_number, nearest
+from gristmill.errors import CheckpointError, OptionError, warn_user
 from gristmill.lm.explain import CONFIG_FILE, why_no_run
-from gristmill.lm.training.config_checks import check_config
-from gristmill.lm.training.presets import MODEL_DEFAULTS, preset_options, without_length
+from gristmill.lm.models.config import ModelConfig, steps_of
+from gristmill.lm.models.gpt.options import GPTConfig
+from gristmill.lm.models.registry import MODELS, find_model
+from gristmill.lm.option_types import (
+    Count,
+    Fraction,
+    NotNegative,
+    Positive,
+    Share,
+    Steps,
+    check_options,
+    option_fields,
+)
+from gristmill.lm.training.presets import preset_options, without_length
+from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import load_package
 from gristmill.small_files import parse_json, read_small_file
 
 if TYPE_CHECKING:
     from gristmill.lm.data.training_data import TrainingData
 
-__all__ = ["DeviceName", "PrecisionName", "TrainConfig", "differences", "read_config", "resolved"]
+__all__ = ["DeviceName", "PrecisionName", "TrainConfig", "differences", "options_of_model", "read_config", "resolved"]
 
 DeviceName: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 PrecisionName: TypeAlias = Literal["auto", "bf16-mixed", "16-mixed", "32"]
 
 MAX_CONFIG_BYTES = 1 << 20  # a config has a few kilobytes
 
-# What may change between a run and the run that goes on with it: the weights do not depend on it.
+# What may change between a run and the run that resumes it: the weights do not depend on it.
 FREE = frozenset(
     {
-        "val_check_interval",
-        "limit_val_batches",
-        "checkpoint_interval",
-        "keep",
-        "log",
-        "log_interval",
-        "sample_interval",
-        "sample_prompt",
-        "sample_tokens",
-        # Where the data lies and how it is read; that it is the same data is compared by its fingerprint.
-        "tokenizer",
-        "text_column",
-        "tokens_column",
-        "embedding_columns",
-        "cache_dir",
-        "init_from",
-        "num_workers",
-        "pin_memory",
-        "prefetch_factor",
-        "disable_metrics_monitoring",
-        "fast_detection",
-        "update_frequency",
-        "plot_frequency",
-        "window_size",
+        *("val_check_interval", "limit_val_batches", "checkpoint_interval", "keep", "log", "log_interval"),
+        *("sample_interval", "sample_tokens", "init_from"),
     }
 )
 # Where and how a step is computed. With another value it is the same step to rounding, not to the bit.
 ROUNDING = frozenset(
     {
-        "batch_size",
-        "gradient_accumulation_steps",
-        "precision",
-        "compile_model",
-        "compile_mode",
-        "device",
-        "devices",
-        "num_nodes",
-        "strategy",
-        "deterministic",
+        *("batch_size", "gradient_accumulation_steps", "precision", "compile_model", "compile_mode"),
+        *("device", "devices", "num_nodes", "strategy", "deterministic"),
     }
 )
 # Those of them that say how a step is divided.
-PORTIONS = frozenset({"batch_size", "gradient_accumulation_steps", "devices", "num_nodes"})
+DIVISION = frozenset({"batch_size", "gradient_accumulation_steps", "devices", "num_nodes"})
+LENGTHS = ("max_steps", "max_tokens", "epochs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How a model is trained. Fields that are None or "auto" are settled by `resolved`."""
 
-    model: Literal["gpt", "vae"] = "gpt"
-    """gpt (a decoder that continues text) or vae (a sequence VAE, one sequence a document)."""
-    vocab_size: int | None = None
-    """Tokens that the model knows. None: those of the tokenizer of the data."""
-    context_length: int = 256
-    """Tokens that a sequence has, and that the model sees."""
-    num_layers: int = 4
-    """Layers of the model."""
-    num_heads: int = 4
-    """Heads of attention in a layer."""
-    d_model: int = 256
-    """Numbers that stand for a token between the layers."""
-    d_ff: int | None = None
-    """Numbers inside the feed-forward part. None: 8/3 of d_model, rounded up."""
-    rope_theta: float = 10_000.0
-    """Base of the rotary positions."""
-    tie_embeddings: bool = False
-    """The head is the embedding: fewer parameters."""
-    dropout: float = 0.0
-    """Share of activations that are dropped in training."""
-    norm_eps: float = 1e-5
-    """What keeps a norm from dividing by 0."""
-    float32_residual: bool = False
-    """Keep the residual stream in float32 under bf16-mixed: slower, and seldom better."""
+    model: ModelConfig = field(default_factory=GPTConfig)
+    """Model to train: gpt (continues text), vae (a sequence VAE) or one of a plugin."""
 
-    # Of the VAE alone
-    max_sequence_length: int = 1000
-    """VAE: tokens of a sequence; what a document has beyond them is left out."""
-    encoder_layers: int | None = None
-    """VAE: layers of the encoder. None: num_layers, which are those of the decoder."""
-    latent_dim: int = 32
-    """VAE: numbers that a sequence becomes."""
-    latent_injection: Literal["memory", "embedding"] = "memory"
-    """VAE: how the decoder gets them: as positions before the sequence, or added to each token."""
-    memory_tokens: int = 4
-    """VAE: positions before the sequence that hold the latent."""
-    embedding_dim: int | None = None
-    """VAE: numbers of a vector, for sequences of vectors. None: as the data has it."""
-    kl_weight: float = 1.0
-    """VAE: the highest weight of the KL term; 1 is the bound itself, less is a beta-VAE."""
-    kl_schedule: Literal["constant", "linear", "cyclical"] = "linear"
-    """VAE: how the weight gets there: at once, rising once, or rising again in each cycle."""
-    kl_warmup_steps: int | float = 0.1
-    """VAE: steps in which it rises (linear), or their share of the run."""
-    kl_cycles: int = 4
-    """VAE: cycles of the run (cyclical); it rises in the first half of each."""
-    free_bits: float = 0.0
-    """VAE: nats of KL that cost nothing; 0: all of it costs."""
-    free_bits_mode: Literal["total", "dimension"] = "total"
-    """VAE: free nats of a sequence, or of each latent dimension."""
-    word_dropout: float = 0.0
-    """VAE: share of the decoder's inputs that are hidden, so that it must ask the latent."""
-    batch_norm_mu: float = 0.0
-    """VAE: scale of a batch norm on mu, which keeps KL above 0 (0.5 is usual); 0: none."""
-    bag_of_words_weight: float = 0.0
-    """VAE: weight of the loss of predicting the words of a sequence from its latent alone."""
-
-    tokenizer: str | None = None
-    """VAE: the tokenizer for a text column of Parquet files."""
-    text_column: str | None = None
-    """VAE: the column of texts in Parquet files. None: 'text', if there is one, or 'tokens'."""
-    tokens_column: str | None = None
-    """VAE: the column of token ids in Parquet files."""
-    embedding_columns: str | None = None
-    """VAE: the columns of vectors in Parquet files, as 'a' or 'a,b' (joined)."""
-    val_fraction: float = 0.01
-    """VAE: share of the documents of Parquet files that are kept for validation."""
-    cache_dir: str | None = None
-    """VAE: where what was read from Parquet files is kept. None: the user's cache folder."""
-    use_dynamic_padding: bool = False
-    """VAE: pad to the longest of similar lengths, not to max_sequence_length."""
-    num_buckets: int = 16
-    """VAE: lengths that are padded to."""
-    num_workers: int = 8
-    """VAE: processes that prepare batches from Parquet files; 0: a thread."""
-    pin_memory: bool = True
-    """VAE: copy batches to the GPU from page-locked memory."""
-    prefetch_factor: int = 2
-    """VAE: batches that each of the processes is ahead."""
-
-    disable_metrics_monitoring: bool = False
-    """VAE: no watch for posterior collapse; it then takes no memory and no time."""
-    fast_detection: bool = False
-    """VAE: a cheaper watch: where nothing else is said, a look every 200 steps, plots every 2,000."""
-    update_frequency: int | None = None
-    """VAE: steps between two looks at the posterior. None: 100."""
-    plot_frequency: int | None = None
-    """VAE: steps between two plots of it; 0: none. None: 1000."""
-    window_size: int | None = None
-    """VAE: steps whose posteriors are looked at together. None: 50."""
-
-    batch_size: int | Literal["auto"] = 32
-    """Sequences that one device takes at once (VAE: 4). auto: as many as fit, the global batch kept."""
-    gradient_accumulation_steps: int = 1
-    """Micro-batches in a step (VAE: 2): saves memory, not time."""
-    global_batch_size: int | None = None
-    """Sequences in a step on all devices. None: what batch_size and accumulation make."""
-    max_steps: int | None = None
-    """How long to train, in steps. Or:"""
-    max_tokens: int | None = None
-    """How long to train, in tokens. Or:"""
-    epochs: float | None = None
-    """How long to train, in passes over the data; 1 if no length is given."""
-    document_mask: bool = False
-    """Attention stays inside a document."""
+    batch_size: Count | Literal["auto"] = 32
+    """Sequences per device and micro-batch. auto: as many as fit, keeping the global batch."""
+    gradient_accumulation_steps: Count = 1
+    """Micro-batches per step: saves memory, not time."""
+    global_batch_size: Count | None = None
+    """Sequences per step on all devices. None: batch_size x accumulation x devices."""
+    max_steps: Count | None = None
+    """Length of the run in steps. One of max_steps, max_tokens and epochs."""
+    max_tokens: Count | None = None
+    """Length of the run in tokens."""
+    epochs: Positive | None = None
+    """Length of the run in passes over the data. 1 if no other length is given."""
     seed: int = 0
-    """Decides weights, order of the data and dropout."""
+    """Random seed of weights, order of the data and dropout."""
     init_from: str | None = None
-    """Begin with the weights of another run: its folder. Its best checkpoint is taken."""
-
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon for the matrices inside the model and adamw for the rest."""
-    learning_rate: float = 1e-3
-    """The highest learning rate, of AdamW."""
-    warmup_steps: int | float = 0.02
-    """Steps in which the learning rate rises, or their share of the run."""
-    schedule: Literal["cosine", "wsd", "constant"] = "cosine"
-    """How the learning rate falls: cosine, wsd (stable, then decay) or constant."""
-    final_fraction: float = 0.1
-    """Share of the learning rate that is left at the end."""
-    decay_fraction: float = 0.2
-    """Share of the run in which it falls, for wsd."""
-    weight_decay: float = 0.1
-    """Decay of matrices."""
-    beta1: float = 0.9
-    """AdamW's momentum."""
-    beta2: float = 0.95
-    """AdamW's memory of squares."""
-    eps: float = 1e-8
+    """Start from the weights of another run: its folder. Its best checkpoint is used."""
+    optimizer: str = "adamw"
+    """adamw, muon (for the matrices inside the model, adamw for the rest), or one of a plugin."""
+    learning_rate: Positive = 1e-3
+    """Peak learning rate of AdamW."""
+    warmup_steps: Steps = 0.02
+    """Steps of learning-rate warm-up, or their share of the run."""
+    schedule: str = "cosine"
+    """Learning-rate schedule: cosine, wsd (warm-up, stable, decay), constant, or one of a plugin."""
+    final_fraction: Fraction = 0.1
+    """Final learning rate, as a share of the peak."""
+    decay_fraction: Fraction = 0.2
+    """Share of the run in which wsd decays."""
+    weight_decay: NotNegative = 0.1
+    """Weight decay of matrices."""
+    beta1: Share = 0.9
+    """AdamW's beta1."""
+    beta2: Share = 0.95
+    """AdamW's beta2."""
+    eps: Positive = 1e-8
     """AdamW's epsilon."""
-    muon_learning_rate: float = 0.02
-    """The highest learning rate of Muon."""
-    muon_momentum: float = 0.95
+    muon_learning_rate: Positive = 0.02
+    """Peak learning rate of Muon."""
+    muon_momentum: Share = 0.95
     """Muon's momentum."""
-    clip_norm: float = 1.0
-    """Norm to which gradients are clipped; 0: no clipping."""
-
+    clip_norm: NotNegative = 1.0
+    """Gradient norm to clip to. 0: no clipping."""
     precision: PrecisionName = "auto"
     """auto: bf16-mixed where the device has it, otherwise 32."""
     compile_model: bool = False
-    """Compile the model: a minute at the start, then faster."""
+    """Compile the model with torch.compile: a minute at the start, then faster."""
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     """Mode of torch.compile."""
     device: DeviceName = "auto"
-    """What to compute on."""
-    devices: int = 1
-    """How many of them, on each node."""
-    num_nodes: int = 1
-    """Machines; start the command on each, with MASTER_ADDR, MASTER_PORT and NODE_RANK set."""
+    """Device to run on. auto picks CUDA when available."""
+    devices: Count = 1
+    """Number of devices per node."""
+    num_nodes: Count = 1
+    """Number of machines. Start the command on each, with MASTER_ADDR, MASTER_PORT and NODE_RANK set."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    """How several devices share the work: ddp (each has all weights) or fsdp (each has a part)."""
+    """How several devices share the work: ddp (all weights on each) or fsdp (a part of them on each)."""
     deterministic: bool = False
-    """The same bits on a GPU too, where that costs speed."""
-
-    val_check_interval: int | float = 0.1
+    """Bit-exact results on a GPU too, where that costs speed."""
+    val_check_interval: Steps = 0.1
     """Steps between validations, or their share of the run."""
-    limit_val_batches: int | float | None = 32
-    """Batches of a validation, or their share (VAE: 0.1): a fixed subset. At the end all are taken."""
-    checkpoint_interval: int | float = 1000
+    limit_val_batches: Steps | None = 32
+    """Batches per validation, or their share: a fixed subset. The last one takes all."""
+    checkpoint_interval: Steps = 1000
     """Steps between checkpoints, or their share of the run."""
-    keep: int = 2
+    keep: Count = 2
     """Latest checkpoints to keep, beside the best."""
-    log_interval: int = 10
+    log_interval: Count = 10
     """Steps between records."""
     log: Literal["none", "tensorboard", "trackio"] = "none"
-    """Where to show numbers besides metrics.jsonl."""
-    sample_interval: int | float = 0
-    """Steps between sample texts, or their share of the run; 0: none."""
-    sample_prompt: str = "Once upon a time"
-    """What samples begin with."""
-    sample_tokens: int = 64
-    """Length of a sample."""
+    """Where to show metrics besides metrics.jsonl."""
+    sample_interval: Steps = 0
+    """Steps between sample texts, or their share of the run. 0: none."""
+    sample_tokens: Count = 64
+    """Length of a sample text in tokens."""
 
     def __post_init__(self) -> None:
-        check_config(self)
+        if not isinstance(self.model, ModelConfig):
+            raise OptionError(
+                f"model={self.model!r}: pass the config of a model, such as gm.lm.GPTConfig(), or call "
+                f"TrainConfig.from_options({{'model': 'gpt'}})."
+            )
+        check_options(self)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        if self.optimizer == "muon" and self.strategy == "fsdp":
+            raise OptionError(
+                "optimizer='muon' needs whole matrices, and strategy='fsdp' divides them. Pass one of them."
+            )
+        if check_whole_number("seed", self.seed) < 0:
+            raise OptionError(f"seed={self.seed} is negative. Pass seed >= 0.")
+        self._check_length()
+
+    def _check_length(self) -> None:
+        given = [name for name in LENGTHS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise OptionError(
+                f"{' and '.join(given)} are both given, and each says how long to train. Pass one of them."
+            )
+        if self.max_steps is not None:
+            check_warmup(self.warmup_steps, self.max_steps)
 
     @classmethod
     def from_options(
         cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options"
     ) -> TrainConfig:
-        """The preset with the options on top; an unknown name is an error that suggests the nearest one.
+        """The preset with the options on top, those of the model among them; an unknown name suggests the nearest one.
 
-        >>> TrainConfig.from_options({"max-steps": 10}, preset="quickstart").max_steps
-        10
+        >>> config = TrainConfig.from_options({"max-steps": 10, "d_model": 64}, preset="quickstart")
+        >>> config.max_steps, config.model.d_model
+        (10, 64)
         """
-        given = normalized(options, source)
-        return cls(**{**without_length(preset_options(preset, given), given), **given})
+        given = normalized(options, source=source, preset=preset)
+        merged = {**without_length(preset_options(preset, given), given), **given}
+        kind = find_model(merged.pop("model", GPTConfig.name)).config
+        of_model = {name: merged.pop(name) for name in option_fields(kind) if name in merged}
+        return cls(model=kind(**of_model), **merged)
 
     @classmethod
     def of(cls, options: Mapping[str, Any], *, preset: str | None = None, source: str = "the options") -> TrainConfig:
@@ -279,14 +198,11 @@ class TrainConfig:
         warn_user("TrainConfig.of is deprecated. Call TrainConfig.from_options.", DeprecationWarning)
         return cls.from_options(options, preset=preset, source=source)
 
-    @property
-    def sequence_length(self) -> int:
-        """The tokens that a sequence can have."""
-        return self.context_length if self.model == "gpt" else self.max_sequence_length
-
     def to_json(self) -> dict[str, Any]:
-        """Every field; what `TrainConfig.from_options` reads."""
-        return dataclasses.asdict(self)
+        """Every option of the model and of the run, flat; what `from_options` reads."""
+        of_model = {name: getattr(self.model, name) for name in option_fields(type(self.model))}
+        of_run = {name: getattr(self, name) for name in RUN_FIELDS if name != "model"}
+        return {"model": self.model.name, **of_model, **of_run}
 
 
 # What other trainers call these options, too far from our names for a spelling check.
@@ -301,11 +217,22 @@ OTHER_NAMES = {
     "seq_len": "context_length",
     "steps": "max_steps",
 }
-FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
+RUN_FIELDS = option_fields(TrainConfig)
+
+
+def options_of_model(name: str) -> dict[str, dataclasses.Field[Any]]:
+    """The options of a run that trains this model, by name: its own and those of any run."""
+    fields = option_fields(find_model(name).config)
+    if both := sorted(fields.keys() & RUN_FIELDS.keys()):
+        raise OptionError(
+            f"model={name!r}: its option {both[0]!r} is also an option of every run. Give it another name in "
+            f"{find_model(name).config.__name__}."
+        )
+    return {"model": RUN_FIELDS["model"], **fields, **RUN_FIELDS}
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options in a YAML (or JSON) file, with the names of `TrainConfig`."""
+    """The options in a YAML (or JSON) file, with the names of `TrainConfig` and of its model."""
     yaml = load_package("yaml", needed_by="reading a YAML file")
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=OptionError)
     try:
@@ -316,29 +243,43 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option a line: 'max_steps: 1000'.")
-    return normalized(content, str(path))
+    return normalized(content, source=str(path))
 
 
-def normalized(options: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The options under their names in `TrainConfig`.
+def normalized(
+    options: Mapping[str, Any], *, source: str, preset: str | None = None, lenient: bool = False
+) -> dict[str, Any]:
+    """The options under their names, "model" as a name.
 
     Numbers that YAML took for text (1e-3) are numbers, and text that it took for a number (a column 2020) is text.
+    Options of another model are refused where they differ from their defaults (`lenient`: left out): who passes one
+    expects something of it.
     """
+    named = {str(key).replace("-", "_"): value for key, value in options.items()}
+    model = named.get("model", preset_options(preset, named).get("model", GPTConfig.name))
+    if isinstance(model, ModelConfig):
+        of_model = {name: getattr(model, name) for name in option_fields(type(model))}
+        named, model = {**of_model, **named, "model": model.name}, model.name
+    known = options_of_model(model)
     given: dict[str, Any] = {}
-    for key, value in options.items():
-        name = str(key).replace("-", "_")
-        if name not in FIELDS:
-            hint = nearest(OTHER_NAMES.get(name, name), FIELDS) or f" The options are {', '.join(FIELDS)}."
-            raise OptionError(f"{source}: there is no option {str(key)!r}.{hint}")
-        if name == "embedding_columns" and isinstance(value, list | tuple):
-            value = ",".join(map(str, value))
-        kind = str(FIELDS[name].type)
-        if "float" in kind:
-            value = _as_number(value)
-        elif kind in ("str", "str | None") and isinstance(value, int | float):
-            value = str(value)
-        given[name] = value
+    for name, value in named.items():
+        if name in known:
+            given[name] = _fitted(name, value, str(known[name].type))
+        elif not (lenient and _owner(name)):
+            _check_belongs(name, value, model, source)
     return given
+
+
+def _fitted(name: str, value: Any, kind: str) -> Any:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if name == "embedding_columns" and isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    if kind in ("Positive", "NotNegative", "Share", "Fraction", "Steps", "Steps | None", "Positive | None"):
+        return _as_number(value)
+    if kind in ("str", "str | None") and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value
 
 
 def _as_number(value: Any) -> Any:
@@ -348,35 +289,69 @@ def _as_number(value: Any) -> Any:
         return value
 
 
+def _owner(option: str) -> str | None:
+    """The first model that has this option."""
+    return next((name for name, entry in MODELS.items() if option in option_fields(entry.config)), None)
+
+
+def _check_belongs(name: str, value: Any, model: str, source: str) -> None:
+    """Raise for an option that the model has not, unless another model has it and it is set to its default there."""
+    known, owner = options_of_model(model), _owner(name)
+    if owner is None:
+        hint = nearest(OTHER_NAMES.get(name, name), known) or f" The options are {', '.join(known)}."
+        raise OptionError(f"{source}: there is no option {name!r}.{hint}")
+    if value == option_fields(MODELS[owner].config)[name].default:
+        return
+    lengths = {"context_length": "max_sequence_length", "max_sequence_length": "context_length"}
+    instead = f", pass {lengths[name]}" if lengths.get(name) in known else ""
+    raise OptionError(
+        f"{name}={value!r} is an option of model={owner!r}, and this is model={model!r}. "
+        f"Leave it out{instead}, or pass model={owner!r}."
+    )
+
+
 def resolved(config: TrainConfig, data: TrainingData, *, batch_size: int, world_size: int) -> TrainConfig:
     """The config of a run on this data: every number settled, for `batch_size` sequences on each device."""
     accumulation = _accumulation(config, batch_size, world_size)
-    tokens_per_step = batch_size * accumulation * world_size * data.tokens_per_sequence(config)
-    max_steps = _num_steps(config, data.num_tokens, tokens_per_step)
+    max_steps = num_steps(config, data, global_batch_size=batch_size * accumulation * world_size)
     return dataclasses.replace(
         config,
-        vocab_size=_vocab_size(config, data),
-        embedding_dim=_embedding_dim(config, data),
-        **_frequencies(config),
+        model=config.model.settled(data, max_steps=max_steps),
         batch_size=batch_size,
         gradient_accumulation_steps=accumulation,
         global_batch_size=batch_size * accumulation * world_size,
         max_steps=max_steps,
         max_tokens=None,
         epochs=None,
-        warmup_steps=_steps(config.warmup_steps, max_steps, least=0),
-        kl_warmup_steps=_steps(config.kl_warmup_steps, max_steps, least=0),
-        val_check_interval=_steps(config.val_check_interval, max_steps),
-        checkpoint_interval=_steps(config.checkpoint_interval, max_steps),
-        sample_interval=_steps(config.sample_interval, max_steps),
+        warmup_steps=steps_of(config.warmup_steps, max_steps, least=0),
+        val_check_interval=steps_of(config.val_check_interval, max_steps),
+        checkpoint_interval=steps_of(config.checkpoint_interval, max_steps),
+        sample_interval=steps_of(config.sample_interval, max_steps),
     )
+
+
+def num_steps(config: TrainConfig, data: TrainingData, *, global_batch_size: int) -> int:
+    """The length of the run in steps."""
+    if config.max_steps is not None:
+        return config.max_steps
+    tokens = config.max_tokens if config.max_tokens is not None else (config.epochs or 1.0) * data.num_tokens
+    return max(1, math.floor(tokens / (global_batch_size * data.tokens_per_sequence)))
+
+
+def check_warmup(warmup_steps: int | float, max_steps: int) -> None:
+    """Raise `OptionError` for a warm-up that is longer than the run."""
+    if isinstance(warmup_steps, int) and warmup_steps > max_steps:
+        raise OptionError(
+            f"warmup_steps={warmup_steps} is longer than the run of {max_steps:,} steps. Pass warmup_steps <= "
+            f"{max_steps}, or a share such as warmup_steps=0.02."
+        )
 
 
 def asked_global_batch(config: TrainConfig, world_size: int) -> int:
     """The sequences of a step that were asked for, whatever `batch_size` turns out to be."""
     if config.global_batch_size is not None:
         return config.global_batch_size
-    default = MODEL_DEFAULTS.get(config.model, {}).get("batch_size", TrainConfig.batch_size)
+    default = config.model.RUN_DEFAULTS.get("batch_size", TrainConfig.batch_size)
     per_device = default if config.batch_size == "auto" else config.batch_size
     assert isinstance(per_device, int)
     return per_device * config.gradient_accumulation_steps * world_size
@@ -393,64 +368,42 @@ def _accumulation(config: TrainConfig, batch_size: int, world_size: int) -> int:
     return total // (batch_size * world_size)
 
 
-def _num_steps(config: TrainConfig, num_tokens: int, tokens_per_step: float) -> int:
-    if config.max_steps is not None:
-        return config.max_steps
-    tokens = config.max_tokens if config.max_tokens is not None else (config.epochs or 1.0) * num_tokens
-    return max(1, math.floor(tokens / tokens_per_step))
+def differences(there: Mapping[str, Any], now: TrainConfig, *, only_rounding: bool = False) -> list[str]:
+    """What is not the same in the saved options of a run and in a resolved config, in words.
 
-
-def _vocab_size(config: TrainConfig, data: TrainingData) -> int | None:
-    needed = data.vocab_size
-    if needed is None:
-        return None
-    if config.vocab_size is not None and config.vocab_size < needed:
-        has = "there are ids up to" if data.tokenizer is None else f"the tokenizer of the {data.noun} has"
-        number = f"{needed - 1:,}" if data.tokenizer is None else f"{needed:,} tokens"
-        raise VocabSizeError(
-            f"vocab_size={config.vocab_size} is too small: {has} {number}. "
-            f"Pass vocab_size >= {needed}, or leave it out."
-        )
-    return config.vocab_size or needed
-
-
-def _embedding_dim(config: TrainConfig, data: TrainingData) -> int | None:
-    if config.embedding_dim not in (None, data.embedding_dim):
-        there = "tokens" if data.embedding_dim is None else f"vectors of {data.embedding_dim} numbers"
-        raise OptionError(f"embedding_dim={config.embedding_dim}, and the data has {there}. Leave it out.")
-    return data.embedding_dim
-
-
-def _frequencies(config: TrainConfig) -> dict[str, Any]:
-    """How often the posterior of a VAE is looked at: as was said, otherwise as usual."""
-    if config.model != "vae":
-        return {}
-    usual = {"update_frequency": 100, "plot_frequency": 1000, "window_size": 50}
-    usual |= {"update_frequency": 200, "plot_frequency": 2000} if config.fast_detection else {}
-    return {name: number if getattr(config, name) is None else getattr(config, name) for name, number in usual.items()}
-
-
-def _steps(interval: int | float, max_steps: int, *, least: int = 1) -> int:
-    """A number of steps: an int is one, a float is a fraction of the run."""
-    if isinstance(interval, int):
-        return interval
-    return max(least, round(interval * max_steps)) if interval else 0
-
-
-def differences(there: Mapping[str, Any], now: Mapping[str, Any], *, only_rounding: bool = False) -> list[str]:
-    """What is not the same in two resolved configs, in words: what the weights depend on, or on which by rounding.
-
-    >>> differences({"seed": 0, "keep": 2}, {"seed": 1, "keep": 3})
-    ['seed was 0 and is now 1']
+    What the weights depend on, or (`only_rounding`) on which by rounding. An option that the saved run did not have yet
+    counts as its default. A longer run is no difference.
     """
-    # The sequences of a VAE's step are drawn by what one micro-batch of all devices holds.
-    rounding = ROUNDING - PORTIONS if now.get("model") == "vae" else ROUNDING
-    compared = sorted(rounding) if only_rounding else [name for name in FIELDS if name not in FREE | rounding]
+    kind, current = type(now.model), now.to_json()
+    rounding = ROUNDING - DIVISION if kind.DIVISION_CHANGES_STEPS else ROUNDING
+    free = FREE | kind.DATA_FREE | kind.FREE_OPTIONS
+    if is_longer(there, now):
+        free |= {"max_steps"}
+    known = options_of_model(kind.name)
+    compared = sorted(rounding) if only_rounding else [name for name in known if name not in free | rounding]
+    before = {name: there.get(name, known[name].default) for name in compared}
     return [
-        f"{name} was {there.get(name)!r} and is now {now.get(name)!r}"
+        f"{name} was {before[name]!r} and is now {current[name]!r}"
         for name in compared
-        if there.get(name) != now.get(name)
+        if before[name] != current[name]
     ]
+
+
+def is_longer(there: Mapping[str, Any], now: TrainConfig) -> bool:
+    """Whether the run was to end earlier when it was saved."""
+    before = there.get("max_steps")
+    return isinstance(before, int) and now.max_steps is not None and now.max_steps > before
+
+
+def with_saved(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a run that is resumed: those it was saved with, and on top those that are passed now."""
+    asked = {name: value for name, value in asked.items() if value is not None or name not in LENGTHS}
+    max_steps, before = asked.get("max_steps"), saved.get("max_steps")
+    if isinstance(max_steps, int) and isinstance(before, int) and max_steps > before:
+        # A share of a longer run would be another number of steps than the run has had.
+        warmups = {"warmup_steps", *find_model(saved["model"]).config.WARMUPS}
+        asked = {name: value for name, value in asked.items() if name not in warmups or isinstance(value, int)}
+    return {**without_length(dict(saved), asked), **asked}
 
 
 def load_config(run: Path) -> TrainConfig:
@@ -462,6 +415,17 @@ def load_config(run: Path) -> TrainConfig:
         raise CheckpointError(why_no_run(run)) from None
     content = parse_json(data, source=path, error=CheckpointError)
     try:
-        return TrainConfig.from_options(content, source=str(path))
+        return config_of_run(content, source=str(path))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{path}: it is damaged: {error}") from None
+
+
+def config_of_run(options: Mapping[str, Any], *, source: str) -> TrainConfig:
+    """The config that a run was saved with, without the options of other models that runs of version 0.1 saved."""
+    return TrainConfig.from_options(normalized(options, source=source, lenient=True), source=source)
+
+
+def check_length(config: TrainConfig, data: TrainingData) -> None:
+    """Raise `OptionError` for a warm-up that is longer than the run, before any process is started."""
+    batch = asked_global_batch(config, config.devices * config.num_nodes)
+    check_warmup(config.warmup_steps, num_steps(config, data, global_batch_size=batch))

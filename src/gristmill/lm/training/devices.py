@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import warnings
@@ -21,7 +22,7 @@ __all__ = ["is_first_process", "launch"]
 def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
     """Fabric on the devices that were asked for, its processes started, and the config with its precision settled."""
     kind = _find_device(config)
-    config = TrainConfig.from_options({**config.to_json(), "precision": _find_precision(config, kind)})
+    config = dataclasses.replace(config, precision=_find_precision(config, kind))  # type: ignore[arg-type]
     _set_torch(config, kind)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with warnings.catch_warnings():
@@ -83,7 +84,7 @@ def _shard(module: nn.Module, mesh: Any) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     devices = mesh["data_parallel"]
-    for name in ("blocks", "encoder_blocks", "decoder_blocks"):
+    for name in module.model.SHARDED_UNITS:  # type: ignore[union-attr]
         for block in getattr(module.model, name, ()):
             fully_shard(block, mesh=devices)
     fully_shard(module, mesh=devices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.data.training_data import Dataset
+from gristmill.lm.models.config import Averaging
 
 __all__ = ["LossModule", "MeanLoss", "mean_loss", "num_val_batches"]
 
@@ -38,8 +39,7 @@ class MeanLoss:
 
     loss: float  # nats a token
     num_tokens: int
-    reconstruction: float | None  # nats a token, of a model that has such a part
-    kl: float | None  # nats a sequence
+    stats: dict[str, float]  # what else the model reports, each per token or per sequence
 
 
 @torch.no_grad()
@@ -47,6 +47,7 @@ def mean_loss(
     module: nn.Module,
     batches: Iterable[Batch],
     *,
+    stats: Mapping[str, Averaging] = {},
     reduce_sum: Callable[[Tensor], Tensor] | None = None,
     stopped: Callable[[], bool] = lambda: False,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -67,28 +68,26 @@ def mean_loss(
                 if stopped():
                     return None
                 with autocast():
-                    part = _sums(module, batch)
+                    part = _sums(module, batch, stats)
                 total = part if total is None else total + part
     finally:
         module.train(was_training)
     if total is None:
         return None
-    loss_sum, num_targets, *parts = (total if reduce_sum is None else reduce_sum(total)).tolist()
-    mean, number = loss_sum / num_targets, round(num_targets)
-    if not parts:
-        return MeanLoss(mean, number, None, None)
-    reconstruction_sum, kl_sum, num_sequences = parts
-    return MeanLoss(mean, number, reconstruction_sum / num_targets, kl_sum / num_sequences)
+    loss_sum, num_targets, num_sequences, *sums = (total if reduce_sum is None else reduce_sum(total)).tolist()
+    numbers = {"token": num_targets, "sequence": num_sequences}
+    means = {name: each / numbers[stats[name]] for name, each in zip(stats, sums, strict=True)}
+    return MeanLoss(loss_sum / num_targets, round(num_targets), means)
 
 
-def _sums(module: nn.Module, batch: Batch) -> Tensor:
-    """The sums over a batch: of the loss and of targets; of a VAE also of reconstruction, of KL, and of sequences."""
-    loss, stats = module(dict(vars(batch)), {"kl_weight": torch.ones((), device=batch.targets_BT.device)})
+def _sums(module: nn.Module, batch: Batch, stats: Mapping[str, Averaging]) -> Tensor:
+    """The sums over a batch: of the loss, of targets, of sequences, and of each statistic."""
+    loss, found = module(dict(vars(batch)), {})
     counted_BT = batch.targets_BT != IGNORED
-    count, num_sequences = counted_BT.sum(), counted_BT.any(1).sum()
-    sums = [loss.double() * count, count]
-    if "kl" in stats:
-        sums += [stats["reconstruction"].double() * count, stats["kl"].double() * num_sequences, num_sequences]
+    counts = {"token": counted_BT.sum(), "sequence": counted_BT.any(1).sum()}
+    count = counts["token"]
+    sums = [loss.double() * count, *counts.values()]
+    sums += [found[name].double() * counts[averaging] for name, averaging in stats.items()]
     # A batch of nothing but padding has the loss 0 / 0.
     return torch.where(count > 0, torch.stack([each.double() for each in sums]), 0.0)
 

@@ -1,22 +1,25 @@
-"""TrainOptions: the options of `train` for type checkers and help(); a test holds them against `TrainConfig`."""
+"""TrainOptions: the options of `train` for type checkers and help(); a test holds them against the configs.
+
+They are those of a run and of the built-in models. `train` takes the options of a registered model too.
+"""
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
 import textwrap
 from typing import Any, Literal, TypedDict
 
+from gristmill.lm.models.config import ModelConfig
+from gristmill.lm.models.registry import MODELS
+from gristmill.lm.option_types import option_fields, option_meanings
 from gristmill.lm.training.config import DeviceName, PrecisionName, TrainConfig
 
-__all__ = ["TrainOptions", "option_meanings", "options_help", "train_defaults"]
+__all__ = ["TrainOptions", "options_help", "train_defaults"]
 
 
 class TrainOptions(TypedDict, total=False):
-    """What `train` takes beside the data, the folder and how to run: the fields of `TrainConfig`."""
+    """What `train` takes beside the data, the folder and how to run: the options of a run and of its model."""
 
-    model: Literal["gpt", "vae"]
+    model: str | ModelConfig
     vocab_size: int | None
     context_length: int
     num_layers: int
@@ -68,10 +71,10 @@ class TrainOptions(TypedDict, total=False):
     document_mask: bool
     seed: int
     init_from: str | None
-    optimizer: Literal["adamw", "muon"]
+    optimizer: str
     learning_rate: float
     warmup_steps: int | float
-    schedule: Literal["cosine", "wsd", "constant"]
+    schedule: str
     final_fraction: float
     decay_fraction: float
     weight_decay: float
@@ -100,33 +103,18 @@ class TrainOptions(TypedDict, total=False):
     sample_tokens: int
 
 
-@functools.cache
-def option_meanings() -> dict[str, str]:
-    """The text below each field of `TrainConfig`; empty where Python runs without sources.
-
-    >>> option_meanings()["keep"]
-    'Latest checkpoints to keep, beside the best.'
-    """
-    try:
-        (definition,) = ast.parse(inspect.getsource(TrainConfig)).body
-    except (OSError, SyntaxError):
-        return {}
-    assert isinstance(definition, ast.ClassDef)
-    meanings: dict[str, str] = {}
-    for field, below in zip(definition.body, definition.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            match below:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    meanings[field.target.id] = text
-    return meanings
-
-
 def options_help() -> str:
-    """A paragraph per option, as help() shows it."""
-    return "\n".join(
-        textwrap.fill(f"{name}: {text}", 116, subsequent_indent="    ", break_on_hyphens=False)
-        for name, text in option_meanings().items()
+    """A paragraph per option, as help() shows it: those of every run, then those of each model."""
+    sections: dict[str, Any] = {"Options of every run:": TrainConfig}
+    sections |= {f"Options of model={name!r}:": entry.config for name, entry in MODELS.items()}
+    return "\n\n".join(
+        "\n".join([title, *map(_paragraph, option_meanings(kind).items())]) for title, kind in sections.items()
     )
+
+
+def _paragraph(option: tuple[str, str]) -> str:
+    name, meaning = option
+    return textwrap.fill(f"{name}: {meaning}", 116, subsequent_indent="    ", break_on_hyphens=False)
 
 
 TrainOptions.__doc__ = f"{TrainOptions.__doc__ or ''}\n\n{options_help()}"  # what `show_options` shows
@@ -134,4 +122,7 @@ TrainOptions.__doc__ = f"{TrainOptions.__doc__ or ''}\n\n{options_help()}"  # wh
 
 def train_defaults() -> dict[str, Any]:
     """The default of each option."""
-    return {name: field.default for name, field in TrainConfig.__dataclass_fields__.items()}
+    defaults: dict[str, Any] = {"model": "gpt"}
+    for kind in (*(entry.config for entry in MODELS.values()), TrainConfig):
+        defaults |= {name: field.default for name, field in option_fields(kind).items() if name != "model"}
+    return defaults

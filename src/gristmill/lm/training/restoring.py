@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError
+from gristmill.lm.data.identity import identity_differences
 from gristmill.lm.explain import CHECKPOINTS
+from gristmill.lm.models.model import Model
 from gristmill.lm.training import checkpoint as checkpoints
-from gristmill.lm.training.config import differences
+from gristmill.lm.training.config import differences, is_longer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["find_latest", "restore", "take_weights"]
 
 Tell = Callable[[str], None]
-
-SWITCHES = ("unknown_D", "bag_of_words.", "posterior.batch_norm.")  # what is there only while a switch is on
 
 
 def find_latest(fabric: Fabric, run_folder: Path) -> tuple[Path | None, dict[str, Any] | None]:
@@ -39,14 +38,14 @@ def find_latest(fabric: Fabric, run_folder: Path) -> tuple[Path | None, dict[str
 
 def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     """Take up a checkpoint; `CheckpointError` names what does not fit."""
-    found = checkpoints.identity_differences(state["shards"], run.data.identity)
-    found += differences(state["config"], run.config.to_json())
+    found = identity_differences(state["shards"], run.data.identity)
+    found += differences(state["config"], run.config)
     if found:
         raise CheckpointError(
             f"{folder}: the run cannot go on: {'; '.join(found)}. Ask for the same as then, or begin a new run in "
             f"another folder."
         )
-    if rounding := differences(state["config"], run.config.to_json(), only_rounding=True):
+    if rounding := differences(state["config"], run.config, only_rounding=True):
         tell(f"the run goes on, equal to rounding but not to the bit: {'; '.join(rounding)}.")
     weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
     checkpoints.load_weights(run.model, weights, folder / checkpoints.MODEL_FILE)
@@ -56,14 +55,18 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     run.meter.restore(state["pending"])
     run.step = state["step"]
     # Runs of version 0.1.0 did not count: all their steps were of one length.
-    each = int(state["config"]["global_batch_size"]) * run.config.sequence_length
+    each = int(state["config"]["global_batch_size"]) * run.config.model.sequence_length
     run.num_tokens = state.get("num_tokens", run.step * each)
     if run.watch is not None:
-        run.watch.monitor.go_on_after(run.step)
-        if "monitor" in state:
-            watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state)
-            run.watch.monitor.load_state_tensors(watched, state["monitor"])
-    run.best_val_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
+        has_state = "monitor" in state
+        watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state) if has_state else None
+        run.watch.load_state(run.step, watched, state.get("monitor"))
+    run.validation.take_up(run.step, state)
+    if is_longer(state["config"], run.config):
+        tell(
+            f"the run has {run.config.max_steps:,} steps now instead of {state['config']['max_steps']:,}: from here "
+            f"on, the learning rate follows the schedule of the longer run."
+        )
     tell(f"going on from {folder.name}.")
 
 
@@ -73,7 +76,7 @@ def _divided(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: checkpoints.divided_like(weights.get(name.rpartition(".")[0]), tensors[name]) for name in tensors}
 
 
-def take_weights(model: nn.Module, run_folder: Path, tell: Tell) -> None:
+def take_weights(model: Model, run_folder: Path, tell: Tell) -> None:
     """Take the weights of the best checkpoint of another run.
 
     A switch such as word dropout brings a weight of its own, and should not keep anybody from turning it on or off.
@@ -81,7 +84,7 @@ def take_weights(model: nn.Module, run_folder: Path, tell: Tell) -> None:
     folder = checkpoints.find_checkpoint(run_folder, "best")
     there = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, checkpoints.read_state(folder))
     here = model.state_dict()
-    different = sorted(name for name in here.keys() ^ there.keys() if name.startswith(SWITCHES))
+    different = sorted(name for name in here.keys() ^ there.keys() if name.startswith(model.SWITCHED_WEIGHTS))
     both = {name: tensor for name, tensor in there.items() if name not in different}
     kept = {name: here[name] for name in different if name in here}
     checkpoints.load_weights(model, both | kept, folder / checkpoints.MODEL_FILE)

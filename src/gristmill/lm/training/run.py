@@ -1,18 +1,16 @@
-"""Run: the model, the optimizer and the data of a run, how far it has come, and what it tells and saves on the way.
+"""Run: the model, the optimizer and the data of a run, and how far it has come.
 
-The loop that uses it is in trainer.py. Everything that a step depends on is reckoned from its number, so nothing here
-needs to be told in which order, or after which interruption, a step is taken.
+The loop that uses it is in trainer.py. Everything that a step depends on is computed from its number, so the order in
+which steps are taken, or an interruption between them, changes nothing. What a run records, validates and saves is the
+work of its `recorder`, `validation` and `saver`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
-import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -20,29 +18,31 @@ from torch import Tensor, nn
 from gristmill.errors import NotFiniteError
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.training_data import TrainingData
+from gristmill.lm.models.registry import build_model
+from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.training.losses import LossModule, mean_loss, num_val_batches
 from gristmill.lm.training.meters import Reading, measured_matmul_flops, memory_bytes
-from gristmill.lm.training.records import Display, MetricsFile, Record, Writer, open_writer, read_records
+from gristmill.lm.training.recording import Recorder
 from gristmill.lm.training.restoring import find_latest, restore, take_weights
 from gristmill.lm.training.result import TrainResult, result_of
 from gristmill.lm.training.run_folder import describe_machine, write_description
-from gristmill.lm.training.run_parts import (
+from gristmill.lm.training.saving import Saver
+from gristmill.lm.training.schedules import learning_rate, step_seed
+from gristmill.lm.training.set_up import (
     DTYPES,
     mark_length,
     new_meter,
     new_module,
     new_optimizers,
-    new_watch,
     open_datasets,
-    sample_text,
     settled,
     share_buffers,
+    validation_module,
 )
-from gristmill.lm.training.schedules import kl_weight, learning_rate, step_seed
 from gristmill.lm.training.stopping import StopSignals
+from gristmill.lm.training.validation import Validation
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -56,42 +56,55 @@ class Run:
     def __init__(self, fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path) -> None:
         """Set everything up, and take up the latest checkpoint in the folder, if there is one."""
         self.fabric, self.data, self.folder = fabric, data, folder
-        self.display, self.signals = Display(), StopSignals()
-        self.step, self.num_tokens, self.best_val_loss = 0, 0, math.inf
-        self._messages: list[str] = []  # for when the display is there
+        self.signals = StopSignals()
+        self.recorder = Recorder(folder, is_first=fabric.is_global_zero)
+        self.step, self.num_tokens = 0, 0
         self._readings: list[Reading] = []
-        self._learning_rate, self._kl_weight = 0.0, 1.0
+        self._learning_rate, self._schedule = 0.0, dict[str, float]()
         self._num_tokens, self._num_slots = 0, 0  # of the step, without and with padding
-        self._advised: set[str] = set()  # the troubles that were told
-        self._validated: tuple[int, float | None] = (-1, None)  # the last validation on the subset: its step and loss
+        tell = self.recorder.wait_to_tell
 
         latest, state = find_latest(fabric, folder)
-        self.config = config = settled(fabric, config, data, state, self._messages.append)
+        self.config = config = settled(fabric, config, data, state, tell)
         # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
-        self.dataset, self.val_dataset = open_datasets(config, data, fabric.device, self._messages.append)
-        self.model = checkpoints.build_model(config)
+        self.dataset, val_dataset = open_datasets(fabric, config, data, tell)
+        self.model = build_model(config.model, seed=config.seed)
         self.module = new_module(fabric, config, self.model)
-        # To compile it once more for evaluation takes longer than a few validations do.
-        is_eager = config.compile_model and config.model == "vae" and not self._is_sharded
-        self._val_module = LossModule(self.model) if is_eager else self.module
+        self.validation = Validation(
+            fabric, config, data, val_dataset, validation_module(config, self.model, self.module)
+        )
         self.optimizers = new_optimizers(config, self.model)
-        self.schedule: dict[str, Tensor] = {}
-        self.watch = new_watch(fabric, config, self.model, folder)
-        self._matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
+        self.watch = None
+        if fabric.is_global_zero:
+            self.watch = self.model.new_watch(
+                folder, seed=config.seed, autocast=fabric.autocast, is_sharded=self.is_sharded
+            )
+        matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
         self.meter = new_meter(
             fabric,
             config,
             self.model,
-            sequence_length=data.tokens_per_sequence(config),
-            matmul_flops=self._matmul_flops,
+            sequence_length=data.tokens_per_sequence,
+            matmul_flops=matmul_flops,
             seconds_before=state["seconds"] if state else 0.0,
         )
         if latest is not None and state is not None:
-            restore(self, latest, state, self._messages.append)
+            restore(self, latest, state, tell)
         elif config.init_from is not None:
-            take_weights(self.model, Path(config.init_from), self._messages.append)
-        self._saved_step = self.step if latest else -1
-        self._open_folder()
+            take_weights(self.model, Path(config.init_from), tell)
+        self.saver = Saver(folder, keep=config.keep)
+        self.saver.saved_step = self.step if latest else -1
+        self._open_folder(matmul_flops)
+
+    def _open_folder(self, matmul_flops: float) -> None:
+        """Write what describes the run, and open what it writes to; only the first process does."""
+        self.fabric.barrier()  # nobody may still be reading what is cleaned up
+        if self.fabric.is_global_zero:
+            checkpoints.clean_up(self.folder)
+            machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
+            machine |= {"precision": self.config.precision, "matmul_flops": matmul_flops}
+            write_description(self.folder, self.config, self.data.tokenizer, machine)
+        self.recorder.open(self.config, up_to_step=self.saver.saved_step)
 
     @property
     def max_steps(self) -> int:
@@ -99,10 +112,15 @@ class Run:
         assert self.config.max_steps is not None  # it is resolved
         return self.config.max_steps
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether no device has all weights."""
+        return self.config.strategy == "fsdp"
+
     # A step
 
-    def begin_step(self) -> None:
-        """Put dropout and the learning rate where they are at this step, whatever was done before it."""
+    def begin_step(self) -> dict[str, Tensor]:
+        """Put dropout and learning rate where they are at this step, and return the schedule of the model."""
         torch.manual_seed(step_seed(self.config.seed, self.step, self.fabric.global_rank))
         scale = learning_rate(
             self.step,
@@ -117,20 +135,9 @@ class Run:
         self._learning_rate = scale * self.config.learning_rate
         world = {"world_size": self.fabric.world_size, "num_micro_steps": self.config.gradient_accumulation_steps}
         self._num_tokens, self._num_slots = self.dataset.tokens_in_step(self.step, **world)
-        if self.config.model == "vae":
-            self._kl_weight = self._find_kl_weight()
-            # A tensor: a number would be part of the compiled code, which each new one would have made anew.
-            self.schedule = {"kl_weight": torch.full((), self._kl_weight, device=self.fabric.device)}
-
-    def _find_kl_weight(self) -> float:
-        return kl_weight(
-            self.step,
-            peak=self.config.kl_weight,
-            shape=self.config.kl_schedule,
-            warmup_steps=int(self.config.kl_warmup_steps),
-            total_steps=self.max_steps,
-            num_cycles=self.config.kl_cycles,
-        )
+        self._schedule = self.config.model.schedule(self.step, total_steps=self.max_steps)
+        # Tensors: a number would be part of the compiled code, and each new one would compile it again.
+        return {name: torch.full((), value, device=self.fabric.device) for name, value in self._schedule.items()}
 
     def next_batch(self, micro_step: int) -> Batch:
         """The micro-batch of this step on this device."""
@@ -142,14 +149,11 @@ class Run:
                 micro_step=micro_step,
                 num_micro_steps=self.config.gradient_accumulation_steps,
             )
-        return mark_length(batch) if self.config.compile_model and self.config.use_dynamic_padding else batch
+        return mark_length(batch) if self.config.compile_model and self.config.model.varying_lengths else batch
 
     def share_of_step(self, batch: Batch) -> Tensor | float:
-        """The weight of a micro-batch in its step, so that every token of the step, on all devices, counts the same.
-
-        Windows are all of one length. Sequences are not, and buckets make micro-batches of very different sizes.
-        """
-        if self.config.model == "gpt":
+        """The weight of a micro-batch in its step, so that every token of the step, on all devices, counts the same."""
+        if self.data.even_batches:
             return 1 / self.config.gradient_accumulation_steps
         share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_tokens)  # devices are averaged over
         return share
@@ -176,7 +180,7 @@ class Run:
         self.num_tokens += self._num_tokens
         self.meter.add(self.step, losses, grad_norm, self._num_tokens, self._num_slots)
         if self.watch is not None:
-            self.watch.look(self.step, batch, stats, self._kl_weight)
+            self.watch.look(self.step, batch, stats, self._schedule)
 
     def is_due(self, interval: int | float) -> bool:
         """Whether something that is done every `interval` steps is to be done now; 0 is never."""
@@ -200,20 +204,21 @@ class Run:
         self.signals.received = agreed or None
         return bool(agreed)
 
-    # What it tells
+    # Records
 
     def log(self) -> None:
         """Read the losses since the last time, and record them; the only thing in a step that waits for the device."""
         reading = self.meter.read()
         self._check_finite(reading.first_bad_step)
         self._readings.append(reading)
-        self._record(
+        self.recorder.add(
             {
                 "kind": "train",
                 "step": self.step,
                 "loss": reading.loss,
                 **reading.stats,
-                **({"kl_weight": self._kl_weight, "padding": reading.padding} if self.schedule else {}),
+                **self._schedule,
+                **({} if self.data.even_batches else {"padding": reading.padding}),
                 "lr": self._learning_rate,
                 "grad_norm": reading.grad_norm,
                 "tokens": self.num_tokens,
@@ -225,162 +230,72 @@ class Run:
                 "seconds": reading.seconds,
             }
         )
-        self._tell_posterior()
+        self._record_news()
         # The first readings hold compilation and cold caches.
         if len(self._readings) > 2:
             workers = getattr(self.dataset, "num_workers", None) if self.data.uses_workers else None
             situation = Situation(reading, self.fabric.device, self.config, workers)
-            for trouble, message in advice(situation).items():
-                if trouble not in self._advised:
-                    self._advised.add(trouble)
-                    self.tell(message)
+            self.recorder.advise(advice(situation), step=self.step)
 
-    def _tell_posterior(self) -> None:
-        """Record what the monitor has found, and tell its alarms."""
-        if self.watch is None:
-            return
-        found, messages = self.watch.news()
-        for metrics in found:
-            self._record(metrics.to_record())
-            for alarm in metrics.alarms:
-                self._record({"kind": "event", "step": metrics.step, "message": alarm.message})
-                self.display.say(alarm.message)
-        for message in messages:
-            self.tell(message)
+    def tell(self, message: str) -> None:
+        """Record something that a person should know, and show it."""
+        self.recorder.tell(message, step=self.step)
+
+    def _record_news(self) -> None:
+        """Record what the watch of the model has found."""
+        for record in self.watch.news() if self.watch is not None else ():
+            self.recorder.add(record)
 
     def _check_finite(self, bad_step: int | None) -> None:
         if bad_step is None:
             return
-        self.writer.wait()
+        self.saver.writer.wait()
         there = checkpoints.list_checkpoints(self.folder)
         kept = f"{there[-1].name} is the last good checkpoint." if there else "there was no checkpoint yet."
         half = "precision='bf16-mixed', " if self.config.precision == "16-mixed" else ""
         message = NOT_FINITE.format(step=bad_step, kept=kept, precision=half)
-        self._record({"kind": "event", "step": self.step, "message": message})
+        self.tell(message)
         raise NotFiniteError(message)
-
-    def tell(self, message: str) -> None:
-        """Record something that a person should know, and show it."""
-        self._record({"kind": "event", "step": self.step, "message": message})
-        self.display.say(message)
-
-    def tell_beginning(self, messages: list[str]) -> None:
-        """Tell these, and what was found while everything was set up."""
-        for message in messages + self._messages:
-            self.tell(message)
-
-    def _record(self, record: Record) -> None:
-        if self.fabric.is_global_zero:
-            self.metrics.add(record)
-            if self.log_writer is not None:
-                self.log_writer.add(record)
-            self.display.show(record)
-
-    def validate(self, *, full: bool = False) -> None:
-        """Record the loss on the fixed subset of the validation split, or on all of it; save the best so far."""
-        if self.val_dataset is None:
-            return
-        begin, fabric = time.perf_counter(), self.fabric
-        share_buffers(fabric, self.model)
-        limit = None if full else num_val_batches(self.config.limit_val_batches, self.val_dataset)
-        found = mean_loss(
-            self._val_module,
-            self.val_dataset.validation_batches(limit, rank=fabric.global_rank, world_size=fabric.world_size),
-            reduce_sum=partial(fabric.all_reduce, reduce_op="sum"),
-            stopped=lambda: self.stopped and fabric.world_size == 1,
-            autocast=fabric.autocast,
-            seed=step_seed(self.config.seed, 0, fabric.global_rank),
-        )
-        if found is None:
-            return
-        parts = {} if found.kl is None else {"reconstruction": found.reconstruction, "kl": found.kl}
-        self._record(
-            {
-                "kind": "val",
-                "step": self.step,
-                "loss": found.loss,
-                **parts,
-                "bits_per_byte": self.data.bits_per_byte(found.loss, "val"),
-                "num_tokens": found.num_tokens,
-                "full": limit is None,
-                "seconds": time.perf_counter() - begin,
-            }
-        )
-        if not full:
-            self._validated = (self.step, found.loss)
-            if found.loss < self.best_val_loss:
-                self.best_val_loss = found.loss
-                self.save()
-        self.meter.restart()
 
     def write_sample(self) -> None:
         """Record a text of the model. Not with weights in parts: no device has them all."""
-        if self.fabric.is_global_zero and not self._is_sharded and self.data.tokenizer is not None:
+        if self.fabric.is_global_zero and not self.is_sharded and self.data.tokenizer is not None:
+            prompt = self.config.model.prompt_of_samples
+            request = TextRequest(
+                prompt=prompt, num_texts=1, max_tokens=self.config.sample_tokens, seed=self.config.seed
+            )
             with self.fabric.autocast():
-                prompt, text = sample_text(self.model, self.data.tokenizer, self.config)
-            self._record({"kind": "sample", "step": self.step, "prompt": prompt, "text": text})
+                text = "".join(next(self.model.write(self.data.tokenizer, request)))
+            self.recorder.add({"kind": "sample", "step": self.step, "prompt": prompt, "text": text})
         self.meter.restart()
 
-    # Checkpoints
+    # Validation and checkpoints
+
+    def validate(self) -> None:
+        """Record the loss on the fixed subset of the validation split; save the best so far."""
+        share_buffers(self.fabric, self.model)
+        record, is_best = self.validation.on_subset(self.step, stopped=lambda: self.stopped)
+        if record is not None:
+            self.recorder.add(record)
+            self.saver.add_validation(self)
+            if is_best:
+                self.save()
+        self.meter.restart()
+
+    def validate_on_everything(self) -> None:
+        """Record the loss on the whole validation split."""
+        share_buffers(self.fabric, self.model)
+        if (record := self.validation.on_everything(self.step, stopped=lambda: self.stopped)) is not None:
+            self.recorder.add(record)
 
     def save(self) -> None:
-        """Save a checkpoint of this step; the run waits while it is copied, not while it is written."""
-        if self._saved_step == self.step:
-            return
+        """Save a checkpoint of this step, unless there is one."""
         pending = self.meter.pending()
         bad = [step for step, loss in zip(pending["steps"], pending["losses"], strict=True) if not math.isfinite(loss)]
         self._check_finite(int(bad[0]) if bad else None)
-        self._tell_posterior()  # a run that goes on from here does not see these again
-        share_buffers(self.fabric, self.model)
-        if self.fabric.is_global_zero or self._is_sharded:
-            tensors, numbers = self.optimizers.state_tensors()
-            files = {
-                checkpoints.MODEL_FILE: _copies(self.model.state_dict()),
-                checkpoints.OPTIMIZER_FILE: _copies(tensors),
-            }
-            if self.fabric.is_global_zero:
-                self.metrics.flush()
-                state = {**self._state(pending), "optimizer": numbers}
-                if self.watch is not None:
-                    watched, state["monitor"] = self.watch.monitor.state_tensors()
-                    files[checkpoints.MONITOR_FILE] = _copies(watched)
-                self.writer.write(state, files)
-        self._saved_step = self.step
+        self._record_news()  # a run that resumes from here does not see these again
+        self.saver.save(self, pending)
         self.meter.restart()
-        gc.collect()
-
-    def _state(self, pending: dict[str, list[float]]) -> dict[str, Any]:
-        validated_step, val_loss = self._validated
-        return {
-            "step": self.step,
-            "num_tokens": self.num_tokens,
-            "config": self.config.to_json(),
-            "shards": self.data.identity,
-            "val_loss": val_loss if validated_step == self.step else None,
-            "best_val_loss": self.best_val_loss if math.isfinite(self.best_val_loss) else None,
-            "pending": pending,
-            "seconds": self.meter.seconds,
-            "scaler": self.fabric.strategy.precision.state_dict(),
-        }
-
-    # The folder
-
-    @property
-    def _is_sharded(self) -> bool:
-        return self.config.strategy == "fsdp"
-
-    def _open_folder(self) -> None:
-        """Write what describes the run, and open what it writes to; only the first process does."""
-        self.writer = checkpoints.CheckpointWriter(self.folder, keep=self.config.keep)
-        self.log_writer: Writer | None = None
-        self.fabric.barrier()  # nobody may still be reading what is cleaned up
-        if self.fabric.is_global_zero:
-            checkpoints.clean_up(self.folder)
-            machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
-            machine |= {"precision": self.config.precision, "matmul_flops": self._matmul_flops}
-            write_description(self.folder, self.config, self.data.tokenizer, machine)
-            self.metrics = MetricsFile(self.folder, up_to_step=self._saved_step)
-            self.log_writer = open_writer(self.config.log, self.folder, self.config.to_json())
 
     # The end
 
@@ -388,29 +303,28 @@ class Run:
         """After the last step: the records and validations that are still missing, and the last checkpoint."""
         if self.meter.has_pending:
             self.log()
-        if self._validated[0] != self.step and self._saved_step != self.step:
+        if self.validation.is_missing(self.step):
             self.validate()
         self.save()
         done = any(record["step"] == self.step for record in self._full_validations())
         if not self.fabric.broadcast(done):
-            self.validate(full=True)
+            self.validate_on_everything()
+        if self.watch is not None:
+            self.watch.finish(self.step)
+            self._record_news()
 
-    def _full_validations(self) -> list[Record]:
-        return [record for record in read_records(self.folder) if record["kind"] == "val" and record["full"]]
+    def _full_validations(self) -> list[dict[str, object]]:
+        return [record for record in self.recorder.read() if record["kind"] == "val" and record["full"]]
 
     def close(self) -> None:
         """Wait for what is being written, and close all files; each, whatever becomes of the others."""
         with contextlib.ExitStack() as closed:
-            if self.fabric.is_global_zero:
-                closed.callback(self.metrics.close)
-                if self.log_writer is not None:
-                    closed.callback(self.log_writer.close)
-            if self.val_dataset is not None:
-                closed.callback(self.val_dataset.close)
+            closed.callback(self.recorder.close)
+            closed.callback(self.validation.close)
             closed.callback(self.dataset.close)
             if self.watch is not None:
                 closed.callback(self.watch.close)
-            closed.callback(self.writer.close)
+            closed.callback(self.saver.close)
 
     def result(self) -> TrainResult:
         """What the run came to."""
@@ -418,13 +332,9 @@ class Run:
             self.folder,
             num_steps=self.step,
             num_tokens=self.num_tokens,
-            num_parameters=int(self.model.num_parameters),  # type: ignore[arg-type]
+            num_parameters=self.model.num_parameters,
             readings=self._readings,
             full_validations=self._full_validations(),
             memory_bytes=memory_bytes(self.fabric.device),
             seconds=self.meter.seconds,
         )
-
-
-def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: checkpoints.whole_copy(tensor) for name, tensor in tensors.items()}

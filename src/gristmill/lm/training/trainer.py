@@ -22,25 +22,31 @@ from lightning_fabric import Fabric
 
 from gristmill.arguments import check_option_names, show_options
 from gristmill.errors import TrainingError
-from gristmill.lm.data.training_data import TrainingData, open_training_data, warn_of_guessed_vocabulary
+from gristmill.lm.data.training_data import TrainingData, warn_of_guessed_vocabulary
+from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
-from gristmill.lm.training.config import OTHER_NAMES, TrainConfig
+from gristmill.lm.training.config import (
+    OTHER_NAMES,
+    TrainConfig,
+    check_length,
+    normalized,
+    options_of_model,
+    read_config,
+)
 from gristmill.lm.training.devices import is_first_process, launch
 from gristmill.lm.training.options import TrainOptions, train_defaults
-from gristmill.lm.training.presets import without_length
+from gristmill.lm.training.presets import preset_options, without_length
 from gristmill.lm.training.records import Record, open_display
 from gristmill.lm.training.result import TrainResult
+from gristmill.lm.training.resuming import options_to_resume
 from gristmill.lm.training.run import Run
 from gristmill.lm.training.run_folder import check_folder, make_folder
-from gristmill.lm.training.run_parts import stat_names
 from gristmill.packages import require_packages
 from gristmill.shards import Shards
 
 __all__ = ["TrainResult", "train"]
 
-PER_TOKEN = ("loss", "reconstruction")  # of what models tell: means over tokens, where others are over sequences
-
-Resume: TypeAlias = Literal["never", "auto"]
+Resume: TypeAlias = 'Literal["never", "auto"] | bool'
 TrainProgress: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Record], object] | None"
 
 
@@ -49,7 +55,7 @@ def train(
     data: str | os.PathLike[str] | Shards,
     *,
     out: str | os.PathLike[str],
-    config: TrainConfig | None = None,
+    config: TrainConfig | str | os.PathLike[str] | None = None,
     preset: str | None = None,
     resume: Resume = "never",
     overwrite: bool = False,
@@ -62,22 +68,28 @@ def train(
 
     data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob.
     preset: options under a name: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and others.
-    config: a `TrainConfig`. The options below replace what the preset, or the config, sets.
-    resume: "auto" resumes the run that is in `out`, from its latest checkpoint, if there is one.
+    config: a `TrainConfig`, or the path of a YAML file with options. The options below replace what the preset, or the
+        config, sets.
+    resume: True (or "auto") resumes the run that is in `out`, from its latest checkpoint, if there is one. It has the
+        options it was saved with. Those that are passed must be the same, except max_steps, which may be greater, and
+        options that the weights do not depend on, such as intervals and loggers.
     overwrite: remove the run that is in `out` and start again.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
 
     With several devices the program is started once more for each of the others, as Lightning does it.
     """
     require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
-    check_option_names("train", options, inspect.signature(train).parameters, OTHER_NAMES)
-    base = without_length(config.to_json(), options) if config else {}
-    asked = TrainConfig.from_options({**base, **options}, preset=preset)
+    asked_options = _asked_options(config, preset, dict(options))
+    resumes = "auto" if resume is True else resume or "never"
+    asked = TrainConfig.from_options(
+        options_to_resume(Path(out), asked_options) if resumes == "auto" else asked_options
+    )
     if is_first_process():
-        check_folder(Path(out), resume=resume, overwrite=overwrite)
-    opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
+        check_folder(Path(out), resume=resumes, overwrite=overwrite)
+    opened = asked.model.open_data(data, progress=progress if progress in (None, "auto", "bar") else None)
+    check_length(asked, opened)
     if is_first_process():
-        warn_of_guessed_vocabulary(opened, asked)
+        warn_of_guessed_vocabulary(opened, asked.model.vocab_size)
         make_folder(Path(out), overwrite=overwrite)
     fabric, settled = launch(asked)
     try:
@@ -91,13 +103,23 @@ def train(
             torch.distributed.destroy_process_group()
 
 
+def _asked_options(config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any) -> Any:
+    """The options that are passed, flat: the preset, then the config, then single options, each on top."""
+    written = config.to_json() if isinstance(config, TrainConfig) else read_config(config) if config else {}
+    model = options.get("model", written.get("model")) or preset_options(preset, {}).get("model", "gpt")
+    names = options_of_model(model.name if isinstance(model, ModelConfig) else model)
+    check_option_names("train", options, {**inspect.signature(train).parameters, **names}, OTHER_NAMES)
+    given = normalized({**without_length(written, options), **options}, source="the options", preset=preset)
+    return {**without_length(preset_options(preset, given), given), **given}
+
+
 def _train(
     fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path, messages: list[str], progress: Any
 ) -> TrainResult:
     with contextlib.closing(Run(fabric, config, data, folder)) as run:
         shown = progress if fabric.is_global_zero else None
-        with open_display(shown, total=run.max_steps, initial=run.step) as run.display:
-            run.tell_beginning(messages)
+        with open_display(shown, total=run.max_steps, initial=run.step) as display:
+            run.recorder.show_on(display, messages, step=run.step)
             return train_to_the_end(run)
 
 
@@ -108,7 +130,7 @@ def train_to_the_end(run: Run) -> TrainResult:
         if not run.stopped:
             run.finish()
         run.save()
-        run.writer.wait()
+        run.saver.writer.wait()
         run.fabric.barrier()  # only the first process writes, and all read what came of it
     if run.stopped:
         run.tell(f"stopped at step {run.step:,}; everything is saved. Pass resume='auto' to resume.")
@@ -119,23 +141,26 @@ def train_to_the_end(run: Run) -> TrainResult:
 def train_steps(run: Run) -> None:
     """The loop."""
     config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
-    names, even_share = ("loss", *stat_names(run.model)), 1 / num_micro_steps
+    averaging = {"loss": "token", **config.model.STATISTICS}
     run.meter.restart()
+    if run.validation.is_missing(run.step):  # a signal interrupted it
+        run.validate()
     while run.step < run.max_steps and not run.should_stop():
-        run.begin_step()
-        losses = torch.zeros(len(names), device=fabric.device)
+        schedule = run.begin_step()
+        losses = torch.zeros(len(averaging), device=fabric.device)
         for micro_step in range(num_micro_steps):
             batch = run.next_batch(micro_step)
             with fabric.no_backward_sync(run.module, enabled=micro_step + 1 < num_micro_steps):
-                micro_loss, stats = run.module(dict(vars(batch)), run.schedule)
+                micro_loss, stats = run.module(dict(vars(batch)), schedule)
                 share = run.share_of_step(batch)
                 fabric.backward(micro_loss * share)
-            losses += torch.stack([stats[name] * (share if name in PER_TOKEN else even_share) for name in names])
+            shares = {"token": share, "sequence": 1 / num_micro_steps}
+            losses += torch.stack([stats[name] * shares[averaging[name]] for name in averaging])
         grad_norm = run.update_weights()
         run.end_step(losses, grad_norm, batch, stats)
         if run.is_due(config.log_interval) or run.step == run.max_steps:
             run.log()
-        if run.is_due(config.val_check_interval):
+        if run.is_due(config.val_check_interval) or run.step == run.max_steps:
             run.validate()
         if run.is_due(config.sample_interval):
             run.write_sample()

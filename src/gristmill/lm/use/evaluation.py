@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from gristmill.errors import CheckpointError, OptionError
-from gristmill.lm.data.training_data import TrainingData, check_data, is_shards, open_training_data
+from gristmill.lm.data.identity import identity_differences
+from gristmill.lm.data.training_data import TrainingData, check_data, is_shards
 from gristmill.lm.explain import is_run
-from gristmill.lm.training.checkpoint import find_checkpoint, identity_differences, load_model, read_state
-from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.checkpoint import find_checkpoint, load_model, read_state
 from gristmill.lm.training.losses import LossModule, mean_loss, num_val_batches
 from gristmill.lm.training.schedules import step_seed
 from gristmill.notebook import html_table
@@ -77,21 +77,26 @@ def evaluate(
     check_data(data)
     _check_order(run, data)
     model, config = load_model(run, which=which, device=target)
-    asked = _for_evaluation(config, folder, data, batch_size)
-    opened = open_training_data(data, asked, split=split)
+    opened = config.model.for_evaluation(folder, data).open_data(data, split=split)
     _check_tokenizer(folder, which, opened)
-    dataset = opened.open_dataset(asked, target, split)
+    size = batch_size or (config.batch_size if isinstance(config.batch_size, int) else 1)
+    dataset = opened.open_dataset(split, batch_size=size, seed=config.seed, device=target)
     if dataset is None:
         raise OptionError(f"{data}: there is no split {split!r}: {opened.no_validation} Or take the split 'train'.")
     number = num_val_batches(limit_batches, dataset)
     begin = time.perf_counter()
     with _autocast(config.precision if precision == "auto" else precision, target):
-        found = mean_loss(LossModule(model), dataset.validation_batches(number), seed=step_seed(config.seed, 0, 0))
+        found = mean_loss(
+            LossModule(model),
+            dataset.validation_batches(number),
+            stats=config.model.STATISTICS,
+            seed=step_seed(config.seed, 0, 0),
+        )
     assert found is not None  # a dataset has at least one batch
     return Evaluation(
         loss=found.loss,
-        reconstruction=found.reconstruction,
-        kl=found.kl,
+        reconstruction=found.stats.get("reconstruction"),
+        kl=found.stats.get("kl"),
         bits_per_byte=opened.bits_per_byte(found.loss, split),
         num_tokens=found.num_tokens,
         full=number is None,
@@ -102,18 +107,6 @@ def evaluate(
 def _check_order(run: str | os.PathLike[str], data: str | os.PathLike[str] | Shards) -> None:
     if not isinstance(data, Shards) and is_shards(run) and is_run(Path(data)):
         raise OptionError(f"{run} holds token shards, and {data} is a run. Pass the run first, then the shards.")
-
-
-def _for_evaluation(config: TrainConfig, run: Path, data: Any, batch_size: int | None) -> TrainConfig:
-    """The config of the run, for other batches perhaps: Parquet is read as in training, shards as they are."""
-    size = batch_size or (config.batch_size if isinstance(config.batch_size, int) else 1)
-    reading: dict[str, Any] = {}
-    if config.model == "vae" and is_shards(data):
-        columns = ("tokenizer", "text_column", "tokens_column", "embedding_columns")
-        reading = {**dict.fromkeys(columns), "val_fraction": TrainConfig.val_fraction}
-    elif config.model == "vae" and (run / "tokenizer.json").exists():
-        reading = {"tokenizer": str(run / "tokenizer.json")}
-    return TrainConfig.from_options({**config.to_json(), "batch_size": size, **reading})
 
 
 def _find_device(device: str) -> torch.device:

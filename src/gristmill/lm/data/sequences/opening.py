@@ -15,12 +15,12 @@ from gristmill.corpus import FoundFiles, Reading, find_files
 from gristmill.corpus.skipped import without_skip_advice
 from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer, as_tokenizer
 from gristmill.errors import CorpusError, DamagedInputError, EmptyCorpusError, OptionError
+from gristmill.lm.data.identity import shards_identity
 from gristmill.lm.data.sequences.cache import Entry, cache_root
 from gristmill.lm.data.sequences.parquet import column_types
 from gristmill.lm.data.sequences.parquet_cache import SHARDS_FOLDER, Columns, Request, cached_lists, cached_text
 from gristmill.lm.data.sequences.source import FlatSequences, SequenceSource, ShardSequences
 from gristmill.lm.data.token_dataset import check_seed
-from gristmill.lm.training.checkpoint import shards_identity
 from gristmill.progress import ProgressOption
 from gristmill.shards import Shards
 from gristmill.shards.manifest import MANIFEST_FILE, PROGRESS_FILE, REPLACED_FILE, REQUEST_FILE
@@ -39,7 +39,7 @@ class SequenceData:
     tokenizer: Tokenizer | None  # None for ids whose tokenizer was not given, and for vectors
     vocab_size: int | None  # None for vectors
     embedding_dim: int | None  # None for tokens
-    identity: dict[str, Any]  # what tells data apart: the keys of `checkpoint.shards_identity`
+    identity: dict[str, Any]  # what tells data apart: the keys of `identity.shards_identity`
     from_parquet: bool
     messages: list[str] = field(default_factory=list)  # for the user
 

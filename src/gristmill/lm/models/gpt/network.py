@@ -1,4 +1,4 @@
-"""GPT: a decoder-only transformer. Read from top to bottom: sizes, attention, feed-forward, block, cache, model.
+"""GPT: a decoder-only transformer. Read from top to bottom: attention, feed-forward, block, cache, model.
 
 Pre-norm RMSNorm, rotary positions, SwiGLU, no biases. What is done for speed, and why it is exact:
 
@@ -25,68 +25,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gristmill.arguments import check_whole_number
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.models.generation import Reader, WindowReader
+from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
+from gristmill.lm.models.model import Model
 
 __all__ = ["GPT", "Cache", "GPTConfig"]
 
-VOCAB_MULTIPLE = 128
-FEED_FORWARD_MULTIPLE = 64
 INIT_STD = 0.02
 STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # what a block adds to the stream comes of
-
-
-@dataclass(frozen=True)
-class GPTConfig:
-    """The sizes of a GPT.
-
-    >>> GPTConfig(vocab_size=50_257, context_length=1024, num_layers=12, num_heads=12, d_model=768).padded_vocab_size
-    50304
-    """
-
-    vocab_size: int
-    context_length: int
-    num_layers: int
-    num_heads: int
-    d_model: int
-    d_ff: int | None = None  # None: 8/3 d_model, rounded up to a multiple of 64
-    rope_theta: float = 10_000.0
-    tie_embeddings: bool = False  # the head is the embedding
-    dropout: float = 0.0
-    norm_eps: float = 1e-5
-    float32_residual: bool = False  # under bfloat16 autocast: slower, and seldom better
-    loss_parts: int = 4  # in which the loss goes through the logits; 0: all at once
-
-    def __post_init__(self) -> None:
-        """Check the sizes, and put the default of `d_ff` in its place."""
-        if self.d_ff is None:
-            multiple = FEED_FORWARD_MULTIPLE
-            object.__setattr__(self, "d_ff", math.ceil(8 * self.d_model / 3 / multiple) * multiple)
-        for name in ("vocab_size", "context_length", "num_layers", "num_heads", "d_model", "d_ff"):
-            if check_whole_number(name, getattr(self, name)) < 1:
-                raise OptionError(f"{name}={getattr(self, name)} is too small. Pass {name} >= 1.")
-        if self.d_model % (2 * self.num_heads):
-            raise OptionError(
-                f"d_model={self.d_model} does not give {self.num_heads} heads of an even size, which rotary positions "
-                f"need. Pass a d_model that is a multiple of {2 * self.num_heads}, or another num_heads."
-            )
-        if not 0 <= self.dropout < 1:
-            raise OptionError(f"dropout={self.dropout} is out of range. Pass 0 <= dropout < 1.")
-        for name in ("rope_theta", "norm_eps"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise OptionError(f"{name}={getattr(self, name)} is out of range. Pass {name} > 0.")
-
-    @property
-    def head_dim(self) -> int:
-        """The numbers of one head."""
-        return self.d_model // self.num_heads
-
-    @property
-    def padded_vocab_size(self) -> int:
-        """The rows of embedding and head."""
-        return math.ceil(self.vocab_size / VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
 
 class RMSNorm(nn.Module):
@@ -155,9 +104,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        assert config.d_ff is not None  # GPTConfig has put a number there
-        self.gate_up = nn.Linear(config.d_model, 2 * config.d_ff, bias=False)
-        self.down = nn.Linear(config.d_ff, config.d_model, bias=False)
+        self.gate_up = nn.Linear(config.d_model, 2 * config.feed_forward_width, bias=False)
+        self.down = nn.Linear(config.feed_forward_width, config.d_model, bias=False)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """Each token by itself."""
@@ -261,7 +209,7 @@ def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTCon
     # In parts, gradients are made before anybody can scale them, and float16 would lose the small ones.
     if config.loss_parts > 0 and not is_float16:
         return linear_cross_entropy(
-            x_ND, weight_VD, targets_N, vocab_size=config.vocab_size, num_parts=config.loss_parts
+            x_ND, weight_VD, targets_N, vocab_size=config.required_vocab_size, num_parts=config.loss_parts
         )
     logits_NV = F.linear(x_ND, weight_VD)[:, : config.vocab_size]
     nats = F.cross_entropy(logits_NV.float(), targets_N, ignore_index=IGNORED, reduction="sum")
@@ -279,7 +227,7 @@ def stacked_in_blocks(model: nn.Module) -> dict[str, int]:
     }
 
 
-class GPT(nn.Module):
+class GPT(Model):
     """The model.
 
     Initialised by torch's global generator: every matrix from a normal distribution with deviation 0.02, those that
@@ -294,12 +242,12 @@ class GPT(nn.Module):
     >>> loss.backward()
     """
 
+    config: GPTConfig
     cos_TK: Tensor
     sin_TK: Tensor
 
     def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.embedding = nn.Embedding(config.padded_vocab_size, config.d_model)
         self.dropout = _dropout(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
@@ -364,16 +312,15 @@ class GPT(nn.Module):
         """The weights that are several matrices on top of each other, and how many: what Muon takes apart."""
         return stacked_in_blocks(self)
 
+    def new_reader(self, *, use_cache: bool = True) -> Reader:
+        """What generates text with a cache, or without one."""
+        return CachedReader(self) if use_cache else WindowReader(self)
+
     def new_cache(self, batch_size: int, device: torch.device | str, dtype: torch.dtype) -> Cache:
         """An empty cache for `batch_size` sequences; `dtype` is that of the activations, bfloat16 under autocast."""
         c = self.config
         shape = (c.num_layers, batch_size, c.num_heads, c.context_length, c.head_dim)
         return Cache(torch.empty(shape, device=device, dtype=dtype), torch.empty(shape, device=device, dtype=dtype))
-
-    @property
-    def num_parameters(self) -> int:
-        """All of them, rows of padding included."""
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def flops_per_token(self, context_length: int | None = None) -> int:
         """Floating-point operations of one token, forward and backward: 6 N + 12 L D T, what MFU is reckoned with.
@@ -385,7 +332,9 @@ class GPT(nn.Module):
         c = self.config
         length = c.context_length if context_length is None else context_length
         table = c.padded_vocab_size * c.d_model
-        num_multiplied = self.num_parameters - table * (1 if self.head is None else 2) + c.vocab_size * c.d_model
+        num_multiplied = (
+            self.num_parameters - table * (1 if self.head is None else 2) + c.required_vocab_size * c.d_model
+        )
         return 6 * num_multiplied + 12 * c.num_layers * c.d_model * length
 
     def _view(self, tokens_BT: Tensor, document_ids_BT: Tensor | None, cache: Cache | None) -> View:
@@ -407,3 +356,19 @@ class GPT(nn.Module):
                 f"{num_tokens:,} tokens{held} are more than context_length={self.config.context_length:,}. Pass fewer, "
                 f"or train with a longer context_length."
             )
+
+
+class CachedReader(WindowReader):
+    """Computes only the new tokens: the keys and values of the others are in a cache."""
+
+    def __init__(self, model: GPT) -> None:
+        super().__init__(model)
+        self._cache = model.new_cache(1, self.device, activation_dtype(model.embedding.weight))
+
+    def restart(self) -> None:
+        """Forget everything."""
+        self._cache.length = 0
+
+    def logits(self, ids: list[int]) -> Tensor:
+        """The logits of the new tokens."""
+        return cast(Tensor, self.model(torch.tensor([ids], device=self.device), cache=self._cache))

@@ -1,5 +1,5 @@
 """SequenceVAE: a whole sequence becomes a few numbers, its latent, and the sequence again. Read from top to bottom:
-sizes, posterior, switches against collapse, model.
+posterior, switches against collapse, model.
 
     encoder    sees the whole sequence           -> mu, logvar of a Gaussian over latents, the posterior
     latent     z = mu + exp(logvar / 2) * noise
@@ -17,23 +17,23 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gristmill.arguments import check_whole_number
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.models.generation import Reader, TextStream
 from gristmill.lm.models.gpt.network import (
     INIT_STD,
     STREAM_WEIGHTS,
     Block,
     Cache,
-    GPTConfig,
     RMSNorm,
     View,
     causal_view,
@@ -42,11 +42,17 @@ from gristmill.lm.models.gpt.network import (
     stacked_in_blocks,
     to_stream,
 )
+from gristmill.lm.models.model import Model
+from gristmill.lm.models.vae.options import VAEConfig
+from gristmill.lm.models.vae.texts import requested_texts
 
-__all__ = ["SequenceVAE", "VAEConfig"]
+if TYPE_CHECKING:
+    from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.lm.models.requests import TextRequest
+    from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
 
-INJECTIONS = ("memory", "embedding")
-FREE_BITS_MODES = ("total", "dimension")
+__all__ = ["SequenceVAE"]
+
 # A posterior narrower or wider than this is nowhere near a prior of width 1, and exp() of it would spoil everything.
 MAX_LOGVAR = 10.0
 MOMENTUM = 0.1  # of the running statistics of mu, as in torch's batch norm
@@ -56,99 +62,6 @@ LOGVAR_STD = 0.1  # at the start, when that of mu is 1: all posteriors are about
 # found much later, and often only after the encoder had learned that it is of no use.
 MEMORY_LOUDNESS = 5.0
 TOKENS_AT_ONCE = 8192  # whose logits are there together when every sequence is reckoned by itself
-
-
-@dataclass(frozen=True)
-class VAEConfig:
-    """The sizes of a sequence VAE, and its switches.
-
-    >>> VAEConfig(vocab_size=300, max_sequence_length=64, num_layers=2, num_heads=2, d_model=32).encoder_layers
-    2
-    """
-
-    vocab_size: int | None  # None: sequences of vectors
-    max_sequence_length: int
-    num_layers: int  # of the decoder
-    num_heads: int
-    d_model: int
-    encoder_layers: int | None = None  # None: as many as the decoder
-    d_ff: int | None = None  # None: 8/3 d_model, rounded up to a multiple of 64
-    latent_dim: int = 32
-    latent_injection: str = "memory"  # as positions before the sequence; "embedding": added to every input
-    memory_tokens: int = 4  # such positions
-    embedding_dim: int | None = None  # numbers of a vector, for sequences of vectors
-    rope_theta: float = 10_000.0
-    tie_embeddings: bool = False  # the head is the embedding, which encoder and decoder share anyway
-    dropout: float = 0.0
-    norm_eps: float = 1e-5
-    float32_residual: bool = False  # under bfloat16 autocast: slower, and seldom better
-    loss_parts: int = 4  # in which the loss goes through the logits; 0: all at once
-    # In training only:
-    word_dropout: float = 0.0  # the share of the decoder's inputs that it does not get to see
-    batch_norm_mu: float = 0.0  # the deviation that every mu has over a batch; 0: no batch norm
-    free_bits: float = 0.0  # nats of KL that cost nothing
-    free_bits_mode: str = "total"  # so many for a sequence; "dimension": for each latent dimension
-    bag_of_words_weight: float = 0.0  # of the loss of predicting all tokens of a sequence from its latent alone
-
-    def __post_init__(self) -> None:
-        """Check the sizes, and put the defaults of `encoder_layers` and `d_ff` in their place."""
-        if self.encoder_layers is None:
-            object.__setattr__(self, "encoder_layers", self.num_layers)
-        object.__setattr__(self, "d_ff", self.blocks.d_ff)  # `blocks` checks what it has in common with a GPT
-        for name in ("max_sequence_length", "encoder_layers", "latent_dim", "memory_tokens"):
-            _check_size(name, getattr(self, name))
-        for name, choices in (("latent_injection", INJECTIONS), ("free_bits_mode", FREE_BITS_MODES)):
-            if getattr(self, name) not in choices:
-                allowed = ", ".join(map(repr, choices))
-                raise OptionError(f"{name}={getattr(self, name)!r} is not known. Pass one of {allowed}.")
-        if not 0 <= self.word_dropout < 1:
-            raise OptionError(f"word_dropout={self.word_dropout} is out of range. Pass 0 <= word_dropout < 1.")
-        for name in ("batch_norm_mu", "free_bits", "bag_of_words_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise OptionError(f"{name}={getattr(self, name)} is out of range. Pass {name} >= 0.")
-        self._check_kind()
-
-    def _check_kind(self) -> None:
-        if (self.vocab_size is None) == (self.embedding_dim is None):
-            raise OptionError(
-                f"vocab_size={self.vocab_size} and embedding_dim={self.embedding_dim}: pass vocab_size for sequences "
-                f"of tokens, or embedding_dim for sequences of vectors."
-            )
-        if self.embedding_dim is None:
-            return
-        _check_size("embedding_dim", self.embedding_dim)
-        if self.bag_of_words_weight:
-            raise OptionError("bag_of_words_weight is for tokens, and these are vectors. Pass bag_of_words_weight=0.")
-        if self.tie_embeddings:
-            raise OptionError("tie_embeddings is for tokens, and these are vectors. Pass tie_embeddings=False.")
-
-    @property
-    def num_memory(self) -> int:
-        """The positions before the sequence."""
-        return self.memory_tokens if self.latent_injection == "memory" else 0
-
-    @property
-    def blocks(self) -> GPTConfig:
-        """The sizes of the layers, and of everything else that a GPT has too."""
-        return GPTConfig(
-            vocab_size=1 if self.vocab_size is None else self.vocab_size,
-            context_length=self.max_sequence_length + self.num_memory,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            d_model=self.d_model,
-            d_ff=self.d_ff,
-            rope_theta=self.rope_theta,
-            tie_embeddings=self.tie_embeddings,
-            dropout=self.dropout,
-            norm_eps=self.norm_eps,
-            float32_residual=self.float32_residual,
-            loss_parts=self.loss_parts,
-        )
-
-
-def _check_size(name: str, value: object) -> None:
-    if check_whole_number(name, value) < 1:
-        raise OptionError(f"{name}={value} is too small. Pass {name} >= 1.")
 
 
 # The posterior
@@ -278,7 +191,7 @@ class BagOfWords(nn.Module):
 # The model
 
 
-class SequenceVAE(nn.Module):
+class SequenceVAE(Model):
     """The model.
 
     Initialised by torch's global generator as the GPT is, and so that the latent matters from the first step: mu has
@@ -297,20 +210,27 @@ class SequenceVAE(nn.Module):
     torch.Size([4, 32])
     """
 
-    STATS = ("reconstruction", "kl")  # of what `loss` tells, the numbers that are worth a record
+    SHARDED_UNITS = ("encoder_blocks", "decoder_blocks")
+    SWITCHED_WEIGHTS = ("unknown_D", "bag_of_words.", "posterior.batch_norm.")
+    # To compile it once more for evaluation takes longer than a few validations do.
+    VALIDATES_EAGERLY = True
 
+    config: VAEConfig
     cos_TK: Tensor
     sin_TK: Tensor
 
     def __init__(self, config: VAEConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
+        if (config.vocab_size is None) == (config.embedding_dim is None):
+            raise OptionError(
+                f"vocab_size={config.vocab_size} and embedding_dim={config.embedding_dim}: pass vocab_size for "
+                f"sequences of tokens, or embedding_dim for sequences of vectors."
+            )
         self._sizes = sizes = config.blocks
-        assert config.encoder_layers is not None  # VAEConfig has put a number there
         # What a switch needs is there only when it is on: processes that share their gradients wait for each of them.
         self.embedding = self._new_embedding()
         self.dropout = nn.Dropout(config.dropout) if config.dropout > 0 else nn.Identity()
-        self.encoder_blocks = nn.ModuleList(Block(sizes) for _ in range(config.encoder_layers))
+        self.encoder_blocks = nn.ModuleList(Block(sizes) for _ in range(config.num_encoder_layers))
         self.encoder_norm = RMSNorm(sizes)
         self.posterior = Posterior(config)
         is_memory = config.latent_injection == "memory"
@@ -512,7 +432,7 @@ class SequenceVAE(nn.Module):
         """The ids that the decoder makes of each latent: none from `stop_id` on, and at most `max_tokens`.
 
         Nor are there more than `max_sequence_length`, the most it has learned to write. temperature, top_k, top_p and
-        seed as in `gristmill.lm.use.generation.generate`.
+        seed as in `gristmill.lm.models.generation.generate`.
         """
         from gristmill.lm.models.vae.latent_decoding import generate_ids
 
@@ -550,7 +470,39 @@ class SequenceVAE(nn.Module):
         finally:
             self.train(was_training)
 
-    # What it says of itself
+    def write(self, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
+        """Texts from latents: of the prior, of a text that is given back, or on the way between two."""
+        return (TextStream([text]) for text in requested_texts(self, tokenizer, request))
+
+    def new_reader(self, *, use_cache: bool = True) -> Reader:
+        """Refused: the decoder starts from a latent."""
+        raise OptionError("a VAE makes whole texts of latents, and continues no prompt. Call gm.lm.sample_texts().")
+
+    # What it reports about itself
+
+    def random_batch(self, batch_size: int, length: int, device: torch.device) -> Batch:
+        """Tokens, or vectors."""
+        if self.config.embedding_dim is None:
+            return super().random_batch(batch_size, length, device)
+        none_BT = torch.zeros(batch_size, length, dtype=torch.int64, device=device)
+        return Batch(
+            none_BT, none_BT, vectors_BTE=torch.randn(*none_BT.shape, self.config.embedding_dim, device=device)
+        )
+
+    def new_watch(
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        autocast: Callable[[], AbstractContextManager[object]],
+        is_sharded: bool,
+    ) -> PosteriorWatch | None:
+        """The posterior monitor, unless it is switched off."""
+        if self.config.disable_metrics_monitoring:
+            return None
+        from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
+
+        return PosteriorWatch(self, folder, seed=seed, autocast=autocast, can_decode=not is_sharded)
 
     def stacked_weights(self) -> dict[str, int]:
         """The weights that are several matrices on top of each other, and how many: what Muon takes apart."""
@@ -559,11 +511,6 @@ class SequenceVAE(nn.Module):
             "posterior.linear.weight": 2,
             "latent.weight": max(self.config.num_memory, 1),
         }
-
-    @property
-    def num_parameters(self) -> int:
-        """All of them, rows of padding included."""
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def flops_per_token(self, context_length: int | None = None) -> int:
         """Floating-point operations of one token, forward and backward, in sequences of T: 6 N + 12 L D T.

@@ -6,18 +6,18 @@ generators: a run with it is equal to the bit to one without.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from gristmill.lm.data.batch import Batch
-from gristmill.lm.training.config import TrainConfig
-from gristmill.posterior import PosteriorMetrics, PosteriorMetricsMonitor
+from gristmill.posterior import PosteriorMetricsMonitor
 
 if TYPE_CHECKING:
-    from lightning_fabric import Fabric
+    from gristmill.lm.models.vae.network import SequenceVAE
 
 __all__ = ["PosteriorWatch"]
 
@@ -27,23 +27,34 @@ PLOT_FOLDER = "plots"
 class PosteriorWatch:
     """The monitor of a run."""
 
-    def __init__(self, fabric: Fabric, config: TrainConfig, model: nn.Module, folder: Path) -> None:
-        """Nothing is allocated before the first step that it looks at."""
-        self._fabric = fabric
-        self._model: Any = model
-        # Weights in parts are whole only while all devices compute together, and the others do not look.
-        self._can_decode = config.strategy != "fsdp"
+    def __init__(
+        self,
+        model: SequenceVAE,
+        folder: Path,
+        *,
+        seed: int,
+        autocast: Callable[[], AbstractContextManager[object]],
+        can_decode: bool,
+    ) -> None:
+        """Nothing is allocated before the first step that it looks at.
+
+        can_decode: whether the weights are whole. Sharded ones are only while all devices compute together, and the
+            others do not look.
+        """
+        self._model, self._autocast, self._can_decode = model, autocast, can_decode
         self._told: list[str] = []
+        self._last_step = 0
+        config = model.config
         self.monitor = PosteriorMetricsMonitor(
-            config.update_frequency or 100,  # they are resolved
+            config.update_frequency or 100,  # they are settled
             config.plot_frequency or 0,
             config.window_size or 50,
             plot_folder=folder / PLOT_FOLDER,
-            seed=config.seed,
+            seed=seed,
             tell=self._told.append,
         )
 
-    def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], kl_weight: float) -> None:
+    def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], schedule: Mapping[str, float]) -> None:
         """Look at the last micro-batch of `step`, if it is one that the monitor wants; nothing waits for the device."""
         if not self.monitor.wants(step):
             return
@@ -53,24 +64,51 @@ class PosteriorWatch:
             stats["z"],
             step=step,
             reconstruction=stats["reconstruction"],
-            kl_weight=kl_weight,
+            kl_weight=schedule["kl_weight"],
             num_tokens=batch.num_targets,
             reconstruct=(lambda z_BZ: self._reconstruct(batch, z_BZ)) if self._can_decode else None,
         )
 
     def _reconstruct(self, batch: Batch, z_BZ: Tensor) -> Tensor:
-        with self._fabric.autocast():
+        with self._autocast():
             nats_B: Tensor = self._model.reconstruction_nats(batch, z_BZ)
         return nats_B
 
-    def news(self) -> tuple[list[PosteriorMetrics], list[str]]:
-        """What was found since the last time, and what else is to tell; it waits for the device."""
+    def news(self) -> list[dict[str, Any]]:
+        """What was found since the last time, alarms and messages as events; it waits for the device."""
+        records: list[dict[str, Any]] = []
         found = self.monitor.flush()
-        alarms = {change.message for metrics in found for change in metrics.alarms}
-        others = [message for message in self._told if message not in alarms]
+        alarms = {alarm.message for metrics in found for alarm in metrics.alarms}
+        for metrics in found:
+            records.append(metrics.to_record())
+            records += [_event(metrics.step, alarm.message) for alarm in metrics.alarms]
+        last_step = found[-1].step if found else self._last_step
+        records += [_event(last_step, message) for message in self._told if message not in alarms]
+        self._last_step = last_step
         self._told.clear()
-        return found, others
+        return records
+
+    def finish(self, step: int) -> None:
+        """Nothing: the last look was at the last step that the monitor wanted."""
+
+    def verdict(self) -> str | None:
+        """Nothing is known."""
+        return None
+
+    def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The posteriors in the window, and what the monitor knows."""
+        return self.monitor.state_tensors()
+
+    def load_state(self, step: int, tensors: Mapping[str, Tensor] | None, values: Mapping[str, Any] | None) -> None:
+        """Resume after `step`."""
+        self.monitor.go_on_after(step)
+        if tensors is not None and values is not None:
+            self.monitor.load_state_tensors(dict(tensors), dict(values))
 
     def close(self) -> None:
         """End the drawing of plots."""
         self.monitor.close()
+
+
+def _event(step: int, message: str) -> dict[str, Any]:
+    return {"kind": "event", "step": step, "message": message}

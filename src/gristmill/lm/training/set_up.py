@@ -1,10 +1,9 @@
-"""The parts that a run is put together from: its settled config, its module, its optimizers, its data and its meter."""
+"""Setting a run up: its settled config, its compiled module, its optimizers, its datasets and its meter."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,10 +11,10 @@ from torch import nn
 
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.data.batch import Batch
-from gristmill.lm.data.sequences import SequenceDataset
-from gristmill.lm.data.training_data import Dataset, TrainingData, said_at_the_start
+from gristmill.lm.data.training_data import Dataset, TrainingData
+from gristmill.lm.models.model import Model
+from gristmill.lm.models.registry import build_model
 from gristmill.lm.training.auto_batch import find_batch_size
-from gristmill.lm.training.checkpoint import build_model
 from gristmill.lm.training.config import TrainConfig, asked_global_batch, resolved
 from gristmill.lm.training.losses import LossModule
 from gristmill.lm.training.meters import Meter, device_name, device_peak
@@ -24,19 +23,16 @@ from gristmill.lm.training.optimizers import Optimizers, build_optimizer
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-    from gristmill.encode.tokenizer import Tokenizer
-    from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
-
 __all__ = [
     "DTYPES",
     "mark_length",
     "new_meter",
     "new_module",
     "new_optimizers",
-    "new_watch",
     "open_datasets",
-    "sample_text",
     "settled",
+    "share_buffers",
+    "validation_module",
 ]
 
 DTYPES = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16, "32": torch.float32}
@@ -64,12 +60,16 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
         raise OptionError(
             f"global_batch_size={config.global_batch_size} is not a multiple of {fabric.world_size} devices."
         )
-    small = dataclasses.replace(config, batch_size=1)
-    model = build_model(resolved(small, data, batch_size=1, world_size=fabric.world_size))
+    small = resolved(
+        dataclasses.replace(config, batch_size=1, global_batch_size=per_device * fabric.world_size),
+        data,
+        batch_size=1,
+        world_size=fabric.world_size,
+    )
     size = find_batch_size(
-        model.to(fabric.device),
+        build_model(small.model, seed=config.seed).to(fabric.device),
         per_device=per_device,
-        sequence_length=config.sequence_length,
+        sequence_length=config.model.sequence_length,
         device=fabric.device,
         autocast=fabric.autocast,
     )
@@ -77,7 +77,7 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
     return int(fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
 
 
-def new_module(fabric: Fabric, config: TrainConfig, model: nn.Module) -> nn.Module:
+def new_module(fabric: Fabric, config: TrainConfig, model: Model) -> nn.Module:
     """The loss of the model, compiled if that was asked for, and shared among the devices."""
     module: nn.Module = LossModule(model)
     if config.compile_model:
@@ -87,7 +87,7 @@ def new_module(fabric: Fabric, config: TrainConfig, model: nn.Module) -> nn.Modu
 
 
 def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
-    if config.use_dynamic_padding:
+    if config.model.varying_lengths:
         from torch._inductor import config as inductor_config
 
         # For sums over a length that is not known, torch 2.11 writes code that fails: "shape is invalid for input".
@@ -96,6 +96,12 @@ def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
             settings.mix_order_reduction = False
     mode = None if config.compile_mode == "default" else config.compile_mode
     return torch.compile(module, mode=mode)  # type: ignore[return-value]
+
+
+def validation_module(config: TrainConfig, model: Model, module: nn.Module) -> nn.Module:
+    """What validates: the module of the steps, or the plain model where compiling it once more would not pay."""
+    is_eager = config.compile_model and model.VALIDATES_EAGERLY and config.strategy != "fsdp"
+    return LossModule(model) if is_eager else module
 
 
 def mark_length(batch: Batch) -> Batch:
@@ -124,18 +130,20 @@ def new_optimizers(config: TrainConfig, model: nn.Module) -> Optimizers:
 
 
 def open_datasets(
-    config: TrainConfig, data: TrainingData, device: torch.device, tell: Tell
+    fabric: Fabric, config: TrainConfig, data: TrainingData, tell: Tell
 ) -> tuple[Dataset, Dataset | None]:
     """The training data, and that of the validation split; None where there is none to speak of."""
-    dataset = data.open_dataset(config, device, "train")
+    assert isinstance(config.batch_size, int)  # it is resolved
+    batches: Any = {"batch_size": config.batch_size, "seed": config.seed, "device": fabric.device}
+    dataset = data.open_dataset("train", **batches)
     assert dataset is not None  # the data was opened for it
-    for message in (*data.messages, *getattr(dataset, "messages", ())):
+    messages = [*data.messages, *getattr(dataset, "messages", ())]
+    messages += data.start_messages(dataset, world_size=fabric.world_size)
+    messages += config.model.start_messages(batch_size=config.batch_size)
+    for message in messages:
         tell(message)
-    if isinstance(dataset, SequenceDataset):
-        for message in said_at_the_start(dataset, config):
-            tell(message)
     try:
-        val_dataset = data.open_dataset(config, device, "val")
+        val_dataset = data.open_dataset("val", **batches)
     except TrainingError as error:  # too short
         tell(f"there is no validation: in the validation split {error}")
         return dataset, None
@@ -147,7 +155,7 @@ def open_datasets(
 def new_meter(
     fabric: Fabric,
     config: TrainConfig,
-    model: nn.Module,
+    model: Model,
     *,
     sequence_length: float,
     matmul_flops: float,
@@ -157,8 +165,8 @@ def new_meter(
     return Meter(
         fabric.device,
         capacity=config.log_interval,
-        flops_per_token=float(model.flops_per_token(round(sequence_length))),  # type: ignore[operator]
-        stats=stat_names(model),
+        flops_per_token=float(model.flops_per_token(round(sequence_length))),
+        stats=tuple(config.model.STATISTICS),
         num_devices=fabric.world_size,
         peak=device_peak(device_name(fabric.device), config.precision),
         matmul_flops=matmul_flops,
@@ -174,30 +182,3 @@ def share_buffers(fabric: Fabric, model: nn.Module) -> None:
         for name, buffer in model.named_buffers():
             if name in kept:
                 torch.distributed.broadcast(buffer, 0)
-
-
-def stat_names(model: nn.Module) -> tuple[str, ...]:
-    """What the model tells of a step besides its loss."""
-    names: tuple[str, ...] = getattr(model, "STATS", ())
-    return names
-
-
-def new_watch(fabric: Fabric, config: TrainConfig, model: nn.Module, folder: Path) -> PosteriorWatch | None:
-    """What watches the posterior of a VAE; None where there is none, or it is not wanted. The first process has it."""
-    if config.model != "vae" or config.disable_metrics_monitoring or not fabric.is_global_zero:
-        return None
-    from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
-
-    return PosteriorWatch(fabric, config, model, folder)
-
-
-def sample_text(model: Any, tokenizer: Tokenizer, config: TrainConfig) -> tuple[str, str]:
-    """(prompt, text): how a GPT goes on with `sample_prompt`, or what a VAE makes of a latent from the prior."""
-    if config.model == "vae":
-        from gristmill.lm.use.latent import texts_from_prior
-
-        return "", texts_from_prior(model, tokenizer, num_texts=1, max_tokens=config.sample_tokens, seed=config.seed)[0]
-    from gristmill.lm.use.generation import stream_text
-
-    options = {"max_tokens": config.sample_tokens, "seed": config.seed}
-    return config.sample_prompt, "".join(stream_text(model, tokenizer, config.sample_prompt, **options))

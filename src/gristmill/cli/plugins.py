@@ -1,0 +1,53 @@
+"""--plugin: a Python file of the user that registers models, optimizers or schedules."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import tyro
+
+from gristmill.cli.values import UsageError
+
+Plugin: TypeAlias = Annotated[
+    Path | None,
+    tyro.conf.arg(
+        metavar="FILE",
+        help="Python file to run first. It registers a model, an optimizer or a schedule of your own.",
+        help_behavior_hint="",
+    ),
+]
+
+
+def load_plugin(path: Path | None) -> None:
+    """Run the file, once per process; UsageError for one that is not there or fails."""
+    if path is None:
+        return
+    name = f"gristmill_plugin_{path.stem}"
+    if getattr(sys.modules.get(name), "__file__", None) == str(path.resolve()):
+        return
+    if not path.is_file():
+        raise UsageError(f"--plugin {path}: there is no such file.")
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise UsageError(f"--plugin {path}: it is not a Python file. Pass a file that ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        line = _line_in(error, path)
+        raise UsageError(f"--plugin {path}: it failed{line}: {type(error).__name__}: {error}") from error
+
+
+def _line_in(error: BaseException, path: Path) -> str:
+    """The last line of the file that the error went through."""
+    trace, line = error.__traceback__, 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path.resolve()):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f" in line {line}" if line else ""

@@ -1,0 +1,117 @@
+"""The options of the GPT."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gristmill.lm.models.config import WindowModelConfig, check_heads
+from gristmill.lm.option_types import Count, Positive, Share
+
+__all__ = ["GPTConfig"]
+
+VOCAB_MULTIPLE = 128
+FEED_FORWARD_MULTIPLE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPTConfig(WindowModelConfig):
+    """The sizes of a GPT.
+
+    >>> GPTConfig(vocab_size=50_257, context_length=1024, num_layers=12, num_heads=12, d_model=768).padded_vocab_size
+    50304
+    """
+
+    num_layers: Count = 4
+    """Number of layers."""
+    num_heads: Count = 4
+    """Attention heads per layer."""
+    d_model: Count = 256
+    """Model width."""
+    d_ff: Count | None = None
+    """Width of the feed-forward layers. None: 8/3 of d_model, rounded up to a multiple of 64."""
+    rope_theta: Positive = 10_000.0
+    """Base of the rotary position embedding."""
+    tie_embeddings: bool = False
+    """Use the embedding as the output head too: fewer parameters."""
+    dropout: Share = 0.0
+    """Dropout probability in training."""
+    norm_eps: Positive = 1e-5
+    """Epsilon of the norms."""
+    float32_residual: bool = False
+    """Keep the residual stream in float32 under bf16-mixed: slower, and seldom better."""
+    # In how many parts the loss goes through the logits; 0: all at once.
+    loss_parts: int = field(default=4, metadata={"option": False})
+
+    name: ClassVar[str] = "gpt"
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "quickstart": {
+            "context_length": 128,
+            "num_layers": 4,
+            "num_heads": 4,
+            "d_model": 128,
+            "tie_embeddings": True,
+            "batch_size": 8,
+            "max_steps": 1000,
+            "optimizer": "muon",
+            "learning_rate": 4e-3,
+            "muon_learning_rate": 0.012,
+            "warmup_steps": 0.05,
+            "checkpoint_interval": 250,
+            "limit_val_batches": 16,
+            "val_check_interval": 200,
+            "sample_interval": 200,
+        },
+        "tinystories-17m": {
+            "context_length": 256,
+            "num_layers": 4,
+            "num_heads": 16,
+            "d_model": 512,
+            "d_ff": 1344,
+            "batch_size": 256,
+            "max_tokens": 327_680_000,
+            "learning_rate": 2e-3,
+            "warmup_steps": 0.04,
+            "compile_model": True,
+            "val_check_interval": 500,
+            "sample_interval": 500,
+        },
+        "gpt2-124m": {
+            "context_length": 1024,
+            "num_layers": 12,
+            "num_heads": 6,  # of 128, which attention kernels are fastest at; the same parameters as 12 of 64
+            "d_model": 768,
+            "tie_embeddings": True,
+            "batch_size": 64,
+            "global_batch_size": 512,
+            "epochs": 1.0,
+            "learning_rate": 6e-4,
+            "warmup_steps": 0.04,
+            "compile_model": True,
+            "val_check_interval": 250,
+            "sample_interval": 1000,
+        },
+    }
+
+    def check(self) -> None:
+        """Heads must have equal and even parts of the width."""
+        check_heads(self.d_model, self.num_heads)
+
+    @property
+    def feed_forward_width(self) -> int:
+        """`d_ff`, or its default."""
+        if self.d_ff is not None:
+            return self.d_ff
+        return math.ceil(8 * self.d_model / 3 / FEED_FORWARD_MULTIPLE) * FEED_FORWARD_MULTIPLE
+
+    @property
+    def head_dim(self) -> int:
+        """The width of one head."""
+        return self.d_model // self.num_heads
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """The rows of embedding and head."""
+        return math.ceil(self.required_vocab_size / VOCAB_MULTIPLE) * VOCAB_MULTIPLE

@@ -1,0 +1,135 @@
+"""Model: what the trainer, `generate` and the meters need of a network.
+
+A model of your own inherits from `Model` and implements `forward`: tokens in, logits of the next token out. That alone
+trains, resumes, is evaluated and writes text. A model with another loss implements `loss` too.
+
+Shapes: B sequences, T tokens each, V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gristmill.errors import OptionError
+from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.models.generation import Reader, TextStream, WindowReader, continued
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.lm.models.requests import TextRequest
+
+__all__ = ["Model", "Watch"]
+
+
+class Watch(Protocol):
+    """What a model wants to observe of its training, such as its posterior. It never changes weights or generators."""
+
+    def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], schedule: Mapping[str, float]) -> None:
+        """See the last micro-batch of a step, after the weights have moved; nothing may wait for the device."""
+
+    def news(self) -> list[dict[str, Any]]:
+        """The records since the last call, for metrics.jsonl; those of kind "event" are shown too."""
+
+    def finish(self, step: int) -> None:
+        """The run has ended at this step: look once more, so that `news` has something."""
+
+    def verdict(self) -> str | None:
+        """What is wrong with the trained model, in one line; None if nothing is."""
+
+    def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a checkpoint keeps."""
+
+    def load_state(self, step: int, tensors: Mapping[str, Tensor] | None, values: Mapping[str, Any] | None) -> None:
+        """Resume after `step`, with what `state_tensors` gave; None where the checkpoint has none."""
+
+    def close(self) -> None:
+        """End threads and files."""
+
+
+class Model(nn.Module):
+    """The base of all models."""
+
+    # The attributes whose layers are the units that fsdp shards, gathers and frees one by one.
+    SHARDED_UNITS: ClassVar[tuple[str, ...]] = ("blocks",)
+    # Weights that exist only while an option is on, by how their names start: `init_from` may lack or bring them.
+    SWITCHED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
+    # Whether a compiled model is validated without compiling it once more for evaluation.
+    VALIDATES_EAGERLY: ClassVar[bool] = False
+
+    def __init__(self, config: Any) -> None:
+        """`config`: the options of the model, with `vocab_size` settled."""
+        super().__init__()
+        self.config = config
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """The logits of the token after each of `tokens_BT`: B x T x V."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward(tokens_BT) -> logits_BTV")
+
+    def loss(self, batch: Batch, schedule: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """(loss, stats): the mean nats of the targets that are not -100, and what is worth recording.
+
+        stats: "loss", and each name in `STATISTICS` of the config; detached tensors on the device.
+        schedule: what `schedule` of the config gives for the step, as tensors; {} in evaluation.
+        """
+        logits_BTV = self(batch.inputs_BT)
+        nats = F.cross_entropy(
+            logits_BTV.flatten(0, 1).float(), batch.targets_BT.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        loss = nats / batch.num_targets.clamp(min=1)
+        return loss, {"loss": loss.detach()}
+
+    # What it reports about itself
+
+    @property
+    def num_parameters(self) -> int:
+        """All of them."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def flops_per_token(self, context_length: int | None = None) -> int:
+        """Floating-point operations per token, forward and backward: 6 per parameter that is not an embedding."""
+        tables = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Embedding))
+        return 6 * (self.num_parameters - tables)
+
+    def stacked_weights(self) -> dict[str, int]:
+        """The weights that are several matrices on top of each other, and how many: Muon takes them apart."""
+        return {}
+
+    def random_batch(self, batch_size: int, length: int, device: torch.device) -> Batch:
+        """A batch of the largest size, to measure memory with."""
+        tokens_BT = torch.randint(self.config.required_vocab_size, (batch_size, length), device=device)
+        return Batch(tokens_BT, tokens_BT)
+
+    def new_watch(
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        autocast: Callable[[], AbstractContextManager[object]],
+        is_sharded: bool,
+    ) -> Watch | None:
+        """What observes the training of this model, or None. Its pictures go into `folder`."""
+        return None
+
+    # Text
+
+    def write(self, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
+        """The texts that `request` asks for, each as a stream of its parts. Text i has the seed `seed + i`."""
+        for name in ("reconstruct", "between"):
+            if getattr(request, name) is not None:
+                raise OptionError(
+                    f"{name} is for a model with latents, and this one continues a prompt. Pass prompt=… instead."
+                )
+        return continued(self, tokenizer, request)
+
+    def new_reader(self, *, use_cache: bool = True) -> Reader:
+        """What reads ids and gives the logits of the next one; a model with a cache overrides it."""
+        return WindowReader(self)

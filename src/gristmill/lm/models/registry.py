@@ -1,0 +1,124 @@
+"""The registry of models: a name, the options of the model, and the network made from them.
+
+    @gm.lm.register_model("mine", config=MyConfig)
+    class MyModel(gm.lm.Model): ...
+
+The built-in models are entries like any other. Their networks need torch, and are imported when one is built.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gristmill.arguments import nearest
+from gristmill.errors import OptionError
+from gristmill.lm.models.config import DocumentModelConfig, ModelConfig, WindowModelConfig
+from gristmill.lm.models.gpt.options import GPTConfig
+from gristmill.lm.models.vae.options import VAEConfig
+
+if TYPE_CHECKING:
+    from gristmill.lm.models.model import Model
+
+__all__ = ["MODELS", "ModelEntry", "build_model", "find_model", "register_model"]
+
+Network = TypeVar("Network", bound="type[Any]")
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model that can be trained."""
+
+    config: type[ModelConfig]
+    network: type[Model] | str  # a class, or "module:Class" of one that is imported when it is needed
+
+    def network_class(self) -> type[Model]:
+        """The class of the network."""
+        if isinstance(self.network, str):
+            module, _, name = self.network.partition(":")
+            found: type[Model] = getattr(importlib.import_module(module), name)
+            return found
+        return self.network
+
+
+_entries: dict[str, ModelEntry] = {}
+MODELS: Mapping[str, ModelEntry] = MappingProxyType(_entries)
+"""The models that can be trained, by name."""
+
+
+def register_model(name: str, *, config: type[ModelConfig]) -> Callable[[Network], Network]:
+    """Make a model known as `name`: a decorator for its network, which takes a `config` and has a `loss`.
+
+    config: the dataclass of its options, which inherits from `WindowModelConfig` or `DocumentModelConfig`.
+
+    Registering a name a second time replaces the first, so that a cell of a notebook can be run again; the built-in
+    names cannot be replaced.
+    """
+    _check_entry(name, config)
+
+    def register(network: Network) -> Network:
+        if not (isinstance(network, type) and hasattr(network, "loss")):
+            raise OptionError(
+                f"register_model({name!r}): the network must be a class with a method loss(batch, schedule). Inherit "
+                f"from gm.lm.Model."
+            )
+        config.name = name
+        _entries[name] = ModelEntry(config, network)
+        return network
+
+    return register
+
+
+def _check_entry(name: str, config: type[ModelConfig]) -> None:
+    if not _NAME.fullmatch(name):
+        raise OptionError(f"register_model({name!r}): pass a name of lowercase letters, digits, '-' and '_'.")
+    if name in _BUILT_IN:
+        raise OptionError(f"register_model({name!r}): the name is taken by a built-in model. Pass another one.")
+    if not (isinstance(config, type) and issubclass(config, WindowModelConfig | DocumentModelConfig)):
+        raise OptionError(
+            f"register_model({name!r}): config must be a dataclass that inherits from gm.lm.WindowModelConfig (windows "
+            f"of tokens) or gm.lm.DocumentModelConfig (whole documents)."
+        )
+    if config.__dict__.get("name", name) != name:  # its own, not that of a config it inherits from
+        raise OptionError(
+            f"register_model({name!r}): {config.__name__} is the config of {config.name!r} already. Inherit from it "
+            f"and register the new class."
+        )
+
+
+def find_model(name: str) -> ModelEntry:
+    """The entry of a model; `OptionError` names those there are."""
+    if name not in _entries:
+        raise OptionError(
+            f"model={name!r} is not known.{nearest(str(name), _entries)} Pass one of "
+            f"{', '.join(map(repr, _entries))}. A model of your own is known once the file that registers it was "
+            f"imported: plugin='my_model.py'."
+        )
+    return _entries[name]
+
+
+def build_model(config: ModelConfig, *, seed: int = 0) -> Model:
+    """The network that a config describes, with random weights drawn from `seed`. Torch's generators are left alone."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return find_model(config.name).network_class()(config)
+
+
+def _register_built_in() -> frozenset[str]:
+    built_in: dict[type[ModelConfig], str] = {
+        GPTConfig: "gristmill.lm.models.gpt.network:GPT",
+        VAEConfig: "gristmill.lm.models.vae.network:SequenceVAE",
+    }
+    _entries.update({config.name: ModelEntry(config, network) for config, network in built_in.items()})
+    return frozenset(_entries)
+
+
+_BUILT_IN = _register_built_in()

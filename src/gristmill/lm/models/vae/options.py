@@ -1,0 +1,213 @@
+"""The options of the sequence VAE."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from gristmill.errors import OptionError
+from gristmill.lm.models.config import Averaging, DocumentModelConfig, check_heads, steps_of
+from gristmill.lm.models.gpt.options import GPTConfig
+from gristmill.lm.models.vae.kl_schedule import kl_weight
+from gristmill.lm.option_types import Count, CountOrNone, NotNegative, Positive, Share, Steps
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from gristmill.lm.data.training_data import TrainingData
+
+__all__ = ["VAEConfig"]
+
+BATCH_NORM_LEAST = 16  # sequences at once
+
+# What people ask for by these names; `bf16-mixed` is the better choice on every GPU that has it, and so few sequences
+# at once are far from filling one.
+FAST: dict[str, Any] = {
+    "batch_size": 4,
+    "num_workers": 8,
+    "pin_memory": True,
+    "gradient_accumulation_steps": 2,
+    "max_sequence_length": 1000,
+    "precision": "16-mixed",
+    "use_dynamic_padding": True,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAEConfig(DocumentModelConfig):
+    """The sizes of a sequence VAE, and its switches.
+
+    >>> VAEConfig(vocab_size=300, max_sequence_length=64, num_layers=2, num_heads=2, d_model=32).num_encoder_layers
+    2
+    """
+
+    num_layers: Count = 4
+    """Layers of the decoder."""
+    encoder_layers: Count | None = None
+    """Layers of the encoder. None: as many as the decoder."""
+    num_heads: Count = 4
+    """Attention heads per layer."""
+    d_model: Count = 256
+    """Model width."""
+    d_ff: Count | None = None
+    """Width of the feed-forward layers. None: 8/3 of d_model, rounded up to a multiple of 64."""
+    rope_theta: Positive = 10_000.0
+    """Base of the rotary position embedding."""
+    tie_embeddings: bool = False
+    """Use the embedding as the output head too: fewer parameters."""
+    dropout: Share = 0.0
+    """Dropout probability in training."""
+    norm_eps: Positive = 1e-5
+    """Epsilon of the norms."""
+    float32_residual: bool = False
+    """Keep the residual stream in float32 under bf16-mixed: slower, and seldom better."""
+
+    latent_dim: Count = 32
+    """Latent dimensions per sequence."""
+    latent_injection: Literal["memory", "embedding"] = "memory"
+    """How the decoder gets the latent: as positions before the sequence, or added to each token."""
+    memory_tokens: Count = 4
+    """Positions before the sequence that hold the latent."""
+
+    kl_weight: NotNegative = 1.0
+    """Highest weight of the KL term. 1 is the bound itself, less is a beta-VAE."""
+    kl_schedule: Literal["constant", "linear", "cyclical"] = "linear"
+    """How the KL weight gets there: at once, rising once, or rising again in each cycle."""
+    kl_warmup_steps: Steps = 0.1
+    """Steps in which the KL weight rises (linear), or their share of the run."""
+    kl_cycles: Count = 4
+    """Cycles of the run (cyclical). The weight rises in the first half of each."""
+    free_bits: NotNegative = 0.0
+    """Nats of KL that cost nothing. 0: all of it costs."""
+    free_bits_mode: Literal["total", "dimension"] = "total"
+    """Whether free_bits are per sequence or per latent dimension."""
+    word_dropout: Share = 0.0
+    """Share of the decoder's inputs that are hidden, so that it must use the latent."""
+    batch_norm_mu: NotNegative = 0.0
+    """Scale of a batch norm on mu, which keeps the KL above 0 (0.5 is usual). 0: none."""
+    bag_of_words_weight: NotNegative = 0.0
+    """Weight of the loss of predicting the words of a sequence from its latent alone."""
+
+    disable_metrics_monitoring: bool = False
+    """Do not monitor the posterior for collapse: takes no memory and no time."""
+    fast_detection: bool = False
+    """Monitor less often: unless given, every 200 steps, plots every 2,000."""
+    update_frequency: Count | None = None
+    """Steps between two looks of the monitor. None: 100."""
+    plot_frequency: CountOrNone | None = None
+    """Steps between two plots of the posterior; 0: none. None: 1000."""
+    window_size: Count | None = None
+    """Steps whose posteriors the monitor looks at together. None: 50."""
+    # In how many parts the loss goes through the logits; 0: all at once.
+    loss_parts: int = field(default=4, metadata={"option": False})
+
+    name: ClassVar[str] = "vae"
+    RUN_DEFAULTS: ClassVar[Mapping[str, Any]] = {
+        "batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "limit_val_batches": 0.1,
+    }
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "vae-fast": {**FAST, "fast_detection": True},
+        "vae-max-performance": {**FAST, "disable_metrics_monitoring": True, "compile_model": True},
+        "vae-low-memory": {
+            "batch_size": 2,
+            "num_workers": 4,
+            "max_sequence_length": 500,
+            "precision": "16-mixed",
+            "fast_detection": True,
+            "use_dynamic_padding": True,
+        },
+        "vae-debug": {
+            "batch_size": 1,
+            "num_workers": 2,
+            "max_sequence_length": 100,
+            "precision": "32",
+            "fast_detection": True,
+        },
+    }
+    STATISTICS: ClassVar[Mapping[str, Averaging]] = {"reconstruction": "token", "kl": "sequence"}
+    FREE_OPTIONS: ClassVar[frozenset[str]] = frozenset(
+        {"disable_metrics_monitoring", "fast_detection", "update_frequency", "plot_frequency", "window_size"}
+    )
+    WARMUPS: ClassVar[frozenset[str]] = frozenset({"kl_warmup_steps"})
+    HAS_PERPLEXITY: ClassVar[bool] = False
+
+    def check(self) -> None:
+        """Options that do not fit together."""
+        check_heads(self.d_model, self.num_heads)
+        if self.embedding_dim is None:
+            return
+        if self.vocab_size is not None:
+            raise OptionError(
+                f"vocab_size={self.vocab_size} and embedding_dim={self.embedding_dim}: pass vocab_size for sequences "
+                f"of tokens, or embedding_dim for sequences of vectors."
+            )
+        if self.bag_of_words_weight:
+            raise OptionError("bag_of_words_weight is for tokens, and these are vectors. Pass bag_of_words_weight=0.")
+        if self.tie_embeddings:
+            raise OptionError("tie_embeddings is for tokens, and these are vectors. Pass tie_embeddings=False.")
+
+    def settled(self, data: TrainingData, *, max_steps: int) -> Self:
+        """With the vocabulary or the vectors of the data, and every frequency in steps."""
+        usual = {"update_frequency": 100, "plot_frequency": 1000, "window_size": 50}
+        usual |= {"update_frequency": 200, "plot_frequency": 2000} if self.fast_detection else {}
+        given = {name: getattr(self, name) for name in usual if getattr(self, name) is not None}
+        return dataclasses.replace(
+            self,
+            vocab_size=self.settled_vocab_size(data),
+            embedding_dim=self.settled_embedding_dim(data),
+            kl_warmup_steps=steps_of(self.kl_warmup_steps, max_steps, least=0),
+            **{**usual, **given},
+        )
+
+    def schedule(self, step: int, *, total_steps: int) -> dict[str, float]:
+        """The weight of the KL term."""
+        weight = kl_weight(
+            step,
+            peak=self.kl_weight,
+            shape=self.kl_schedule,
+            warmup_steps=int(self.kl_warmup_steps),
+            total_steps=total_steps,
+            num_cycles=self.kl_cycles,
+        )
+        return {"kl_weight": weight}
+
+    def start_messages(self, *, batch_size: int) -> list[str]:
+        """Whether batches are too small for their mean."""
+        if not self.batch_norm_mu or batch_size >= BATCH_NORM_LEAST:
+            return []
+        return [
+            f"batch_norm_mu: {batch_size} sequences at once are few to take a mean over. Pass batch_size >= "
+            f"{BATCH_NORM_LEAST}, with fewer gradient_accumulation_steps."
+        ]
+
+    @property
+    def num_encoder_layers(self) -> int:
+        """`encoder_layers`, or its default."""
+        return self.num_layers if self.encoder_layers is None else self.encoder_layers
+
+    @property
+    def num_memory(self) -> int:
+        """The positions before the sequence."""
+        return self.memory_tokens if self.latent_injection == "memory" else 0
+
+    @property
+    def blocks(self) -> GPTConfig:
+        """The sizes of the layers, and of everything else that a GPT has too."""
+        return GPTConfig(
+            vocab_size=1 if self.vocab_size is None else self.vocab_size,
+            context_length=self.max_sequence_length + self.num_memory,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            d_model=self.d_model,
+            d_ff=self.d_ff,
+            rope_theta=self.rope_theta,
+            tie_embeddings=self.tie_embeddings,
+            dropout=self.dropout,
+            norm_eps=self.norm_eps,
+            float32_residual=self.float32_residual,
+            loss_parts=self.loss_parts,
+        )

@@ -1,0 +1,187 @@
+"""The kinds of values that options take. An annotation such as `num_layers: Count = 4` states type and range at once.
+
+    @dataclass(frozen=True, kw_only=True)
+    class MyConfig(gm.lm.WindowModelConfig):
+        num_layers: Count = 4
+        \"\"\"Layers of the model.\"\"\"
+
+`check_options` reads the annotations and raises `OptionError` for the first value that does not fit;
+`option_meanings` reads the text below each field, which is what --help shows.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import math
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from gristmill.arguments import check_whole_number
+from gristmill.errors import OptionError
+
+__all__ = [
+    "Count",
+    "CountOrNone",
+    "Fraction",
+    "NotNegative",
+    "Positive",
+    "Share",
+    "Steps",
+    "check_options",
+    "option_fields",
+    "option_meanings",
+]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must be, beside its type; `check(name, value)` raises `OptionError` where it is not."""
+
+    check: Callable[[str, Any], None]
+
+
+def _check_count(name: str, value: Any) -> None:
+    if check_whole_number(name, value) < 1:
+        raise OptionError(f"{name}={value} is too small. Pass {name} >= 1.")
+
+
+def _check_count_or_none(name: str, value: Any) -> None:
+    if check_whole_number(name, value) < 0:
+        raise OptionError(f"{name}={value} is negative. Pass {name} >= 0.")
+
+
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a number.")
+
+
+def _check_positive(name: str, value: Any) -> None:
+    _check_number(name, value)
+    if not 0 < value < math.inf:
+        raise OptionError(f"{name}={value!r} must be greater than 0.")
+
+
+def _check_not_negative(name: str, value: Any) -> None:
+    _check_number(name, value)
+    if not 0 <= value < math.inf:
+        raise OptionError(f"{name}={value!r} must be 0 or greater.")
+
+
+def _check_fraction(name: str, value: Any) -> None:
+    _check_number(name, value)
+    if not 0 <= value <= 1:
+        raise OptionError(f"{name}={value!r} must lie between 0 and 1.")
+
+
+def _check_share(name: str, value: Any) -> None:
+    _check_number(name, value)
+    if not 0 <= value < 1:
+        raise OptionError(f"{name}={value!r} must lie between 0 and 1, 1 excluded.")
+
+
+def _check_steps(name: str, value: Any) -> None:
+    _check_number(name, value)
+    if not value >= 0 or (isinstance(value, float) and value > 1):  # NaN is neither
+        raise OptionError(f"{name}={value!r}: pass a whole number, or a fraction between 0 and 1.")
+
+
+Count: TypeAlias = Annotated[int, Rule(_check_count)]
+"""A whole number of at least 1."""
+CountOrNone: TypeAlias = Annotated[int, Rule(_check_count_or_none)]
+"""A whole number; 0 stands for none."""
+Positive: TypeAlias = Annotated[float, Rule(_check_positive)]
+NotNegative: TypeAlias = Annotated[float, Rule(_check_not_negative)]
+Fraction: TypeAlias = Annotated[float, Rule(_check_fraction)]
+"""From 0 to 1, both included."""
+Share: TypeAlias = Annotated[float, Rule(_check_share)]
+"""From 0 to 1, 1 excluded: all of it would leave nothing."""
+Steps: TypeAlias = Annotated[int | float, Rule(_check_steps)]
+"""A number of steps (int), or a share of the run (float): 500 is every 500 steps, 0.1 a tenth of the run."""
+
+
+def check_options(options: Any) -> None:
+    """Raise `OptionError` for the first field of a dataclass whose value does not fit its annotation."""
+    for name, check in _checks(type(options)).items():
+        check(name, getattr(options, name))
+
+
+def _checks(kind: Any) -> dict[str, Callable[[str, Any], None]]:
+    if kind not in _CHECKS:
+        _CHECKS[kind] = _new_checks(kind)
+    return _CHECKS[kind]
+
+
+_CHECKS: dict[type, dict[str, Callable[[str, Any], None]]] = {}
+
+
+def _new_checks(kind: Any) -> dict[str, Callable[[str, Any], None]]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: _check_for(hints[field.name]) for field in dataclasses.fields(kind)}
+
+
+def _check_for(hint: Any) -> Callable[[str, Any], None]:
+    """The check of one annotation: None and listed words pass, everything else goes to the rule or the plain type."""
+    members = _members(hint)
+    words = tuple(word for member in members for word in _words(member))
+    rules = [note for member in members for note in getattr(member, "__metadata__", ()) if isinstance(note, Rule)]
+    plain = [member for member in members if isinstance(member, type) and member is not type(None)]
+
+    def check(name: str, value: Any) -> None:
+        if (value is None and type(None) in members) or (isinstance(value, str) and value in words):
+            return
+        if rules:
+            rules[0].check(name, value)
+        elif words:
+            raise OptionError(f"{name}={value!r} is not known. Pass one of {', '.join(map(repr, words))}.")
+        elif bool in plain:
+            if not isinstance(value, bool):
+                raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass true or false.")
+        elif plain == [str] and not isinstance(value, str):
+            raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass text.")
+        elif int in plain or float in plain:
+            check_whole_number(name, value) if float not in plain else _check_number(name, value)
+
+    return check
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def _words(member: Any) -> tuple[str, ...]:
+    return typing.get_args(member) if typing.get_origin(member) is Literal else ()
+
+
+def option_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a config that a user sets, by name; `field(metadata={"option": False})` leaves one out."""
+    return {field.name: field for field in dataclasses.fields(kind) if field.metadata.get("option", True)}
+
+
+def option_meanings(kind: Any) -> dict[str, str]:
+    """The text below each field of a config, those of its bases included; {} where Python runs without sources."""
+    meanings: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base):
+            meanings |= _texts_below_fields(base)
+    return {name: meanings[name] for name in option_fields(kind) if name in meanings}
+
+
+def _texts_below_fields(kind: Any) -> dict[str, str]:
+    try:
+        (definition,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    meanings: dict[str, str] = {}
+    body = getattr(definition, "body", [])
+    for field, below in itertools.pairwise(body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                meanings[name] = " ".join(text.split())
+    return meanings

@@ -1,0 +1,84 @@
+"""Saver: the checkpoints of a run. The run waits while tensors are copied, not while they are written."""
+
+from __future__ import annotations
+
+import gc
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from gristmill.lm.training import checkpoint as checkpoints
+from gristmill.lm.training.set_up import share_buffers
+
+if TYPE_CHECKING:
+    from gristmill.lm.training.run import Run
+
+__all__ = ["Saver"]
+
+
+class Saver:
+    """Writes the state of a run, at most once per step."""
+
+    def __init__(self, folder: Path, *, keep: int) -> None:
+        self.writer = checkpoints.CheckpointWriter(folder, keep=keep)
+        self.saved_step = -1
+        self._folder = folder
+
+    def save(self, run: Run, pending: dict[str, list[float]]) -> None:
+        """Save a checkpoint of this step, unless there is one."""
+        if self.saved_step == run.step:
+            return
+        share_buffers(run.fabric, run.model)
+        if run.fabric.is_global_zero or run.is_sharded:
+            tensors, numbers = run.optimizers.state_tensors()
+            files = {
+                checkpoints.MODEL_FILE: _copies(run.model.state_dict()),
+                checkpoints.OPTIMIZER_FILE: _copies(tensors),
+            }
+            if run.fabric.is_global_zero:
+                run.recorder.flush()
+                state = {**_state(run, pending), "optimizer": numbers}
+                if run.watch is not None:
+                    watched, state["monitor"] = run.watch.state_tensors()
+                    files[checkpoints.MONITOR_FILE] = _copies(watched)
+                self.writer.write(state, files)
+        self.saved_step = run.step
+        gc.collect()
+
+    def add_validation(self, run: Run) -> None:
+        """Note the loss of a validation that came after the checkpoint of its step was written."""
+        if run.fabric.is_global_zero and self.saved_step == run.step:
+            self.writer.wait()
+            folder = checkpoints.find_checkpoint(self._folder, checkpoints.name_of(run.step))
+            checkpoints.update_state(folder, _losses(run))
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self.writer.close()
+
+
+def _state(run: Run, pending: dict[str, list[float]]) -> dict[str, Any]:
+    return {
+        "step": run.step,
+        "num_tokens": run.num_tokens,
+        "config": run.config.to_json(),
+        "shards": run.data.identity,
+        **_losses(run),
+        "pending": pending,
+        "seconds": run.meter.seconds,
+        "scaler": run.fabric.strategy.precision.state_dict(),
+    }
+
+
+def _losses(run: Run) -> dict[str, float | None]:
+    best = run.validation.best_loss
+    return {
+        "val_loss": run.validation.loss_of(run.step),
+        "best_val_loss": best if math.isfinite(best) else None,
+    }
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: checkpoints.whole_copy(tensor) for name, tensor in tensors.items()}

@@ -1,0 +1,101 @@
+"""Validation: the loss on held-out data during a run, and which checkpoint is the best.
+
+The best is chosen on one fixed subset of the validation split, the last step included. The loss on the whole split,
+which is computed once at the end, is recorded apart and never compared with those of the subset.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from gristmill.lm.data.training_data import Dataset, TrainingData
+from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.losses import mean_loss, num_val_batches
+from gristmill.lm.training.records import Record
+from gristmill.lm.training.schedules import step_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lightning_fabric import Fabric
+
+__all__ = ["Validation"]
+
+
+class Validation:
+    """The validations of a run."""
+
+    def __init__(
+        self, fabric: Fabric, config: TrainConfig, data: TrainingData, dataset: Dataset | None, module: nn.Module
+    ) -> None:
+        self.dataset = dataset
+        self.best_loss = math.inf  # on the subset
+        self._fabric, self._config, self._data, self._module = fabric, config, data, module
+        self._last: tuple[int, float | None] = (-1, None)  # the last step that was validated on the subset, its loss
+
+    def loss_of(self, step: int) -> float | None:
+        """The loss on the subset at this step; None where there was no validation."""
+        return self._last[1] if self._last[0] == step else None
+
+    def take_up(self, step: int, state: dict[str, Any]) -> None:
+        """Resume after a checkpoint of `step`."""
+        self.best_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
+        if state["val_loss"] is not None:
+            self._last = (step, state["val_loss"])
+
+    def is_missing(self, step: int) -> bool:
+        """Whether this step should have been validated and was not: a signal may have interrupted it."""
+        interval, max_steps = self._config.val_check_interval, self._config.max_steps
+        is_due = step == max_steps or (interval > 0 and step % interval == 0)
+        return self.dataset is not None and step > 0 and is_due and self._last[0] != step
+
+    def on_subset(self, step: int, *, stopped: Callable[[], bool]) -> tuple[Record | None, bool]:
+        """(the record, whether it is the best so far); None where a signal interrupted it."""
+        limit = None if self.dataset is None else num_val_batches(self._config.limit_val_batches, self.dataset)
+        record = self._validate(step, limit, stopped)
+        if record is None:
+            return None, False
+        self._last = (step, record["loss"])
+        is_best = record["loss"] < self.best_loss
+        self.best_loss = min(self.best_loss, record["loss"])
+        return record, is_best
+
+    def on_everything(self, step: int, *, stopped: Callable[[], bool]) -> Record | None:
+        """The record of the whole split."""
+        return self._validate(step, None, stopped)
+
+    def _validate(self, step: int, limit: int | None, stopped: Callable[[], bool]) -> Record | None:
+        if self.dataset is None:
+            return None
+        begin, fabric = time.perf_counter(), self._fabric
+        found = mean_loss(
+            self._module,
+            self.dataset.validation_batches(limit, rank=fabric.global_rank, world_size=fabric.world_size),
+            stats=self._config.model.STATISTICS,
+            reduce_sum=partial(fabric.all_reduce, reduce_op="sum"),
+            stopped=lambda: stopped() and fabric.world_size == 1,
+            autocast=fabric.autocast,
+            seed=step_seed(self._config.seed, 0, fabric.global_rank),
+        )
+        if found is None:
+            return None
+        return {
+            "kind": "val",
+            "step": step,
+            "loss": found.loss,
+            **found.stats,
+            "bits_per_byte": self._data.bits_per_byte(found.loss, "val"),
+            "num_tokens": found.num_tokens,
+            "full": limit is None,
+            "seconds": time.perf_counter() - begin,
+        }
+
+    def close(self) -> None:
+        """End what reads ahead."""
+        if self.dataset is not None:
+            self.dataset.close()
