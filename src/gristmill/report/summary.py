@@ -10,6 +10,7 @@ import numpy as np
 
 from gristmill.report import figures
 from gristmill.report.curves import smoothed
+from gristmill.report.options import flat, model_options
 from gristmill.report.records import Event, Records, Sample
 
 NUM_SAMPLES = 6
@@ -52,8 +53,8 @@ def summarise(records: Records) -> Summary:
         num_samples=len(records.samples),
         events=records.events[-NUM_EVENTS:],
         num_events=len(records.events),
-        config=list(_flat(records.config)),
-        machine=list(_flat(records.machine)),
+        config=_settings(model_options(records)),
+        machine=_settings(dict(flat(records.machine))),
     )
 
 
@@ -187,9 +188,5 @@ def _spread(samples: list[Sample], number: int) -> list[Sample]:
     return [samples[round(i * (len(samples) - 1) / (number - 1))] for i in range(number)]
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, figures.setting(value)
+def _settings(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, figures.setting(value)) for name, value in options.items()]
