@@ -4,6 +4,7 @@
 |---|---|
 | `records` | config.json, machine.json and metrics.jsonl, read and checked |
 | `options` | the configuration, without the options of other models |
+| `validation` | losses on the subset and on the whole split, kept apart |
 | `curves` | long records made short enough to draw, without losing a spike |
 | `figures` | numbers as people read them: 1.2M tokens, 1 min 52 s |
 | `summary` | what there is to say about the run, in words and figures |

@@ -9,7 +9,6 @@ import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -117,6 +116,13 @@ def points(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
     return float(x[-1]), float(y[-1])
 
 
+def diamonds(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
+    """Marks that stand apart from any line; returns where the last is."""
+    x, y = x[np.isfinite(y)], y[np.isfinite(y)]
+    axes.plot(x, y, color=colour, linestyle="", marker="D", markersize=5, markerfacecolor="white", zorder=4)
+    return float(x[-1]), float(y[-1])
+
+
 def stroke(colour: str, num_points: int) -> dict[str, Any]:
     """A line, or a dot where there is only one point."""
     return {"color": colour, "linewidth": 1.6, "marker": "o" if num_points == 1 else "", "markersize": 4}
@@ -164,16 +170,26 @@ def pushed_apart(places: list[float], distance: float, *, highest: float = math.
 
     >>> pushed_apart([50.0, 52.0], 10)
     [46.0, 56.0]
+    >>> pushed_apart([50.0, 50.0, 50.0], 10)
+    [40.0, 50.0, 60.0]
     """
     order = sorted(range(len(places)), key=places.__getitem__)
+    blocks: list[list[float]] = []  # neighbours that touch: the wish of each for where the first of them lies
+    for number, index in enumerate(order):
+        blocks.append([places[index] - distance * number])
+        while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    firsts = [_mean(block) for block in blocks for _ in block]
     moved = list(places)
-    for below, above in pairwise(order):
-        overlap = distance - (moved[above] - moved[below])
-        if overlap > 0:
-            moved[below] -= overlap / 2
-            moved[above] += overlap / 2
+    for number, (index, first) in enumerate(zip(order, firsts, strict=True)):
+        moved[index] = first + distance * number
     excess = max(0.0, max(moved) - highest)
     return [place - excess for place in moved]
+
+
+def _mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
 
 
 def scale_y(axes: Any, *columns: Column, enough: float) -> None:

@@ -30,6 +30,15 @@ def loss(value: float) -> str:
     return f"{value:.3f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
+def perplexity(nats: float) -> str:
+    """Return the perplexity that a loss in nats per token comes to.
+
+    >>> perplexity(1.43), perplexity(5.5), perplexity(10.8), perplexity(900)
+    ('4.18', '245', '49k', 'over 1e+300')
+    """
+    return "over 1e+300" if nats > 690 else short(math.exp(nats))
+
+
 def duration(seconds: float) -> str:
     """Return a time in its two greatest units.
 

@@ -378,6 +378,7 @@ class Run:
             checkpoints.clean_up(self.folder)
             machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
             machine |= {"precision": self.config.precision, "matmul_flops": self._matmul_flops}
+            machine |= {"num_parameters": int(self.model.num_parameters), "num_train_tokens": self.data.num_tokens}  # type: ignore[arg-type]
             write_description(self.folder, self.config, self.data.tokenizer, machine)
             self.metrics = MetricsFile(self.folder, up_to_step=self._saved_step)
             self.log_writer = open_writer(self.config.log, self.folder, self.config.to_json())
