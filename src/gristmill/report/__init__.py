@@ -1,5 +1,7 @@
 """Report: the folder of a run as one HTML page, PNG plots and a Markdown summary, from its recorded files alone.
 
+`write_comparison` puts several runs on one page.
+
 | module | holds |
 |---|---|
 | `records` | config.json, machine.json and metrics.jsonl, read and checked |
@@ -12,11 +14,13 @@
 | `plots` | one picture a measure |
 | `posterior` | those of a variational autoencoder; the monitor draws the same ones while it trains |
 | `page` | the summary and the pictures as HTML (page.html) and as Markdown |
-| `writing` | `write_report` |
+| `comparison` | several runs side by side: figures, the best of them, options that differ |
+| `overlays` | the curves of several runs in one picture a measure |
+| `writing` | `write_report`, `write_comparison` |
 
 A new measure is a function in `plots` and its line in `all_plots`.
 """
 
-from gristmill.report.writing import write_report
+from gristmill.report.writing import write_comparison, write_report
 
-__all__ = ["write_report"]
+__all__ = ["write_comparison", "write_report"]

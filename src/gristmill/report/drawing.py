@@ -62,7 +62,8 @@ class Plot:
     note: str  # what it says, for those who cannot see it, and below it for the others
     draw: Callable[[Any], None]  # on axes
     wide: bool = False
-    last_step: int = 0  # where the axis below it ends
+    last_step: float = 0  # where the axis below it ends
+    across: str = "step"  # what that axis is
 
 
 def render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]) -> bytes:
@@ -83,10 +84,10 @@ def _render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": plot.name}):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
-        axes.set_xlabel("step")
+        axes.set_xlabel(plot.across)
         if format == "png":  # the page has the title in its text
             axes.set_title(plot.title, pad=12)
-        steps_below(axes, plot.last_step, size)
+        steps_below(axes, plot.last_step, size, whole=plot.across == "step")
         plot.draw(axes)
         buffer = io.BytesIO()
         if format == "png":
@@ -142,8 +143,11 @@ def threshold(axes: Any, y: float, words: str) -> None:
     )
 
 
-def name_lines(axes: Any, ends: list[End], *, lines: int = 1) -> None:
-    """Write what each line is behind its end, and push names apart that would lie on each other."""
+def name_lines(axes: Any, ends: list[End], *, lines: int = 1, at_right: bool = False) -> None:
+    """Write what each line is after its end, and push names apart that would lie on each other.
+
+    at_right: all names to the right of the longest line, where no other line runs through them.
+    """
     right = max(x for x, *_ in ends)
     places = wanted = [0.0]
     if len(ends) > 1:
@@ -154,7 +158,7 @@ def name_lines(axes: Any, ends: list[End], *, lines: int = 1) -> None:
     for (x, y, words, colour), place, target in zip(ends, places, wanted, strict=True):
         axes.annotate(
             words,
-            (right if x > 0.85 * right else x, y),
+            (right if at_right or x > 0.85 * right else x, y),
             (7, target - place),
             textcoords="offset points",
             va="center",
@@ -214,13 +218,13 @@ def scale_y(axes: Any, *columns: Column, enough: float) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def steps_below(axes: Any, last_step: int, size: tuple[float, float]) -> None:
-    """The same steps below every picture, so that they can be compared."""
+def steps_below(axes: Any, last_step: float, size: tuple[float, float], *, whole: bool = True) -> None:
+    """The same steps below every picture, so that they can be compared; `whole`: there is nothing between them."""
     from matplotlib.ticker import MaxNLocator
 
     num_ticks = 9 if size == WIDE else 5
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks, steps=[1, 2, 2.5, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks, steps=[1, 2, 2.5, 5, 10], integer=whole))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if whole else f"{value:g}")
     axes.set_xlim(0, max(1, last_step) * 1.01)
 
 

@@ -49,7 +49,7 @@ def summarise(records: Records) -> Summary:
     return Summary(
         title=records.name,
         result=_result(records),
-        trouble=_trouble(records),
+        trouble=trouble(records),
         figures=list(_figures(records)),
         samples=_spread(records.samples, NUM_SAMPLES),
         num_samples=len(records.samples),
@@ -119,7 +119,8 @@ def has_perplexity(records: Records) -> bool:
     return not records.has_latents
 
 
-def _trouble(records: Records) -> str:
+def trouble(records: Records) -> str:
+    """What went wrong and lasted to the end, in a line; empty where nothing did."""
     step = first_bad_step(records)
     found = [] if step is None else [f"The loss is not a number at step {step:,}."]
     found += _stop(records)
