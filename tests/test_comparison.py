@@ -213,6 +213,12 @@ def test_a_folder_that_is_no_run_leaves_no_page(good, tmp_path):
     assert not list(tmp_path.glob("*c.html*"))
 
 
+def test_settings_that_no_run_has_are_shown_or_left_out(good, bad, tmp_path):
+    changed(good, vocab_size=[1], machine={"num_parameters": 10**400, "num_train_tokens": 10**400})
+    changed(bad, vocab_size={"a": 1}, machine={"num_parameters": True, "num_train_tokens": 0})
+    assert "Parameters" not in text_of(write_comparison([good, bad], out=tmp_path / "c.html"))
+
+
 def test_markup_in_the_name_of_a_run_stays_text(good, tmp_path):
     odd = write_run(tmp_path / "<b>bold", num_records=3)
     page = write_comparison([good, odd], out=tmp_path / "c.html").read_text(encoding="utf-8")

@@ -125,7 +125,8 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
 
 def losses_compare(records: Sequence[Records]) -> bool:
     """Whether a lower loss means a better model: the same tokens, as far as the records show, and one kind of loss."""
-    vocabularies = {size for size in (dict(flat(each.config)).get("vocab_size") for each in records) if size}
+    sizes = (dict(flat(each.config)).get("vocab_size") for each in records)
+    vocabularies = {size for size in sizes if isinstance(size, int)}
     rates = [rate for rate in map(_bits_per_nat, records) if rate is not None]
     same_tokens = all(math.isclose(rate, rates[0], rel_tol=SAME) for rate in rates)
     return len(vocabularies) <= 1 and same_tokens and len({each.has_latents for each in records}) == 1

@@ -190,14 +190,19 @@ def _size_figures(records: Records) -> Iterator[Figure]:
 
 def num_parameters(records: Records) -> int | None:
     """The parameters of the model; None in folders of older versions, which did not record them."""
-    number = records.machine.get("num_parameters")
-    return number if isinstance(number, int) and not isinstance(number, bool) else None
+    return _count(records, "num_parameters")
 
 
 def epochs(records: Records) -> float | None:
     """How often the run has seen its training data; None in folders of older versions."""
-    size, tokens = records.machine.get("num_train_tokens"), records.train.last("tokens")
-    return tokens / size if tokens and isinstance(size, int) and size > 0 else None
+    size, tokens = _count(records, "num_train_tokens"), records.train.last("tokens")
+    return tokens / size if tokens and size else None
+
+
+def _count(records: Records, name: str) -> int | None:
+    """A count in machine.json; None where it is something else, or more than any run has."""
+    number = records.machine.get(name)
+    return number if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**63 else None
 
 
 def _posterior_figures(records: Records) -> Iterator[Figure]:
