@@ -17,10 +17,10 @@ from gristmill.report import write_report
 from gristmill.report.curves import smoothed, thinned
 from gristmill.report.drawing import pushed_apart
 from gristmill.report.page import html_page
-from gristmill.report.plots import comparable
 from gristmill.report.posterior import heat_map
 from gristmill.report.records import posterior_of, read_records
 from gristmill.report.summary import summarise
+from gristmill.report.validation import curve
 from recorded_runs import posterior_record, read_lines, val_record, write_json, write_lines, write_run
 
 PLOTS = {
@@ -311,18 +311,12 @@ def test_tens_of_thousands_of_records_make_a_small_page_that_still_shows_a_spike
     assert thinned(table.steps, table["loss"])[1].max() == 123.0
 
 
-def test_the_last_validation_of_the_whole_split_is_the_result(tmp_path):
-    records = [val_record(10, 30, full=True) | {"loss": 1.5}, val_record(20, 30, full=False) | {"loss": 1.1}]
-    write_lines(tmp_path / "metrics.jsonl", records)
-    assert result(tmp_path).startswith("Validation loss 1.500 ")
-
-
 def test_the_validation_curve_holds_only_points_that_can_be_compared(tmp_path):
     records = [val_record(step, 20, full=full) for step, full in ((10, False), (20, False), (20, True))]
     write_lines(tmp_path / "metrics.jsonl", records)
-    assert comparable(read_records(tmp_path).val).steps.tolist() == [10, 20]
+    assert curve(read_records(tmp_path).val).steps.tolist() == [10, 20]
     write_lines(tmp_path / "metrics.jsonl", records[2:])
-    assert comparable(read_records(tmp_path).val).steps.tolist() == [20]
+    assert curve(read_records(tmp_path).val).steps.tolist() == [20]
 
 
 def test_markup_that_the_model_writes_stays_text(tmp_path):
@@ -402,8 +396,9 @@ def test_smoothing_keeps_gaps():
     assert np.isfinite(smoothed(y)).tolist() == [True, False, True, False, True]
 
 
-def test_names_of_lines_that_end_together_arepushed_apart():
+def test_names_of_lines_that_end_together_are_pushed_apart():
     moved = pushed_apart([50.0, 50.5, 90.0], 11)
     assert moved[1] - moved[0] == pytest.approx(11)
     assert moved[2] == 90.0
+    assert pushed_apart([50.0, 51.0, 50.0, 49.0], 10) == [45.0, 65.0, 55.0, 35.0]
     assert max(pushed_apart([99.0, 99.0], 11, highest=100)) <= 100

@@ -43,7 +43,7 @@ GROUPS = {
         "train-model": "train a language model on token shards",
         "evaluate": "show how well a trained model predicts shards",
         "generate": "write text with a trained model",
-        "report": "make one page with the curves and samples of a training run",
+        "report": "make one page of a training run, or compare runs",
     },
     "other": {
         "sample-corpus": "write a corpus of children's stories to try things on",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
+from gristmill.cli.options import Flag
 from gristmill.cli.table import pairs
 from gristmill.lm.training.config import DeviceName, PrecisionName
 from gristmill.packages import require_packages
@@ -15,9 +17,10 @@ from gristmill.packages import require_packages
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Show the loss and the bits per byte of a trained model on token shards.
+    """Show the loss, perplexity and bits per byte of a trained model on token shards.
 
-    Bits per byte compare models with different tokenizers; losses do not.
+    Bits per byte compare models with different tokenizers; losses and perplexities do
+    not. A VAE has no perplexity: its loss is a bound.
     """
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -44,8 +47,11 @@ class Command:
     precision: Annotated[PrecisionName, tyro.conf.arg(metavar="PRECISION")] = "auto"
     """auto (as in training), bf16-mixed, 16-mixed or 32."""
 
+    json: Flag = False
+    """Write one JSON object instead of a table."""
+
     def run(self) -> int:
-        """Evaluate, and print the table."""
+        """Evaluate, and print the table or the JSON object."""
         require_packages("gristmill evaluate", "torch", "safetensors")
         from gristmill.lm.training.checkpoint import find_checkpoint
         from gristmill.lm.use.evaluation import evaluate
@@ -60,10 +66,10 @@ class Command:
             device=self.device,
             precision=self.precision,
         )
-        rows = [
-            ("checkpoint", str(find_checkpoint(self.run_folder, self.checkpoint))),
-            ("split", self.split),
-            *result.rows(),
-        ]
-        print(pairs(rows))
+        checkpoint = str(find_checkpoint(self.run_folder, self.checkpoint))
+        if self.json:
+            content = {"checkpoint": checkpoint, "split": self.split, **result.to_json()}
+            print(json.dumps(content, ensure_ascii=False, allow_nan=False))
+        else:
+            print(pairs([("checkpoint", checkpoint), ("split", self.split), *result.rows()]))
         return 0

@@ -1,4 +1,4 @@
-"""gristmill report: a training run as one page."""
+"""gristmill report: a training run as one page, or several compared on one."""
 
 from __future__ import annotations
 
@@ -8,29 +8,59 @@ from typing import Annotated
 
 import tyro
 
+from gristmill.cli.options import Flag, UsageError, check_output
 from gristmill.cli.table import pairs
 from gristmill.packages import require_packages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Make the report of a training run, finished or not, from what it recorded.
+    """Make the report of a training run, finished or not, or compare several runs on one page.
 
-    Written into its folder: report.html, one page that needs nothing else; report.md,
-    a summary; plots/, the curves as PNG files.
+    Of one run, written into its folder: report.html, one page that needs nothing else;
+    report.md, a summary; plots/, the curves as PNG files. Of two or more runs: one page
+    with their curves overlaid, their final figures and the options that differ.
     """
 
-    run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """A folder that `gristmill train-model` wrote to."""
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…", help_behavior_hint="")]
+    """A folder that `gristmill train-model` wrote to; two or more to compare."""
+
+    output: Annotated[
+        Path | None,
+        tyro.conf.arg(aliases=["-o"], metavar="FILE", help_behavior_hint="(default: comparison.html)"),
+    ] = None
+    """The page to write, of two or more runs."""
+
+    overwrite: Flag = False
+    """Replace a comparison that is already there."""
 
     def run(self) -> int:
         require_packages("gristmill report", "matplotlib", "jinja2")
+        if not self.runs:
+            raise UsageError("there is no RUN. Pass a folder that `gristmill train-model` wrote to.")
+        return self._report(self.runs[0]) if len(self.runs) == 1 else self._compare()
+
+    def _report(self, run: Path) -> int:
         from gristmill.report import write_report
 
-        page = write_report(self.run_folder)
+        if self.output is not None:
+            raise UsageError(
+                "-o is for the comparison of two or more runs. The report of one run is written into its folder."
+            )
+        page = write_report(run)
         plots = sorted((page.parent / "plots").glob("*.png"))
         rows = [("page", str(page)), ("summary", str(page.with_suffix(".md")))]
         if plots:
             rows.append(("plots", f"{len(plots)} in {plots[0].parent}"))
         print(pairs(rows))
+        return 0
+
+    def _compare(self) -> int:
+        from gristmill.report import write_comparison
+        from gristmill.report.writing import COMPARISON_FILE
+
+        output = self.output or Path(COMPARISON_FILE)
+        check_output(output, overwrite=self.overwrite)
+        page = write_comparison(self.runs, out=output, overwrite=self.overwrite)
+        print(pairs([("page", str(page)), ("runs", f"{len(self.runs)}")]))
         return 0

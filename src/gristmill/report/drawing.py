@@ -9,7 +9,6 @@ import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -63,7 +62,8 @@ class Plot:
     note: str  # what it says, for those who cannot see it, and below it for the others
     draw: Callable[[Any], None]  # on axes
     wide: bool = False
-    last_step: int = 0  # where the axis below it ends
+    last_step: float = 0  # where the axis below it ends
+    across: str = "step"  # what that axis is
 
 
 def render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]) -> bytes:
@@ -84,10 +84,10 @@ def _render(plot: Plot, format: Literal["svg", "png"], size: tuple[float, float]
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": plot.name}):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
-        axes.set_xlabel("step")
+        axes.set_xlabel(plot.across)
         if format == "png":  # the page has the title in its text
             axes.set_title(plot.title, pad=12)
-        steps_below(axes, plot.last_step, size)
+        steps_below(axes, plot.last_step, size, whole=plot.across == "step")
         plot.draw(axes)
         buffer = io.BytesIO()
         if format == "png":
@@ -117,6 +117,13 @@ def points(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
     return float(x[-1]), float(y[-1])
 
 
+def diamonds(axes: Any, x: Column, y: Column, colour: str) -> tuple[float, float]:
+    """Marks that stand apart from any line; returns where the last is."""
+    x, y = x[np.isfinite(y)], y[np.isfinite(y)]
+    axes.plot(x, y, color=colour, linestyle="", marker="D", markersize=5, markerfacecolor="white", zorder=4)
+    return float(x[-1]), float(y[-1])
+
+
 def stroke(colour: str, num_points: int) -> dict[str, Any]:
     """A line, or a dot where there is only one point."""
     return {"color": colour, "linewidth": 1.6, "marker": "o" if num_points == 1 else "", "markersize": 4}
@@ -136,8 +143,11 @@ def threshold(axes: Any, y: float, words: str) -> None:
     )
 
 
-def name_lines(axes: Any, ends: list[End], *, lines: int = 1) -> None:
-    """Write what each line is behind its end, and push names apart that would lie on each other."""
+def name_lines(axes: Any, ends: list[End], *, lines: int = 1, at_right: bool = False) -> None:
+    """Write what each line is after its end, and push names apart that would lie on each other.
+
+    at_right: all names to the right of the longest line, where no other line runs through them.
+    """
     right = max(x for x, *_ in ends)
     places = wanted = [0.0]
     if len(ends) > 1:
@@ -148,7 +158,7 @@ def name_lines(axes: Any, ends: list[End], *, lines: int = 1) -> None:
     for (x, y, words, colour), place, target in zip(ends, places, wanted, strict=True):
         axes.annotate(
             words,
-            (right if x > 0.85 * right else x, y),
+            (right if at_right or x > 0.85 * right else x, y),
             (7, target - place),
             textcoords="offset points",
             va="center",
@@ -164,16 +174,26 @@ def pushed_apart(places: list[float], distance: float, *, highest: float = math.
 
     >>> pushed_apart([50.0, 52.0], 10)
     [46.0, 56.0]
+    >>> pushed_apart([50.0, 50.0, 50.0], 10)
+    [40.0, 50.0, 60.0]
     """
     order = sorted(range(len(places)), key=places.__getitem__)
+    blocks: list[list[float]] = []  # neighbours that touch: the wish of each for where the first of them lies
+    for number, index in enumerate(order):
+        blocks.append([places[index] - distance * number])
+        while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    firsts = [_mean(block) for block in blocks for _ in block]
     moved = list(places)
-    for below, above in pairwise(order):
-        overlap = distance - (moved[above] - moved[below])
-        if overlap > 0:
-            moved[below] -= overlap / 2
-            moved[above] += overlap / 2
+    for number, (index, first) in enumerate(zip(order, firsts, strict=True)):
+        moved[index] = first + distance * number
     excess = max(0.0, max(moved) - highest)
     return [place - excess for place in moved]
+
+
+def _mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
 
 
 def scale_y(axes: Any, *columns: Column, enough: float) -> None:
@@ -198,13 +218,13 @@ def scale_y(axes: Any, *columns: Column, enough: float) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def steps_below(axes: Any, last_step: int, size: tuple[float, float]) -> None:
-    """The same steps below every picture, so that they can be compared."""
+def steps_below(axes: Any, last_step: float, size: tuple[float, float], *, whole: bool = True) -> None:
+    """The same steps below every picture, so that they can be compared; `whole`: there is nothing between them."""
     from matplotlib.ticker import MaxNLocator
 
     num_ticks = 9 if size == WIDE else 5
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks, steps=[1, 2, 2.5, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks, steps=[1, 2, 2.5, 5, 10], integer=whole))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if whole else f"{value:g}")
     axes.set_xlim(0, max(1, last_step) * 1.01)
 
 

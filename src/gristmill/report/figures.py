@@ -30,6 +30,18 @@ def loss(value: float) -> str:
     return f"{value:.3f}" if abs(value) >= 0.1 else f"{value:.3g}"
 
 
+def perplexity(nats: float) -> str:
+    """Return the perplexity that a loss in nats per token comes to.
+
+    >>> perplexity(1.48), perplexity(5.5), perplexity(10.8), perplexity(900)
+    ('4.39', '244.7', '49k', 'over 1e+300')
+    """
+    if nats > 690:
+        return "over 1e+300"
+    value = math.exp(nats)
+    return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 1_000 else short(value)
+
+
 def duration(seconds: float) -> str:
     """Return a time in its two greatest units.
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gristmill.report.comparison import Comparison
 from gristmill.report.drawing import NARROW, WIDE, Plot, render
 from gristmill.report.records import Sample
 from gristmill.report.summary import Summary
 
 TEMPLATE = "page.html"
+COMPARISON_TEMPLATE = "comparison.html"
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,23 @@ class Picture:
     """A plot as the page has it: inside the page, in a shape for phones and columns, and one for a whole line."""
 
     title: str
+    across: str
     note: str
     narrow: str
     wide: str | None
 
 
 def html_page(summary: Summary, plots: Sequence[Plot]) -> str:
-    """The HTML page, with every picture in it."""
+    """The HTML page of a run, with every picture in it."""
+    return _filled(TEMPLATE, plots, summary=summary)
+
+
+def comparison_page(comparison: Comparison, plots: Sequence[Plot]) -> str:
+    """The HTML page of several runs, with every picture in it."""
+    return _filled(COMPARISON_TEMPLATE, plots, comparison=comparison)
+
+
+def _filled(template: str, plots: Sequence[Plot], **content: object) -> str:
     import jinja2
 
     from gristmill.version import __version__
@@ -37,14 +49,14 @@ def html_page(summary: Summary, plots: Sequence[Plot]) -> str:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    template = environment.get_template(TEMPLATE)
-    page: str = template.render(summary=summary, pictures=[_picture(plot) for plot in plots], version=__version__)
+    pictures = [_picture(plot) for plot in plots]
+    page: str = environment.get_template(template).render(**content, pictures=pictures, version=__version__)
     return page
 
 
 def _picture(plot: Plot) -> Picture:
     wide = _data_url(render(plot, "svg", WIDE)) if plot.wide else None
-    return Picture(plot.title, plot.note, _data_url(render(plot, "svg", NARROW)), wide)
+    return Picture(plot.title, plot.across, plot.note, _data_url(render(plot, "svg", NARROW)), wide)
 
 
 def _data_url(svg: bytes) -> str:

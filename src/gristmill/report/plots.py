@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.report import figures
+from gristmill.report import figures, validation
 from gristmill.report.curves import thinned
 from gristmill.report.drawing import (
     BLUE,
     RUST,
     TEAL,
+    End,
     Plot,
     above,
+    count_unit,
+    diamonds,
     finite,
     name_lines,
     noisy_line,
@@ -49,7 +52,7 @@ def all_plots(records: Records) -> list[Plot]:
 
 
 def _loss(records: Records) -> Plot | None:
-    train, val = records.train, comparable(records.val)
+    train, val = records.train, records.val
     if not train.has("loss") and not val.has("loss"):
         return None
 
@@ -58,34 +61,33 @@ def _loss(records: Records) -> Plot | None:
         if train.has("loss"):
             x, y = noisy_line(axes, train.steps, train["loss"], BLUE)
             ends.append((x, y, f"training {figures.loss(y)}", BLUE))
-        if val.has("loss"):
-            x, y = points(axes, val.steps, val["loss"], RUST)
-            ends.append((x, y, f"validation {figures.loss(y)}", RUST))
+        ends += validation_lines(axes, val, "loss", RUST)
         _mark_trouble(axes, records)
         scale_y(axes, finite(train["loss"]), finite(val["loss"]), enough=3)
         axes.set_ylabel("loss (nats per token)")
         name_lines(axes, ends)
 
-    note = "Strong line: running mean; pale line: every record." if len(train) > 2 else ""
-    return Plot("loss", "Loss", note, draw, wide=True)
+    note = "Strong line: running mean; pale line: every record. " if len(train) > 2 else ""
+    return Plot("loss", "Loss", (note + _about_full(val)).strip(), draw, wide=True)
 
 
 def _bits_per_byte(records: Records) -> Plot | None:
-    val = comparable(records.val)
+    val = records.val
     if not val.has("bits_per_byte"):
         return None
 
     def draw(axes: Any) -> None:
-        x, y = points(axes, val.steps, val["bits_per_byte"], RUST)
+        ends = validation_lines(axes, val, "bits_per_byte", RUST, between="\n")
         scale_y(axes, finite(val["bits_per_byte"]), enough=3)
         axes.set_ylabel("bits per byte")
-        name_lines(axes, [(x, y, figures.loss(y), RUST)])
+        name_lines(axes, ends, lines=2)
 
-    return Plot("bits_per_byte", "Bits per byte", "On validation text; comparable between tokenizers.", draw)
+    note = "On validation text; comparable between tokenizers. " + _about_full(val)
+    return Plot("bits_per_byte", "Bits per byte", note.strip(), draw)
 
 
 def _reconstruction(records: Records) -> Plot | None:
-    note = "Of a variational autoencoder: the loss without the KL."
+    note = "The loss without the KL."
     return _part_of_loss(records, "reconstruction", "Reconstruction", "nats per token", note)
 
 
@@ -94,7 +96,7 @@ def _kl(records: Records) -> Plot | None:
 
 
 def _part_of_loss(records: Records, name: str, title: str, unit: str, note: str) -> Plot | None:
-    train, val = records.train, comparable(records.val)
+    train, val = records.train, records.val
     if not train.has(name) and not val.has(name):
         return None
 
@@ -103,14 +105,33 @@ def _part_of_loss(records: Records, name: str, title: str, unit: str, note: str)
         if train.has(name):
             x, y = noisy_line(axes, train.steps, train[name], BLUE)
             ends.append((x, y, f"training\n{figures.loss(y)}", BLUE))
-        if val.has(name):
-            x, y = points(axes, val.steps, val[name], RUST)
-            ends.append((x, y, f"validation\n{figures.loss(y)}", RUST))
+        ends += validation_lines(axes, val, name, RUST, between="\n")
         scale_y(axes, finite(train[name]), finite(val[name]), enough=10)
         axes.set_ylabel(unit)
         name_lines(axes, ends, lines=2)
 
-    return Plot(name, title, note, draw)
+    return Plot(name, title, f"{note} {_about_full(val)}".strip(), draw)
+
+
+def validation_lines(axes: Any, val: Table, name: str, colour: str, *, between: str = " ") -> list[End]:
+    """The curve of validation, and the whole split as diamonds beside it; returns where they end, with their names."""
+    ends: list[End] = []
+    on_subset = len(validation.apart(val)) > 0
+    for stretch in validation.stretches(val):
+        if stretch.has(name):
+            x, y = points(axes, stretch.steps, stretch[name], colour)
+            ends[:] = [(x, y, f"validation{between}{figures.loss(y)}", colour)]
+    whole = validation.apart(val)
+    if on_subset and whole.has(name):
+        x, y = diamonds(axes, whole.steps, whole[name], colour)
+        ends.append((x, y, f"full validation{between}{figures.loss(y)}", colour))
+    return ends
+
+
+def _about_full(val: Table) -> str:
+    if not len(validation.apart(val)):
+        return ""
+    return "Diamond: full validation, on the whole split; the curve is on a fixed subset, so they do not compare."
 
 
 def _learning_rate(records: Records) -> Plot | None:
@@ -136,14 +157,23 @@ def _gradient_norm(records: Records) -> Plot | None:
     limit = records.config.get("clip_norm")
 
     def draw(axes: Any) -> None:
+        ends = []
+        if train.has("grad_norm_max"):
+            steps, largest = thinned(train.steps, train["grad_norm_max"])
+            axes.plot(steps, largest, **{**stroke(RUST, len(steps)), "linewidth": 0.9, "alpha": 0.6})
+            ends.append((float(steps[-1]), float(largest[-1]), "largest", RUST))
         x, y = noisy_line(axes, train.steps, train["grad_norm"], TEAL)
-        scale_y(axes, finite(train["grad_norm"]), enough=10)
+        ends.append((x, y, figures.loss(y), TEAL))
+        scale_y(axes, finite(train["grad_norm"]), finite(train["grad_norm_max"]), enough=10)
         axes.set_ylabel("gradient norm")
         if isinstance(limit, (int, float)) and axes.get_ylim()[0] < limit < axes.get_ylim()[1]:
             threshold(axes, limit, f"clipped at {limit:g}")
-        name_lines(axes, [(x, y, figures.loss(y), TEAL)])
+        name_lines(axes, ends)
 
-    return Plot("gradient_norm", "Gradient norm", "Of all parameters together, before clipping.", draw)
+    note = "Of all parameters together, before clipping."
+    if train.has("grad_norm_max"):
+        note += " Thin line: the largest since the record before."
+    return Plot("gradient_norm", "Gradient norm", note, draw)
 
 
 def _throughput(records: Records) -> Plot | None:
@@ -151,7 +181,7 @@ def _throughput(records: Records) -> Plot | None:
     if not train.has("tokens_per_second"):
         return None
     speeds = train["tokens_per_second"]
-    scale, unit = _count_unit(float(np.nanmax(speeds)))
+    scale, unit = count_unit(float(np.nanmax(speeds)))
     median = float(np.nanmedian(speeds))
 
     def draw(axes: Any) -> None:
@@ -214,12 +244,6 @@ def _data_wait(records: Records) -> Plot | None:
     return Plot("data_wait", "Waiting for data", f"Mean {figures.percent(mean)} of a step.", draw)
 
 
-def comparable(val: Table) -> Table:
-    """The validations on the fixed part of the split, which make a curve; on all of it where there are no others."""
-    on_part = val["full"] != 1
-    return val.where(on_part) if on_part.any() else val
-
-
 def _mark_trouble(axes: Any, records: Records) -> None:
     step = first_bad_step(records)
     if step is not None:
@@ -235,10 +259,3 @@ def _mark_trouble(axes: Any, records: Records) -> None:
             color=RUST,
             fontsize=8,
         )
-
-
-def _count_unit(number: float) -> tuple[float, str]:
-    for scale, unit in ((1e9, "billion "), (1e6, "million "), (1e3, "thousand ")):
-        if number >= scale:
-            return scale, unit
-    return 1.0, ""

@@ -106,6 +106,11 @@ class Records:
     samples: list[Sample] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
+    @property
+    def has_latents(self) -> bool:
+        """Whether the loss has a KL part: it is then a bound, not the nats of a token."""
+        return len(self.posterior.table) > 0 or self.train.has("kl") or self.val.has("kl")
+
 
 def read_records(run_folder: Path) -> Records:
     """What is recorded in the folder of a run."""

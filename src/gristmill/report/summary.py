@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.report import figures
+from gristmill.report import figures, validation
 from gristmill.report.curves import smoothed
+from gristmill.report.options import flat, model_options
 from gristmill.report.records import Event, Records, Sample
 
 NUM_SAMPLES = 6
 NUM_EVENTS = 60
+STOP_WORDS = "The run is stopped"  # in the event of a run that stopped itself
+SHOWN_APART = ("num_parameters", "num_train_tokens")  # of machine.json: figures of the run
 
 
 @dataclass(frozen=True)
@@ -46,24 +49,15 @@ def summarise(records: Records) -> Summary:
     return Summary(
         title=records.name,
         result=_result(records),
-        trouble=_trouble(records),
+        trouble=trouble(records),
         figures=list(_figures(records)),
         samples=_spread(records.samples, NUM_SAMPLES),
         num_samples=len(records.samples),
         events=records.events[-NUM_EVENTS:],
         num_events=len(records.events),
-        config=list(_flat(records.config)),
-        machine=list(_flat(records.machine)),
+        config=_settings(model_options(records)),
+        machine=_settings({name: value for name, value in flat(records.machine) if name not in SHOWN_APART}),
     )
-
-
-def final_validation(records: Records) -> int | None:
-    """The place of the validation record that counts: the last one on the whole split, else the last one."""
-    finite = np.flatnonzero(np.isfinite(records.val["loss"]))
-    if not len(finite):
-        return None
-    whole = finite[records.val["full"][finite] == 1]
-    return int(whole[-1] if len(whole) else finite[-1])
 
 
 def final_training_loss(records: Records) -> float | None:
@@ -110,18 +104,26 @@ def _steps(number: int) -> str:
 
 
 def _loss_words(records: Records) -> str:
-    place = final_validation(records)
-    if place is not None:
-        bits = records.val["bits_per_byte"][place]
-        known = f" ({figures.loss(bits)} bits per byte)" if np.isfinite(bits) else ""
-        return f"Validation loss {figures.loss(records.val['loss'][place])}{known}"
+    now = validation.latest(records.val)
+    if now is not None:
+        known = [] if now.bits_per_byte is None else [f"{figures.loss(now.bits_per_byte)} bits per byte"]
+        if has_perplexity(records):
+            known.insert(0, f"perplexity {figures.perplexity(now.loss)}")
+        return f"Validation loss {figures.loss(now.loss)} {now.words}" + (f" ({', '.join(known)})" if known else "")
     loss = final_training_loss(records)
     return "No loss that is a number" if loss is None else f"Training loss {figures.loss(loss)}"
 
 
-def _trouble(records: Records) -> str:
+def has_perplexity(records: Records) -> bool:
+    """Whether exp(loss) is the perplexity: not where the loss is a bound with a KL part."""
+    return not records.has_latents
+
+
+def trouble(records: Records) -> str:
+    """What went wrong and lasted to the end, in a line; empty where nothing did."""
     step = first_bad_step(records)
     found = [] if step is None else [f"The loss is not a number at step {step:,}."]
+    found += _stop(records)
     found += [
         f"Since step {span.first:,}: {span.message.rstrip('.')}."
         for span in records.posterior.spans
@@ -130,39 +132,77 @@ def _trouble(records: Records) -> str:
     return " ".join(found)
 
 
+def _stop(records: Records) -> list[str]:
+    """Why the run stopped itself, if it did and was not resumed since: the first sentence of its last event."""
+    stops = [event for event in records.events if STOP_WORDS in event.message]
+    if not stops or stops[-1].step < last_step(records):
+        return []
+    return [f"Stopped at step {stops[-1].step:,}: {stops[-1].message.partition('. ')[0].rstrip('.')}."]
+
+
 def _figures(records: Records) -> Iterator[Figure]:
     yield from _loss_figures(records)
     yield from _posterior_figures(records)
+    yield from _size_figures(records)
     train = records.train
-    parameters = records.config.get("num_parameters") or records.machine.get("num_parameters")
-    if isinstance(parameters, int):
-        yield Figure("Parameters", figures.short(parameters))
-    tokens, seconds = train.last("tokens"), train.last("seconds")
-    if tokens:
-        yield Figure("Tokens", figures.short(tokens), _steps(last_step(records)))
-    if seconds:
-        yield Figure("Time", figures.duration(seconds))
     if train.has("tokens_per_second"):
-        yield Figure("Throughput", figures.short(_median(records, "tokens_per_second")), "tokens per second, median")
+        yield Figure("Throughput", figures.short(median(records, "tokens_per_second")), "tokens per second, median")
     if train.has("mfu"):
-        yield Figure("MFU", figures.percent(_median(records, "mfu")), "of the device's peak")
+        yield Figure("MFU", figures.percent(median(records, "mfu")), "of the device's peak")
     elif train.has("mfu_matmul"):
-        yield Figure("MFU", figures.percent(_median(records, "mfu_matmul")), "of a measured matmul")
+        yield Figure("MFU", figures.percent(median(records, "mfu_matmul")), "of a measured matmul")
     if train.has("memory_bytes"):
-        yield Figure("Memory", figures.size(float(np.nanmax(train["memory_bytes"]))), "peak")
+        yield Figure("Memory", figures.size(greatest(records, "memory_bytes")), "peak")
+    if train.has("grad_norm_max"):
+        yield Figure("Gradient norm", figures.loss(greatest(records, "grad_norm_max")), "largest of all steps")
 
 
 def _loss_figures(records: Records) -> Iterator[Figure]:
-    place = final_validation(records)
-    if place is not None:
-        note = "the whole split" if records.val["full"][place] == 1 else "a fixed part of the split"
-        yield Figure("Validation loss", figures.loss(records.val["loss"][place]), note)
-        bits = records.val["bits_per_byte"][place]
-        if np.isfinite(bits):
-            yield Figure("Bits per byte", figures.loss(bits), "validation")
+    now, whole, best = (f(records.val) for f in (validation.latest, validation.last_full, validation.best))
+    if now is not None:
+        name = "Full validation loss" if now.full else "Validation loss"
+        yield Figure(name, figures.loss(now.loss), now.words)
+        if has_perplexity(records):
+            yield Figure("Perplexity", figures.perplexity(now.loss), f"validation, {now.words}")
+        if now.bits_per_byte is not None:
+            yield Figure("Bits per byte", figures.loss(now.bits_per_byte), f"validation, {now.words}")
+    if whole is not None and whole != now:
+        yield Figure("Full validation loss", figures.loss(whole.loss), f"{whole.words}, at step {whole.step:,}")
+    if best is not None and len(validation.curve(records.val)) > 1:
+        yield Figure("Best validation loss", figures.loss(best.loss), f"{best.words}, at step {best.step:,}")
     loss = final_training_loss(records)
     if loss is not None:
         yield Figure("Training loss", figures.loss(loss), "mean of the last records")
+
+
+def _size_figures(records: Records) -> Iterator[Figure]:
+    parameters, tokens, seconds = num_parameters(records), records.train.last("tokens"), records.train.last("seconds")
+    if parameters is not None:
+        yield Figure("Parameters", figures.short(parameters), f"{parameters:,}")
+    if tokens:
+        yield Figure("Tokens", figures.short(tokens), _steps(last_step(records)))
+    passes = epochs(records)
+    if passes is not None:
+        yield Figure("Epochs", f"{passes:.3g}", "passes over the training data, by tokens")
+    if seconds:
+        yield Figure("Time", figures.duration(seconds))
+
+
+def num_parameters(records: Records) -> int | None:
+    """The parameters of the model; None in folders of older versions, which did not record them."""
+    return _count(records, "num_parameters")
+
+
+def epochs(records: Records) -> float | None:
+    """How often the run has seen its training data; None in folders of older versions."""
+    size, tokens = _count(records, "num_train_tokens"), records.train.last("tokens")
+    return tokens / size if tokens and size else None
+
+
+def _count(records: Records, name: str) -> int | None:
+    """A count in machine.json; None where it is something else, or more than any run has."""
+    number = records.machine.get(name)
+    return number if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**63 else None
 
 
 def _posterior_figures(records: Records) -> Iterator[Figure]:
@@ -176,8 +216,15 @@ def _posterior_figures(records: Records) -> Iterator[Figure]:
         yield Figure("Active units", f"{units:.0f}", f"of {latent_dim} latent dimensions")
 
 
-def _median(records: Records, name: str) -> float:
+def median(records: Records, name: str) -> float:
+    """The median of what the training records hold under a name."""
     return float(np.nanmedian(records.train[name]))
+
+
+def greatest(records: Records, name: str) -> float:
+    """The greatest number that the training records hold under a name."""
+    column = records.train[name]
+    return float(column[np.isfinite(column)].max())
 
 
 def _spread(samples: list[Sample], number: int) -> list[Sample]:
@@ -187,9 +234,5 @@ def _spread(samples: list[Sample], number: int) -> list[Sample]:
     return [samples[round(i * (len(samples) - 1) / (number - 1))] for i in range(number)]
 
 
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, figures.setting(value)
+def _settings(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, figures.setting(value)) for name, value in options.items()]

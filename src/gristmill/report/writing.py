@@ -1,14 +1,18 @@
-"""Writing: the report of a run, beside what it was made from."""
+"""Writing: the report of a run, beside what it was made from, and the comparison of several."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+from gristmill.errors import OptionError
 from gristmill.packages import require_packages
 from gristmill.publish import publish
+from gristmill.report.comparison import compare, compared_runs
 from gristmill.report.drawing import NARROW, WIDE, render
-from gristmill.report.page import html_page, markdown_page
+from gristmill.report.overlays import all_overlays
+from gristmill.report.page import comparison_page, html_page, markdown_page
 from gristmill.report.plots import all_plots
 from gristmill.report.records import read_records
 from gristmill.report.summary import summarise
@@ -16,6 +20,7 @@ from gristmill.report.summary import summarise
 HTML_FILE = "report.html"
 MARKDOWN_FILE = "report.md"
 PLOT_FOLDER = "plots"
+COMPARISON_FILE = "comparison.html"
 
 
 def write_report(run_folder: str | os.PathLike[str]) -> Path:
@@ -34,6 +39,40 @@ def write_report(run_folder: str | os.PathLike[str]) -> Path:
     _write(folder / MARKDOWN_FILE, markdown_page(summary, plots, PLOT_FOLDER).encode())
     _write(folder / HTML_FILE, html_page(summary, plots).encode())
     return folder / HTML_FILE
+
+
+def write_comparison(
+    runs: Sequence[str | os.PathLike[str]],
+    *,
+    out: str | os.PathLike[str] = COMPARISON_FILE,
+    overwrite: bool = False,
+) -> Path:
+    """Write one page that compares runs: their curves overlaid, their final figures, the options in which they differ.
+
+        gm.report.write_comparison(["run-a", "run-b"], out="comparison.html")
+
+    Return its path. The runs may have different models and lengths, and need not be finished. Only recorded files are
+    read. A file that is already at `out` is an error, unless `overwrite`.
+    """
+    require_packages("gm.report.write_comparison", "matplotlib", "jinja2")
+    folders = _folders(runs)
+    with publish(out, overwrite=overwrite) as file:  # first, because it refuses what must not be replaced
+        compared = compared_runs(folders, [read_records(folder) for folder in folders])
+        file.write(comparison_page(compare(compared), all_overlays(compared)).encode())
+    return Path(out)
+
+
+def _folders(runs: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    if isinstance(runs, str | os.PathLike):
+        raise OptionError(f"{os.fspath(runs)!r} is one path. Pass a list of two or more runs.")
+    folders = [Path(run) for run in runs]
+    if len(folders) < 2:
+        raise OptionError(f"A comparison needs two or more runs, and there is {len(folders) or 'none'}. Pass more.")
+    resolved = [folder.resolve() for folder in folders]
+    for folder, place in zip(folders, resolved, strict=True):
+        if resolved.count(place) > 1:
+            raise OptionError(f"{folder} is given twice. Pass each run once.")
+    return folders
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,11 +1,12 @@
-"""Evaluate: the loss of a model on held-out shards, and its bits per byte, which compare across tokenizers."""
+"""Evaluate: loss and perplexity of a model on held-out shards, and bits per byte, which compare across tokenizers."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,46 @@ from gristmill.shards import Shards
 __all__ = ["Evaluation", "evaluate"]
 
 
+# How statistics that many models report are written, and their unit; others stand under their own names.
+_STAT_WORDS = {"kl": ("KL", " nats per sequence")}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Evaluation:
     """How well a model predicts a split."""
 
-    loss: float  # nats a token; of a VAE the bound
-    reconstruction: float | None = None  # of a VAE, nats a token
-    kl: float | None = None  # of a VAE, nats a sequence
+    loss: float  # nats per token; of a model with a KL part the bound
+    stats: dict[str, float] = field(default_factory=dict, hash=False)  # what else the model reports, such as its KL
     bits_per_byte: float | None
     num_tokens: int  # that were predicted
     full: bool  # all of the split, not a subset
     seconds: float
 
+    @property
+    def perplexity(self) -> float | None:
+        """exp(loss). None for a model with a KL part: its loss is a bound, and exp of a bound is no perplexity."""
+        if "kl" in self.stats:
+            return None
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
+
+    @property
+    def reconstruction(self) -> float | None:
+        """Of a model with a KL part: the rest of the loss, nats per token."""
+        return self.stats.get("reconstruction")
+
+    @property
+    def kl(self) -> float | None:
+        """Of a model with a KL part: nats per sequence."""
+        return self.stats.get("kl")
+
     def __repr__(self) -> str:
+        perplexity = "" if self.perplexity is None else f", perplexity={self.perplexity:.2f}"
         bits = "" if self.bits_per_byte is None else f", bits_per_byte={self.bits_per_byte:.4f}"
         part = "" if self.full else ", full=False"
-        return f"Evaluation(loss={self.loss:.4f}{bits}, num_tokens={self.num_tokens:,}{part})"
+        return f"Evaluation(loss={self.loss:.4f}{perplexity}{bits}, num_tokens={self.num_tokens:,}{part})"
 
     def _repr_html_(self) -> str:
         return html_table("Evaluation", self.rows())
@@ -47,14 +72,23 @@ class Evaluation:
     def rows(self) -> list[tuple[str, str]]:
         """What there is to show, as names and values."""
         rate = f"  ({self.num_tokens / self.seconds:,.0f} tokens/s)" if self.seconds else ""
+        words = {name: _STAT_WORDS.get(name, (name.replace("_", " "), "")) for name in self.stats}
         return [
             ("tokens", f"{self.num_tokens:,}{'' if self.full else ' (a subset)'}"),
             ("loss", f"{self.loss:.4f}"),
-            *([("reconstruction", f"{self.reconstruction:.4f}")] if self.reconstruction is not None else []),
-            *([("KL", f"{self.kl:.4f} nats per sequence")] if self.kl is not None else []),
+            *([] if self.perplexity is None else [("perplexity", f"{self.perplexity:,.2f}")]),
+            *((words[name][0], f"{value:.4f}{words[name][1]}") for name, value in self.stats.items()),
             ("bits per byte", "-" if self.bits_per_byte is None else f"{self.bits_per_byte:.4f}"),
             ("time", f"{self.seconds:.2f} s{rate}"),
         ]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for JSON; null for what is no number."""
+        numbers = {"loss": self.loss, "perplexity": self.perplexity, **self.stats, "bits_per_byte": self.bits_per_byte}
+        finite = {
+            name: value if value is not None and math.isfinite(value) else None for name, value in numbers.items()
+        }
+        return {**finite, "num_tokens": self.num_tokens, "full": self.full, "seconds": self.seconds}
 
 
 def evaluate(
@@ -95,8 +129,7 @@ def evaluate(
     assert found is not None  # a dataset has at least one batch
     return Evaluation(
         loss=found.loss,
-        reconstruction=found.stats.get("reconstruction"),
-        kl=found.stats.get("kl"),
+        stats=found.stats,
         bits_per_byte=opened.bits_per_byte(found.loss, split),
         num_tokens=found.num_tokens,
         full=number is None,
