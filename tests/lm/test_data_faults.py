@@ -1,6 +1,7 @@
 """Data that change or are damaged while a run trains: an error that names the file, not a signal or an IndexError."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import gristmill as gm
 from gristmill.lm.data.sequences import SequenceDataset, ShardSequences, open_sequences
 from gristmill.lm.data.token_dataset import TokenDataset
 from gristmill.lm.data.token_source import ArrayTokens, TokenFiles
-from lm.tiny_runs import VOCAB_SIZE, build_shards
+from lm.tiny_runs import VOCAB_SIZE, build_folder, build_shards, texts, tokenizer
 from scripts import run_script
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -53,7 +54,7 @@ def test_a_file_that_is_cut_short_in_training_is_an_error_with_its_name_and_size
     if kind in ("windows", "documents"):
         # One shard, so that the first batch has opened it.
         build_one_shard(data)
-        size_then = os.path.getsize(gm.Shards(data).paths[0])
+        size_then = gm.Shards(data).paths[0].stat().st_size
     else:
         data.mkdir()
         pq.write_table(pa.table({"tokens": [list(range(i % 30 + 1)) for i in range(100)]}), data / "a.parquet")
@@ -67,8 +68,6 @@ def test_a_file_that_is_cut_short_in_training_is_an_error_with_its_name_and_size
 
 
 def build_one_shard(folder):
-    from lm.tiny_runs import build_folder, texts, tokenizer
-
     build_folder(folder, texts(100), tokenizer=tokenizer())
     assert len(gm.Shards(folder).paths) == 1
 
@@ -93,7 +92,7 @@ def test_a_shard_that_another_file_replaces_by_name_is_read_to_the_end_as_it_was
     before = files.stretch(0, shards.num_tokens)
     for path in shards.paths:
         (tmp_path / "new").write_bytes(bytes(path.stat().st_size))
-        os.replace(tmp_path / "new", path)
+        (tmp_path / "new").replace(path)
     assert np.array_equal(files.stretch(0, shards.num_tokens), before)
 
 
@@ -117,11 +116,13 @@ def test_windows_from_files_are_those_of_an_array_for_more_windows_than_open_fil
 
 
 def test_files_are_closed_when_the_dataset_is_gone(shards):
-    def num_open():
-        return len(os.listdir("/proc/self/fd"))
-
-    if not os.path.exists("/proc/self/fd"):
+    listed = Path("/proc/self/fd")
+    if not listed.exists():
         pytest.skip("open files are counted in /proc")
+
+    def num_open():
+        return sum(1 for _ in listed.iterdir())
+
     before = num_open()
     files = TokenFiles(shards.tokens)
     files.stretch(0, shards.num_tokens)
@@ -167,8 +168,6 @@ def test_a_window_with_an_id_beyond_the_vocabulary_names_the_shard_the_token_and
 def test_a_document_with_an_id_beyond_the_vocabulary_names_the_shard_the_token_and_the_id(
     tmp_path, num_workers, position
 ):
-    from lm.tiny_runs import build_folder, texts, tokenizer
-
     build_folder(tmp_path / "s", texts(40), tokenizer=tokenizer(), shard_tokens=300, position=position)
     shards = gm.Shards(tmp_path / "s")
     begin = int(shards.document_ends[20])

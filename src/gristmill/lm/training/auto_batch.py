@@ -43,10 +43,14 @@ def find_batch_size(
     def step(size: int) -> None:
         batch = _random_batch(model, size, sequence_length, device)
         with autocast():
-            loss, _ = module(dict(vars(batch)), {"kl_weight": 1.0})
+            loss, _ = module(dict(vars(batch)), {})
         loss.backward()
 
-    return largest_that_fits(sizes, lambda size: _peak_bytes(step, size, model, device), _usable_bytes(model, device))
+    try:
+        usable = _usable_bytes(model, device)
+        return largest_that_fits(sizes, lambda size: _peak_bytes(step, size, model, device), usable)
+    finally:
+        torch.cuda.reset_peak_memory_stats(device)  # the run reports its own peak, not that of a trial
 
 
 def _random_batch(model: nn.Module, size: int, length: int, device: torch.device) -> Batch:

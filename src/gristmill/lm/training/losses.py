@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,10 @@ from torch import Tensor, nn
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.data.training_data import Dataset
 
-__all__ = ["LossModule", "MeanLoss", "mean_loss", "num_val_batches"]
+__all__ = ["Average", "LossModule", "MeanLoss", "averages_of", "mean_loss", "num_val_batches", "num_val_sequences"]
+
+# Over what a statistic of a batch is a mean.
+Average: TypeAlias = Literal["token", "sequence"]
 
 
 class LossModule(nn.Module):
@@ -34,12 +38,11 @@ class LossModule(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class MeanLoss:
-    """The loss over some batches."""
+    """The loss over some batches, and the statistics that were asked for."""
 
-    loss: float  # nats a token
+    loss: float  # nats per token
     num_tokens: int
-    reconstruction: float | None  # nats a token, of a model that has such a part
-    kl: float | None  # nats a sequence
+    stats: dict[str, float] = field(default_factory=dict)
 
 
 @torch.no_grad()
@@ -47,6 +50,7 @@ def mean_loss(
     module: nn.Module,
     batches: Iterable[Batch],
     *,
+    stats: Mapping[str, Average] = MappingProxyType({}),
     reduce_sum: Callable[[Tensor], Tensor] | None = None,
     stopped: Callable[[], bool] = lambda: False,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -54,8 +58,11 @@ def mean_loss(
 ) -> MeanLoss | None:
     """The mean loss over the batches of all ranks; None if it was stopped on the way.
 
-    Each target counts once, however the batches are cut. A VAE draws its latents by `seed`, the same each time. The
-    module is back in its mode afterwards, and torch's generators where they were.
+    Each target counts once, however the batches are cut. The loss is that of an empty schedule: a model without one
+    takes its defaults, a VAE a KL weight of 1. A VAE draws its latents by `seed`, the same each time for the same
+    batches. The module is back in its mode afterwards, and torch's generators where they were.
+
+    stats: the statistics of the model to return, and whether each is a mean per "token" or per "sequence" of a batch.
     """
     was_training = module.training
     module.eval()
@@ -67,30 +74,55 @@ def mean_loss(
                 if stopped():
                     return None
                 with autocast():
-                    part = _sums(module, batch)
+                    part = _sums(module, batch, stats)
                 total = part if total is None else total + part
     finally:
         module.train(was_training)
     if total is None:
         return None
-    loss_sum, num_targets, *parts = (total if reduce_sum is None else reduce_sum(total)).tolist()
-    mean, number = loss_sum / num_targets, round(num_targets)
-    if not parts:
-        return MeanLoss(mean, number, None, None)
-    reconstruction_sum, kl_sum, num_sequences = parts
-    return MeanLoss(mean, number, reconstruction_sum / num_targets, kl_sum / num_sequences)
+    loss_sum, num_tokens, num_sequences, *sums = (total if reduce_sum is None else reduce_sum(total)).tolist()
+    counts = {"token": num_tokens, "sequence": num_sequences}
+    means = {name: value / counts[stats[name]] for name, value in zip(stats, sums, strict=True)}
+    return MeanLoss(loss_sum / num_tokens, round(num_tokens), means)
 
 
-def _sums(module: nn.Module, batch: Batch) -> Tensor:
-    """The sums over a batch: of the loss and of targets; of a VAE also of reconstruction, of KL, and of sequences."""
-    loss, stats = module(dict(vars(batch)), {"kl_weight": torch.ones((), device=batch.targets_BT.device)})
+def _sums(module: nn.Module, batch: Batch, stats: Mapping[str, Average]) -> Tensor:
+    """The sums over a batch: of the loss, of targets, of sequences, and of each statistic."""
+    loss, found = module(dict(vars(batch)), {})
     counted_BT = batch.targets_BT != IGNORED
-    count, num_sequences = counted_BT.sum(), counted_BT.any(1).sum()
-    sums = [loss.double() * count, count]
-    if "kl" in stats:
-        sums += [stats["reconstruction"].double() * count, stats["kl"].double() * num_sequences, num_sequences]
+    counts = {"token": counted_BT.sum(), "sequence": counted_BT.any(1).sum()}
+    sums = [loss.double() * counts["token"], counts["token"], counts["sequence"]]
+    sums += [found[name].double() * counts[average] for name, average in stats.items()]
     # A batch of nothing but padding has the loss 0 / 0.
-    return torch.where(count > 0, torch.stack([each.double() for each in sums]), 0.0)
+    return torch.where(counts["token"] > 0, torch.stack([each.double() for each in sums]), 0.0)
+
+
+def averages_of(model: nn.Module) -> dict[str, Average]:
+    """The statistics that a model declares as its STATS, and how each is averaged over batches.
+
+    STATS maps names to "token" or "sequence". In a tuple of names, "reconstruction" is per token and all others are
+    per sequence.
+    """
+    declared = getattr(model, "STATS", ())
+    if isinstance(declared, Mapping):
+        return dict(declared)
+    return {name: "token" if name == "reconstruction" else "sequence" for name in declared}
+
+
+def num_val_sequences(limit: int | float | None, *, total: int, batch_size: int) -> int:
+    """How many of `total` sequences a validation takes for `limit_val_batches`.
+
+    A run computes it once, at its first start, and keeps it: with another batch size it then validates on the same
+    sequences, and `best_val_loss` still compares. None and 0 are all sequences, a float is a share of them, and a whole
+    number is that many batches of `batch_size`.
+
+    >>> num_val_sequences(32, total=10_000, batch_size=8), num_val_sequences(0.1, total=10_000, batch_size=8)
+    (256, 1000)
+    """
+    if limit is None or limit == 0:
+        return total
+    wanted = max(1, round(limit * total)) if isinstance(limit, float) else limit * batch_size
+    return min(wanted, total)
 
 
 def num_val_batches(limit: int | float | None, dataset: Dataset) -> int | None:

@@ -23,7 +23,7 @@ from gristmill.lm.data.training_data import TrainingData
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.training.losses import LossModule, mean_loss, num_val_batches
+from gristmill.lm.training.losses import LossModule, averages_of, mean_loss, num_val_batches
 from gristmill.lm.training.meters import Reading, measured_matmul_flops, memory_bytes
 from gristmill.lm.training.records import Display, MetricsFile, Record, Writer, open_writer, read_records
 from gristmill.lm.training.restoring import find_latest, restore, take_weights
@@ -286,6 +286,7 @@ class Run:
         found = mean_loss(
             self._val_module,
             self.val_dataset.validation_batches(limit, rank=fabric.global_rank, world_size=fabric.world_size),
+            stats=averages_of(self.model),
             reduce_sum=partial(fabric.all_reduce, reduce_op="sum"),
             stopped=lambda: self.stopped and fabric.world_size == 1,
             autocast=fabric.autocast,
@@ -293,13 +294,12 @@ class Run:
         )
         if found is None:
             return
-        parts = {} if found.kl is None else {"reconstruction": found.reconstruction, "kl": found.kl}
         self._record(
             {
                 "kind": "val",
                 "step": self.step,
                 "loss": found.loss,
-                **parts,
+                **found.stats,
                 "bits_per_byte": self.data.bits_per_byte(found.loss, "val"),
                 "num_tokens": found.num_tokens,
                 "full": limit is None,

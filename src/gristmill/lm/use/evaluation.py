@@ -16,7 +16,7 @@ from gristmill.lm.data.training_data import TrainingData, check_data, is_shards,
 from gristmill.lm.explain import is_run
 from gristmill.lm.training.checkpoint import find_checkpoint, identity_differences, load_model, read_state
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.training.losses import LossModule, mean_loss, num_val_batches
+from gristmill.lm.training.losses import LossModule, averages_of, mean_loss, num_val_batches
 from gristmill.lm.training.schedules import step_seed
 from gristmill.notebook import html_table
 from gristmill.shards import Shards
@@ -86,12 +86,17 @@ def evaluate(
     number = num_val_batches(limit_batches, dataset)
     begin = time.perf_counter()
     with _autocast(config.precision if precision == "auto" else precision, target):
-        found = mean_loss(LossModule(model), dataset.validation_batches(number), seed=step_seed(config.seed, 0, 0))
+        found = mean_loss(
+            LossModule(model),
+            dataset.validation_batches(number),
+            stats=averages_of(model),
+            seed=step_seed(config.seed, 0, 0),
+        )
     assert found is not None  # a dataset has at least one batch
     return Evaluation(
         loss=found.loss,
-        reconstruction=found.reconstruction,
-        kl=found.kl,
+        reconstruction=found.stats.get("reconstruction"),
+        kl=found.stats.get("kl"),
         bits_per_byte=opened.bits_per_byte(found.loss, split),
         num_tokens=found.num_tokens,
         full=number is None,
