@@ -49,6 +49,22 @@ class Tokens:
         self._map = map_opener(*self._parts[:4], offset=offset, check=check)
 
     @property
+    def paths(self) -> list[Path]:
+        """The files, in order."""
+        return [self._parts[0] / file for file in self._parts[1]]
+
+    @property
+    def offset(self) -> int:
+        """Where the tokens begin in each file, in bytes."""
+        return self._parts[5]
+
+    def check(self) -> None:
+        """Raise `InputChangedError` if other shards have taken the place of these, as far as that can be known."""
+        edition = self._parts[4]
+        if edition is not None:
+            edition.check()
+
+    @property
     def shape(self) -> tuple[int]:
         """One dimension: the number of tokens."""
         return (self.begins[-1],)

@@ -6,6 +6,7 @@ In reading order:
     training_data.py   what a run needs to know of its data, whichever model it trains
     token_dataset.py   TokenDataset: windows over all tokens of shards
     token_source.py    where the tokens lie, and windows read from there
+    checked_file.py    a file of known size, read while a run trains
     window_batches.py  batches from the numbers of their windows
     document_ids.py    which document each token of a window belongs to
     permutation.py     a shuffle that is computed, not stored

@@ -72,7 +72,9 @@ class DocumentData:
         """The mean of the documents."""
         return self._data.train.num_tokens / max(self._data.train.num_sequences, 1)
 
-    def open_dataset(self, split: str, *, batch_size: int, seed: int, device: torch.device) -> SequenceDataset | None:
+    def open_dataset(
+        self, split: str, *, batch_size: int, seed: int, device: torch.device, vocab_size: int | None
+    ) -> SequenceDataset | None:
         """The sequences of a split. Those of Parquet files are prepared by processes, those of shards by a thread."""
         source = self._source(split)
         if source is None:
@@ -82,6 +84,7 @@ class DocumentData:
             max_sequence_length=self._options.max_sequence_length,
             batch_size=batch_size,
             seed=seed,
+            vocab_size=vocab_size,
             use_dynamic_padding=self._options.use_dynamic_padding,
             num_buckets=self._options.num_buckets,
             device=device,

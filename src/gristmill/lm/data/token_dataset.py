@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import TracebackType
 from typing import Any, Literal
 
@@ -22,14 +21,18 @@ from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.data.document_ids import changes_of_document
 from gristmill.lm.data.permutation import permuted
 from gristmill.lm.data.read_ahead import ReadAhead
-from gristmill.lm.data.token_source import ArrayTokens, TokenSource
-from gristmill.lm.data.window_batches import DeviceTokens, MappedTokens
+from gristmill.lm.data.token_source import ArrayTokens, TokenFiles, TokenSource
+from gristmill.lm.data.window_batches import DeviceTokens, HostTokens
 from gristmill.shards.shards import Shards
 
 __all__ = ["TokenDataset", "validation_shards"]
 
 # What tokens may take of the memory of a device without being asked to: the rest is for the model.
 DEVICE_SHARE = 0.1
+# Batches whose windows are computed at once, and how many such blocks are kept: training and the thread that reads
+# ahead are in neighbouring ones.
+BLOCK_BATCHES = 64
+NUM_BLOCKS = 4
 
 
 class TokenDataset:
@@ -40,7 +43,8 @@ class TokenDataset:
 
     The windows of an epoch come in an order shuffled by `seed`, each exactly once over all ranks, micro-batches and
     steps; every epoch has another order. Epochs follow each other without a gap: the last step of one takes its
-    missing windows from the next, so no step is short and no window is dropped.
+    missing windows from the next, so no step is short and no window is dropped. So neither value of torch's `drop_last`
+    describes it: with True the last windows would be left out, with False the last batch would be smaller.
 
     With `document_mask` a batch says which document each token belongs to, so that attention can stay inside it. The
     targets are the same with and without: the last token of a document still predicts the first one of the next. That
@@ -61,9 +65,13 @@ class TokenDataset:
         device: torch.device | str = "cpu",
         keep_on_device: bool | Literal["auto"] = "auto",
         prefetch: bool = True,
+        vocab_size: int | None = None,
     ) -> None:
         """`shards`, or an array of ids such as np.memmap("train.bin", np.uint16). Nothing is read yet.
 
+        `vocab_size`: a batch with an id that is not below it is a `TrainingError` that names the file and the token.
+        Without it nothing is checked, and the model fails as it may: on a GPU by an assertion of CUDA.
+        A shard that is cut short while it is in use is an `InputChangedError`. Under a map of yours, it is SIGBUS.
         `keep_on_device`: all tokens are copied to the device once; "auto" does so on a GPU where they take at most a
         tenth of its memory. Otherwise they stay in their files, from which a thread makes the next batches while the
         model works on this one (`prefetch`), in page-locked memory for a GPU.
@@ -76,13 +84,14 @@ class TokenDataset:
             "device": torch.device(device),
             "keep_on_device": _check_keep(keep_on_device),
             "prefetch": bool(prefetch),
+            "vocab_size": None if vocab_size is None else check_positive("vocab_size", vocab_size),
         }
         self._shards = shards
         self._tokens = _source(shards, document_mask)
         self._context_length = context_length
         self._device = torch.device(device)
         self._order = _Order(_num_windows(self._tokens, context_length), batch_size, seed)
-        self._ahead: ReadAhead[Batch] | None = None
+        self._ahead: tuple[int, ReadAhead[Batch]] | None = None  # for batches that lie so many windows apart
 
     # What it holds
 
@@ -90,6 +99,11 @@ class TokenDataset:
     def num_windows(self) -> int:
         """The windows of an epoch."""
         return self._order.num_windows
+
+    @property
+    def num_sequences(self) -> int:
+        """The same: a window is a sequence of a batch."""
+        return self.num_windows
 
     @property
     def context_length(self) -> int:
@@ -137,26 +151,30 @@ class TokenDataset:
         stride = world_size * self.batch_size
         first = (step * num_micro_steps + micro_step) * stride + rank * self.batch_size
         if self._on_device is not None:
-            return self._on_device.batch(self._order.windows(first))
+            return self._on_device.batch(self._order.windows(first, stride))
         if not self._arguments["prefetch"]:
-            return self._moved(_batch_from(self._order, self._mapped, first))
-        if self._ahead is None:
-            self._ahead = self._new_read_ahead()
-        return self._moved(self._ahead.take(first, stride))
+            return self._moved(_batch_from(self._order, self._on_host, stride, first))
+        return self._moved(self._reading_ahead(stride).take(first, stride))
 
     def validation_batches(
-        self, num_batches: int | None = None, *, rank: int = 0, world_size: int = 1
+        self,
+        num_batches: int | None = None,
+        *,
+        num_sequences: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> Iterator[Batch]:
-        """A fixed subset of num_batches * batch_size windows in a fixed order, whatever the seed; None: all windows.
+        """A fixed subset of `num_sequences` windows in a fixed order, whatever the seed; without a number, all windows.
+
+        `num_batches` is num_batches * batch_size windows, so another batch size takes others. The same `num_sequences`
+        is the same subset for every batch size.
 
         The windows lie evenly over the split, and are the same for every world size: each rank takes its share. All
         ranks get the same number of batches, all of one shape: rows that are left over have only targets of -100.
         A mean over the windows therefore weighs each batch by `batch.num_targets`, which can be 0 on some rank.
         """
         check_within("rank", rank, world_size, "world_size")
-        wanted = self.num_windows
-        if num_batches is not None:
-            wanted = min(wanted, check_positive("num_batches", num_batches) * self.batch_size)
+        wanted = size_of_subset(self.num_windows, self.batch_size, num_batches, num_sequences)
         for first in range(0, wanted, world_size * self.batch_size):
             begin = first + rank * self.batch_size
             chosen = np.arange(begin, max(begin, min(begin + self.batch_size, wanted)), dtype=np.int64)
@@ -166,7 +184,7 @@ class TokenDataset:
         """These windows, then rows to ignore up to the batch size: another shape would compile the model anew."""
         windows_B = np.zeros(self.batch_size, np.int64)
         windows_B[: len(windows)] = windows
-        source = self._mapped if self._on_device is None else self._on_device
+        source = self._on_host if self._on_device is None else self._on_device
         batch = source.batch(windows_B)
         batch.targets_BT[len(windows) :] = IGNORED
         return self._moved(batch)
@@ -182,7 +200,7 @@ class TokenDataset:
         keep = self._arguments["keep_on_device"]
         if keep != "auto":
             return bool(keep)
-        if self._device.type != "cuda":  # in main memory the map of a file is as good as a copy
+        if self._device.type != "cuda":  # in main memory the page cache is as good as a copy
             return False
         num_bytes = self._tokens.begins[-1] * self._tokens.dtype.itemsize
         return num_bytes <= DEVICE_SHARE * torch.cuda.get_device_properties(self._device).total_memory
@@ -192,15 +210,20 @@ class TokenDataset:
         if not self.tokens_on_device:
             return None
         return DeviceTokens(
-            self._tokens, context_length=self._context_length, changes_D=self._changes_D, device=self._device
-        )
-
-    @cached_property
-    def _mapped(self) -> MappedTokens:
-        return MappedTokens(
             self._tokens,
             context_length=self._context_length,
             changes_D=self._changes_D,
+            vocab_size=self._arguments["vocab_size"],
+            device=self._device,
+        )
+
+    @cached_property
+    def _on_host(self) -> HostTokens:
+        return HostTokens(
+            self._tokens,
+            context_length=self._context_length,
+            changes_D=self._changes_D,
+            vocab_size=self._arguments["vocab_size"],
             pin_memory=self._device.type == "cuda",
         )
 
@@ -213,18 +236,24 @@ class TokenDataset:
 
     # The thread
 
-    def _new_read_ahead(self) -> ReadAhead[Batch]:
+    def _reading_ahead(self, stride: int) -> ReadAhead[Batch]:
+        if self._ahead is None or self._ahead[0] != stride:
+            self.close()
+            self._ahead = stride, self._new_read_ahead(stride)
+        return self._ahead[1]
+
+    def _new_read_ahead(self, stride: int) -> ReadAhead[Batch]:
         initializer = None
         if self._device.type == "cuda":
             # A new thread is on device 0 and would take memory there, whichever device this rank has.
             index = torch.cuda.current_device() if self._device.index is None else self._device.index
             initializer = partial(torch.cuda.set_device, index)
-        return ReadAhead(partial(_batch_from, self._order, self._mapped), initializer=initializer)
+        return ReadAhead(partial(_batch_from, self._order, self._on_host, stride), initializer=initializer)
 
     def close(self) -> None:
         """End the thread that reads ahead; asking for another batch starts it again."""
         if self._ahead is not None:
-            self._ahead.close()
+            self._ahead[1].close()
 
     def __enter__(self) -> TokenDataset:
         return self
@@ -250,33 +279,41 @@ def validation_shards(folder: str | os.PathLike[str]) -> Shards | None:
     return shards.other_split("val") if "val" in shards.splits else None
 
 
-@dataclass(frozen=True)
 class _Order:
     """The endless sequence of windows: all of epoch 0, shuffled, then all of epoch 1, and so on."""
 
-    num_windows: int
-    batch_size: int
-    seed: int
+    def __init__(self, num_windows: int, batch_size: int, seed: int) -> None:
+        self.num_windows, self.batch_size, self._seed = num_windows, batch_size, seed
+        self._block = lru_cache(NUM_BLOCKS)(self._make_block)
 
-    def windows(self, first: int) -> NDArray[np.int64]:
-        """windows_B: the numbers of the windows from place `first` of the sequence on."""
-        parts = []
-        place, end = first, first + self.batch_size
-        while place < end:
-            epoch, position = divmod(place, self.num_windows)
-            stop = min(self.num_windows, position + end - place)
-            parts.append(permuted(np.arange(position, stop), self.num_windows, seed=self.seed, epoch=epoch))
-            place += stop - position
-        return np.concatenate(parts)
+    def windows(self, first: int, stride: int) -> NDArray[np.int64]:
+        """windows_B: the numbers of the windows from place `first` of the sequence on.
+
+        Batches lie `stride` places apart. Those of many steps are computed at once, since a call of numpy takes longer
+        than what it does for one batch.
+        """
+        number, begin = divmod(first, stride)
+        block, row = divmod(number, BLOCK_BATCHES)
+        windows_B: NDArray[np.int64] = self._block(block, begin, stride)[row].copy()
+        return windows_B
+
+    def _make_block(self, block: int, begin: int, stride: int) -> NDArray[np.int64]:
+        firsts_P = np.arange(block * BLOCK_BATCHES, (block + 1) * BLOCK_BATCHES) * stride + begin
+        epochs_PB, positions_PB = np.divmod(firsts_P[:, None] + np.arange(self.batch_size), self.num_windows)
+        windows_PB = np.empty_like(positions_PB)
+        for epoch in range(int(epochs_PB[0, 0]), int(epochs_PB[-1, -1]) + 1):
+            here_PB = epochs_PB == epoch
+            windows_PB[here_PB] = permuted(positions_PB[here_PB], self.num_windows, seed=self._seed, epoch=epoch)
+        return windows_PB
 
 
-def _batch_from(order: _Order, tokens: MappedTokens, first: int) -> Batch:
-    return tokens.batch(order.windows(first))
+def _batch_from(order: _Order, tokens: HostTokens, stride: int, first: int) -> Batch:
+    return tokens.batch(order.windows(first, stride))
 
 
 def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
     if isinstance(shards, Shards):
-        return shards.tokens
+        return TokenFiles(shards.tokens)
     if not isinstance(shards, np.ndarray):
         raise TypeError(
             f"shards is a {type(shards).__name__}. Pass gristmill.Shards(folder), or an array of ids such as "
@@ -299,6 +336,17 @@ def _num_windows(tokens: TokenSource, context_length: int) -> int:
             f"{context_length + 1:,}. {shorter} more text."
         )
     return (num_tokens - 1) // context_length
+
+
+def size_of_subset(total: int, batch_size: int, num_batches: int | None, num_sequences: int | None) -> int:
+    """How many of `total` sequences a validation takes: all of them if no number is given."""
+    if num_batches is not None and num_sequences is not None:
+        raise OptionError(
+            f"num_batches={num_batches} and num_sequences={num_sequences} both give the size of the subset. Pass one."
+        )
+    if num_batches is not None:
+        return min(total, check_positive("num_batches", num_batches) * batch_size)
+    return total if num_sequences is None else min(total, check_positive("num_sequences", num_sequences))
 
 
 def check_positive(name: str, value: Any) -> int:

@@ -1,24 +1,33 @@
-"""Windows of tokens gathered from memory maps.
+"""Where the tokens lie, and windows read from there: files of shards, or an array.
 
 Shapes: B windows, S tokens each.
 """
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.errors import OptionError
+from gristmill.corpus.inputs import shown
+from gristmill.errors import OptionError, TrainingError
+from gristmill.lm.data.checked_file import CheckedFile
+from gristmill.shards.maps import MAX_OPEN_MAPS
+from gristmill.shards.tokens import Tokens
 
-__all__ = ["ArrayTokens", "TokenSource", "WindowReader"]
+__all__ = ["ArrayTokens", "TokenFiles", "TokenSource", "beyond_vocabulary", "check_ids"]
 
 DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")
 
 
 class TokenSource(Protocol):
-    """Tokens that lie in one or more files: `gristmill.shards.Tokens`, or an array."""
+    """Tokens that lie in one or more files, or in an array."""
 
     @property
     def begins(self) -> list[int]:
@@ -29,7 +38,13 @@ class TokenSource(Protocol):
         """The type of the tokens."""
 
     def stretch(self, begin: int, end: int) -> NDArray[Any]:
-        """The tokens from `begin` to `end`: a view where they lie in one file."""
+        """The tokens from `begin` to `end`; perhaps not writable."""
+
+    def windows(self, starts_B: NDArray[np.int64], length: int) -> NDArray[Any]:
+        """windows_BS: the tokens from each of `starts_B` on; perhaps not writable."""
+
+    def place(self, position: int) -> str:
+        """Where the token number `position` lies, for messages."""
 
 
 class ArrayTokens:
@@ -48,40 +63,113 @@ class ArrayTokens:
         self._array = np.ascontiguousarray(array)
 
     def stretch(self, begin: int, end: int) -> NDArray[Any]:
-        """The tokens from `begin` to `end`."""
+        """The tokens from `begin` to `end`, as a view."""
         return self._array[begin:end]
 
+    def windows(self, starts_B: NDArray[np.int64], length: int) -> NDArray[Any]:
+        """windows_BS: the tokens from each of `starts_B` on."""
+        # All windows as one view, a row for each token that one can begin at: indexing it copies rows.
+        step = self._array.itemsize
+        shape = (len(self._array) - length + 1, length)
+        rows_NS: NDArray[Any] = np.ndarray(shape, self.dtype, self._array, strides=(step, step))
+        return rows_NS[starts_B]
 
-class WindowReader:
-    """Windows of one length from anywhere in the tokens, across the edges of files too."""
+    def place(self, position: int) -> str:
+        """Which element it is."""
+        return f"token {position:,} of the array"
 
-    def __init__(self, tokens: TokenSource, window_length: int) -> None:
-        """Nothing is read yet."""
-        self._tokens = tokens
-        self._length = window_length
+
+class TokenFiles:
+    """The tokens of shards, read from their files. A file that is cut short meanwhile is an `InputChangedError`."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        """Nothing is opened yet."""
+        self.begins, self.dtype = tokens.begins, tokens.dtype
         self._begins = np.array(tokens.begins)
+        self._paths, self._offset = tokens.paths, tokens.offset
+        # A closure over `self` would be a cycle, which keeps files open until memory is tidied.
+        self._opened = lru_cache(MAX_OPEN_MAPS)(partial(_open, tokens, tokens.paths))
 
-    def read(self, starts_B: NDArray[np.int64]) -> NDArray[Any]:
-        """windows_BS: the tokens from each of `starts_B` on, in a new array of the dtype of the source."""
+    def stretch(self, begin: int, end: int) -> NDArray[Any]:
+        """The tokens from `begin` to `end`, across the edges of files too."""
+        return np.frombuffer(self._bytes(begin, end), self.dtype)
+
+    def windows(self, starts_B: NDArray[np.int64], length: int) -> NDArray[Any]:
+        """windows_BS: the tokens from each of `starts_B` on, across the edges of files too."""
         files_B = np.searchsorted(self._begins, starts_B, side="right") - 1
+        offsets_B = (starts_B - self._begins[files_B]) * self.dtype.itemsize + self._offset
         # A window that does not fit into its file is read piece by piece.
-        files_B[starts_B + self._length > self._begins[files_B + 1]] = -1
-        if (files_B == files_B[0]).all():
-            return self._read_inside(int(files_B[0]), starts_B)
-        windows_BS = np.empty((len(starts_B), self._length), self._tokens.dtype)
-        by_file_B = np.argsort(files_B, kind="stable")
-        for rows in np.split(by_file_B, np.flatnonzero(np.diff(files_B[by_file_B])) + 1):
-            windows_BS[rows] = self._read_inside(int(files_B[rows[0]]), starts_B[rows])
-        return windows_BS
+        files_B[starts_B + length > self._begins[files_B + 1]] = -1
+        rows = list(zip(files_B.tolist(), offsets_B.tolist(), starts_B.tolist(), strict=True))
+        # Not more at once than files may be open.
+        data = b"".join(self._read(rows[i : i + MAX_OPEN_MAPS], length) for i in range(0, len(rows), MAX_OPEN_MAPS))
+        return np.frombuffer(data, self.dtype).reshape(len(starts_B), length)
 
-    def _read_inside(self, file: int, starts_B: NDArray[np.int64]) -> NDArray[Any]:
-        if file == -1:
-            return np.stack([self._tokens.stretch(start, start + self._length) for start in starts_B.tolist()])
-        begin, end = self._tokens.begins[file : file + 2]
-        part = self._tokens.stretch(begin, end)
-        # All windows of the file as one view, a row for each token that one can begin at: indexing it copies rows.
-        step = part.itemsize
-        rows_NS: NDArray[Any] = np.ndarray(
-            (end - begin - self._length + 1, self._length), part.dtype, part, strides=(step, step)
+    def _read(self, rows: list[tuple[int, int, int]], length: int) -> bytes:
+        """The bytes of windows, each given by its file (-1: several), its offset there, and its first token.
+
+        One call of the system a window is most of the time this takes, so nothing else is done for each of them.
+        """
+        opened = {file: self._opened(file) for file, _, _ in rows if file >= 0}
+        num_bytes = length * self.dtype.itemsize
+        parts = [
+            os.pread(opened[file].descriptor, num_bytes, offset) if file >= 0 else self._bytes(start, start + length)
+            for file, offset, start in rows
+        ]
+        data = b"".join(parts)
+        if len(data) == len(rows) * num_bytes:
+            return data
+        return b"".join(self._bytes(start, start + length) for _, _, start in rows)  # finds out which file is too short
+
+    def place(self, position: int) -> str:
+        """The file, and which of its tokens it is."""
+        file = bisect_right(self.begins, position) - 1
+        return f"{shown(self._paths[file])}: token {position - self.begins[file]:,}"
+
+    def _bytes(self, begin: int, end: int) -> bytes:
+        parts = []
+        while begin < end:
+            file = bisect_right(self.begins, begin) - 1
+            stop = min(end, self.begins[file + 1])
+            offset = self._offset + (begin - self.begins[file]) * self.dtype.itemsize
+            parts.append(self._opened(file).read(offset, (stop - begin) * self.dtype.itemsize))
+            begin = stop
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _open(tokens: Tokens, paths: list[Path], number: int) -> CheckedFile:
+    num_tokens = tokens.begins[number + 1] - tokens.begins[number]
+    try:
+        return CheckedFile(
+            paths[number],
+            tokens.offset + num_tokens * tokens.dtype.itemsize,
+            remedy=f"Put the file back as it was (verify_shards({str(paths[number].parent)!r}) lists damaged files), "
+            f"then resume from the last checkpoint.",
         )
-        return rows_NS[starts_B - begin]
+    finally:
+        tokens.check()  # that others have taken the place of the shards explains more than a size does
+
+
+def check_ids(ids: NDArray[Any], vocab_size: int | None, place: Callable[[int], str]) -> None:
+    """Raise `TrainingError` if an id is not below `vocab_size`: the model has no row for it.
+
+    place: where the id lies that has this number in `ids`, counted along its rows.
+
+    >>> check_ids(np.array([7, 299]), 300, "token {}".format)
+    """
+    if vocab_size is None or not ids.size:
+        return
+    # A negative id is a huge one without its sign, so one maximum finds both.
+    unsigned = ids.view(f"u{ids.itemsize}")
+    if int(unsigned.max()) >= vocab_size:
+        number = int(unsigned.argmax())
+        raise beyond_vocabulary(place(number), int(ids.reshape(-1)[number]), vocab_size)
+
+
+def beyond_vocabulary(place: str, id: int, vocab_size: int) -> TrainingError:
+    """The error for an `id` that the model has no row for; `place` says where it lies."""
+    larger = f" If a larger vocabulary made the ids, pass vocab_size={id + 1} or more." if id >= 0 else ""
+    return TrainingError(
+        f"{place} has the id {id}, and vocab_size={vocab_size} allows 0 to {vocab_size - 1}.{larger} Otherwise the "
+        f"data are damaged: encode or copy them again."
+    )

@@ -31,8 +31,8 @@ class Dataset(Protocol):
     """Batches as a pure function of step and rank: `TokenDataset`, `SequenceDataset`."""
 
     @property
-    def num_val_batches(self) -> int:
-        """The batches of `validation_batches` on one rank."""
+    def num_sequences(self) -> int:
+        """The sequences of the split."""
 
     def batch(
         self, step: int, *, rank: int = 0, world_size: int = 1, micro_step: int = 0, num_micro_steps: int = 1
@@ -43,9 +43,9 @@ class Dataset(Protocol):
         """(tokens, the same with padding) of all micro-batches of all ranks in a step."""
 
     def validation_batches(
-        self, num_batches: int | None = None, *, rank: int = 0, world_size: int = 1
+        self, num_batches: int | None = None, *, num_sequences: int | None = None, rank: int = 0, world_size: int = 1
     ) -> Iterator[Batch]:
-        """A fixed subset in a fixed order; None: everything."""
+        """A fixed subset in a fixed order; without a number, everything."""
 
     def close(self) -> None:
         """End what reads ahead."""
@@ -75,8 +75,10 @@ class TrainingData(Protocol):
     def tokens_per_sequence(self) -> float:
         """The mean number of tokens in a sequence of a batch, without padding."""
 
-    def open_dataset(self, split: str, *, batch_size: int, seed: int, device: torch.device) -> Dataset | None:
-        """The batches of a split; None where there is no such split."""
+    def open_dataset(
+        self, split: str, *, batch_size: int, seed: int, device: torch.device, vocab_size: int | None
+    ) -> Dataset | None:
+        """The batches of a split, whose ids must be below `vocab_size`; None where there is no such split."""
 
     def start_messages(self, dataset: Dataset, *, world_size: int) -> list[str]:
         """What a person should know about the batches before the first step."""

@@ -1,4 +1,4 @@
-"""Batches from the numbers of their windows: read from memory maps, or gathered on the device where the tokens lie.
+"""Batches from the numbers of their windows: read from files, or gathered on the device where the tokens lie.
 
 Shapes: N tokens in all, W windows, B of them in a batch, T inputs each, S = T + 1 tokens each, D documents.
 """
@@ -15,31 +15,43 @@ from torch import Tensor
 from gristmill.errors import TrainingError
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.document_ids import document_ids, document_ids_on_device
-from gristmill.lm.data.token_source import TokenSource, WindowReader
+from gristmill.lm.data.token_source import TokenSource, check_ids
 
-__all__ = ["DeviceTokens", "MappedTokens"]
+__all__ = ["DeviceTokens", "HostTokens"]
 
 # How unsigned ids are stored in tensors: torch gathers signed numbers on every device, and the bits are the same.
 # Ids of 32 bits never reach the sign: a vocabulary has at most 2^31 tokens.
 _STORED = {"uint8": "uint8", "uint16": "int16", "uint32": "int32", "int32": "int32", "int64": "int64"}
 
 
-class MappedTokens:
+class HostTokens:
     """Batches in main memory, from tokens that stay in their files."""
 
     def __init__(
-        self, tokens: TokenSource, *, context_length: int, changes_D: NDArray[np.int64] | None, pin_memory: bool
+        self,
+        tokens: TokenSource,
+        *,
+        context_length: int,
+        changes_D: NDArray[np.int64] | None,
+        vocab_size: int | None,
+        pin_memory: bool,
     ) -> None:
-        """`changes_D`: where documents begin, for batches with document ids; `pin_memory`: batches lie in such."""
-        self._reader = WindowReader(tokens, context_length + 1)
+        """`changes_D`: where documents begin, for batches with document ids; `pin_memory`: batches lie in such.
+
+        With `vocab_size`, a window with an id that is not below it is a `TrainingError`.
+        """
+        self._tokens = tokens
         self._context_length = context_length
+        self._vocab_size = vocab_size
         self._changes_D = changes_D
         self._pin_memory = pin_memory
 
     def batch(self, windows_B: NDArray[np.int64]) -> Batch:
         """The windows with these numbers."""
         starts_B = windows_B * self._context_length
-        windows_BS = self._reader.read(starts_B)
+        length = self._context_length + 1
+        windows_BS = self._tokens.windows(starts_B, length)
+        check_ids(windows_BS, self._vocab_size, lambda i: self._tokens.place(int(starts_B[i // length]) + i % length))
         # By numpy, not torch: a thread that calls into torch's pool gets a pool of its own beside that of the model.
         batch = Batch(
             torch.from_numpy(windows_BS[:, :-1].astype(np.int64, order="C")),
@@ -63,10 +75,11 @@ class DeviceTokens:
         *,
         context_length: int,
         changes_D: NDArray[np.int64] | None,
+        vocab_size: int | None,
         device: torch.device,
     ) -> None:
-        """Copies the tokens; `TrainingError` where they do not fit."""
-        tokens_N = _copied(tokens, device)
+        """Copies the tokens; `TrainingError` where they do not fit, or where one is not below `vocab_size`."""
+        tokens_N = _copied(tokens, vocab_size, device)
         self._num_bits = 8 * tokens.dtype.itemsize
         self._context_length = context_length
         num_windows = (len(tokens_N) - 1) // context_length
@@ -98,7 +111,7 @@ class DeviceTokens:
         return document_ids_on_device(self._changes_D, windows_B * self._context_length, self._context_length)
 
 
-def _copied(tokens: TokenSource, device: torch.device) -> Tensor:
+def _copied(tokens: TokenSource, vocab_size: int | None, device: torch.device) -> Tensor:
     """tokens_N on the device, their bits as `_STORED` says; one file at a time, so main memory need not hold them."""
     stored = np.dtype(_STORED[tokens.dtype.name])
     num_tokens = tokens.begins[-1]
@@ -111,9 +124,10 @@ def _copied(tokens: TokenSource, device: torch.device) -> Tensor:
         ) from error
     for begin, end in zip(tokens.begins, tokens.begins[1:], strict=False):
         if begin < end:
-            part: NDArray[Any] = tokens.stretch(begin, end).view(stored)
-            # A copy, since torch warns of memory that may not be written to, as that of a map.
-            tokens_N[begin:end] = torch.from_numpy(part.copy())
+            ids: NDArray[Any] = tokens.stretch(begin, end)
+            check_ids(ids, vocab_size, lambda i, begin=begin: tokens.place(begin + i))  # type: ignore[misc]
+            # A copy, since torch warns of memory that may not be written to.
+            tokens_N[begin:end] = torch.from_numpy(ids.view(stored).copy())
     return tokens_N
 
 

@@ -74,7 +74,9 @@ class WindowData:
         """All windows have the same length."""
         return self._options.context_length
 
-    def open_dataset(self, split: str, *, batch_size: int, seed: int, device: torch.device) -> TokenDataset | None:
+    def open_dataset(
+        self, split: str, *, batch_size: int, seed: int, device: torch.device, vocab_size: int | None
+    ) -> TokenDataset | None:
         """The windows of a split."""
         shards = self._split(split)
         if shards is None:
@@ -84,6 +86,7 @@ class WindowData:
             context_length=self._options.context_length,
             batch_size=batch_size,
             seed=seed,
+            vocab_size=vocab_size,
             document_mask=self._options.document_mask,
             device=device,
         )

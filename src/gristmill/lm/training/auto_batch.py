@@ -45,7 +45,11 @@ def find_batch_size(
             loss, _ = module(dict(vars(batch)), {})
         loss.backward()
 
-    return largest_that_fits(sizes, lambda size: _peak_bytes(step, size, model, device), _usable_bytes(model, device))
+    try:
+        usable = _usable_bytes(model, device)
+        return largest_that_fits(sizes, lambda size: _peak_bytes(step, size, model, device), usable)
+    finally:
+        torch.cuda.reset_peak_memory_stats(device)  # the run reports its own peak, not that of a trial
 
 
 def divisors(number: int) -> list[int]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gristmill.lm.data.batch import IGNORED, Batch
-from gristmill.lm.data.training_data import Dataset
 from gristmill.lm.models.config import Averaging
 
-__all__ = ["LossModule", "MeanLoss", "mean_loss", "num_val_batches"]
+__all__ = ["LossModule", "MeanLoss", "mean_loss", "num_val_sequences"]
 
 
 class LossModule(nn.Module):
@@ -35,11 +35,11 @@ class LossModule(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class MeanLoss:
-    """The loss over some batches."""
+    """The loss over some batches, and the statistics that were asked for."""
 
-    loss: float  # nats a token
+    loss: float  # nats per token
     num_tokens: int
-    stats: dict[str, float]  # what else the model reports, each per token or per sequence
+    stats: dict[str, float] = field(default_factory=dict)
 
 
 @torch.no_grad()
@@ -47,7 +47,7 @@ def mean_loss(
     module: nn.Module,
     batches: Iterable[Batch],
     *,
-    stats: Mapping[str, Averaging] = {},
+    stats: Mapping[str, Averaging] = MappingProxyType({}),
     reduce_sum: Callable[[Tensor], Tensor] | None = None,
     stopped: Callable[[], bool] = lambda: False,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -55,8 +55,11 @@ def mean_loss(
 ) -> MeanLoss | None:
     """The mean loss over the batches of all ranks; None if it was stopped on the way.
 
-    Each target counts once, however the batches are cut. A VAE draws its latents by `seed`, the same each time. The
-    module is back in its mode afterwards, and torch's generators where they were.
+    Each target counts once, however the batches are cut. The loss is that of an empty schedule: a model without one
+    takes its defaults, a VAE a KL weight of 1. A VAE draws its latents by `seed`, the same each time for the same
+    batches. The module is back in its mode afterwards, and torch's generators where they were.
+
+    stats: the statistics of the model to return, and whether each is a mean per "token" or per "sequence" of a batch.
     """
     was_training = module.training
     module.eval()
@@ -74,10 +77,10 @@ def mean_loss(
         module.train(was_training)
     if total is None:
         return None
-    loss_sum, num_targets, num_sequences, *sums = (total if reduce_sum is None else reduce_sum(total)).tolist()
-    numbers = {"token": num_targets, "sequence": num_sequences}
-    means = {name: each / numbers[stats[name]] for name, each in zip(stats, sums, strict=True)}
-    return MeanLoss(loss_sum / num_targets, round(num_targets), means)
+    loss_sum, num_tokens, num_sequences, *sums = (total if reduce_sum is None else reduce_sum(total)).tolist()
+    counts = {"token": num_tokens, "sequence": num_sequences}
+    means = {name: value / counts[stats[name]] for name, value in zip(stats, sums, strict=True)}
+    return MeanLoss(loss_sum / num_tokens, round(num_tokens), means)
 
 
 def _sums(module: nn.Module, batch: Batch, stats: Mapping[str, Averaging]) -> Tensor:
@@ -85,17 +88,23 @@ def _sums(module: nn.Module, batch: Batch, stats: Mapping[str, Averaging]) -> Te
     loss, found = module(dict(vars(batch)), {})
     counted_BT = batch.targets_BT != IGNORED
     counts = {"token": counted_BT.sum(), "sequence": counted_BT.any(1).sum()}
-    count = counts["token"]
-    sums = [loss.double() * count, *counts.values()]
-    sums += [found[name].double() * counts[averaging] for name, averaging in stats.items()]
+    sums = [loss.double() * counts["token"], counts["token"], counts["sequence"]]
+    sums += [found[name].double() * counts[average] for name, average in stats.items()]
     # A batch of nothing but padding has the loss 0 / 0.
-    return torch.where(count > 0, torch.stack([each.double() for each in sums]), 0.0)
+    return torch.where(counts["token"] > 0, torch.stack([each.double() for each in sums]), 0.0)
 
 
-def num_val_batches(limit: int | float | None, dataset: Dataset) -> int | None:
-    """How many batches of `dataset.validation_batches` to take for `limit_val_batches`; None for all of them."""
-    total = dataset.num_val_batches
+def num_val_sequences(limit: int | float | None, *, total: int, batch_size: int) -> int:
+    """How many of `total` sequences a validation takes for `limit_val_batches`.
+
+    A run computes it once, at its first start, and keeps it: with another batch size it then validates on the same
+    sequences, and `best_val_loss` still compares. None and 0 are all sequences, a float is a share of them, and a whole
+    number is that many batches of `batch_size`.
+
+    >>> num_val_sequences(32, total=10_000, batch_size=8), num_val_sequences(0.1, total=10_000, batch_size=8)
+    (256, 1000)
+    """
     if limit is None or limit == 0:
-        return None
-    wanted = max(1, round(limit * total)) if isinstance(limit, float) else limit
-    return None if wanted >= total else wanted
+        return total
+    wanted = max(1, round(limit * total)) if isinstance(limit, float) else limit * batch_size
+    return min(wanted, total)

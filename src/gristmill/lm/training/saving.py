@@ -66,6 +66,7 @@ def _state(run: Run, pending: dict[str, list[float]]) -> dict[str, Any]:
         "config": run.config.to_json(),
         "shards": run.data.identity,
         **_losses(run),
+        "val_sequences": run.validation.num_sequences,
         "pending": pending,
         "seconds": run.meter.seconds,
         "scaler": run.fabric.strategy.precision.state_dict(),

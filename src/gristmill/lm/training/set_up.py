@@ -134,7 +134,12 @@ def open_datasets(
 ) -> tuple[Dataset, Dataset | None]:
     """The training data, and that of the validation split; None where there is none to speak of."""
     assert isinstance(config.batch_size, int)  # it is resolved
-    batches: Any = {"batch_size": config.batch_size, "seed": config.seed, "device": fabric.device}
+    batches: Any = {
+        "batch_size": config.batch_size,
+        "seed": config.seed,
+        "device": fabric.device,
+        "vocab_size": config.model.vocab_size,
+    }
     dataset = data.open_dataset("train", **batches)
     assert dataset is not None  # the data was opened for it
     messages = [*data.messages, *getattr(dataset, "messages", ())]

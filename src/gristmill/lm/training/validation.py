@@ -15,7 +15,7 @@ from torch import nn
 
 from gristmill.lm.data.training_data import Dataset, TrainingData
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.training.losses import mean_loss, num_val_batches
+from gristmill.lm.training.losses import mean_loss, num_val_sequences
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.schedules import step_seed
 
@@ -37,13 +37,25 @@ class Validation:
         self.best_loss = math.inf  # on the subset
         self._fabric, self._config, self._data, self._module = fabric, config, data, module
         self._last: tuple[int, float | None] = (-1, None)  # the last step that was validated on the subset, its loss
+        self.num_sequences = 0  # of the subset
+        if dataset is not None:
+            assert isinstance(config.batch_size, int)  # it is resolved
+            self.num_sequences = num_val_sequences(
+                config.limit_val_batches, total=dataset.num_sequences, batch_size=config.batch_size
+            )
 
     def loss_of(self, step: int) -> float | None:
         """The loss on the subset at this step; None where there was no validation."""
         return self._last[1] if self._last[0] == step else None
 
     def take_up(self, step: int, state: dict[str, Any]) -> None:
-        """Resume after a checkpoint of `step`."""
+        """Resume after a checkpoint of `step`: on the same sequences, whatever the batch size is now.
+
+        With another `limit_val_batches` the subset is another one, and the best is chosen again from here on.
+        """
+        if state["config"].get("limit_val_batches") != self._config.limit_val_batches:
+            return
+        self.num_sequences = state.get("val_sequences", self.num_sequences)
         self.best_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
         if state["val_loss"] is not None:
             self._last = (step, state["val_loss"])
@@ -56,8 +68,7 @@ class Validation:
 
     def on_subset(self, step: int, *, stopped: Callable[[], bool]) -> tuple[Record | None, bool]:
         """(the record, whether it is the best so far); None where a signal interrupted it."""
-        limit = None if self.dataset is None else num_val_batches(self._config.limit_val_batches, self.dataset)
-        record = self._validate(step, limit, stopped)
+        record = self._validate(step, self.num_sequences, stopped)
         if record is None:
             return None, False
         self._last = (step, record["loss"])
@@ -69,13 +80,15 @@ class Validation:
         """The record of the whole split."""
         return self._validate(step, None, stopped)
 
-    def _validate(self, step: int, limit: int | None, stopped: Callable[[], bool]) -> Record | None:
+    def _validate(self, step: int, num_sequences: int | None, stopped: Callable[[], bool]) -> Record | None:
         if self.dataset is None:
             return None
         begin, fabric = time.perf_counter(), self._fabric
         found = mean_loss(
             self._module,
-            self.dataset.validation_batches(limit, rank=fabric.global_rank, world_size=fabric.world_size),
+            self.dataset.validation_batches(
+                num_sequences=num_sequences, rank=fabric.global_rank, world_size=fabric.world_size
+            ),
             stats=self._config.model.STATISTICS,
             reduce_sum=partial(fabric.all_reduce, reduce_op="sum"),
             stopped=lambda: stopped() and fabric.world_size == 1,
@@ -91,7 +104,7 @@ class Validation:
             **found.stats,
             "bits_per_byte": self._data.bits_per_byte(found.loss, "val"),
             "num_tokens": found.num_tokens,
-            "full": limit is None,
+            "full": num_sequences in (None, self.dataset.num_sequences),
             "seconds": time.perf_counter() - begin,
         }
 

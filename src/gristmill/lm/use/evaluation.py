@@ -17,7 +17,7 @@ from gristmill.lm.data.identity import identity_differences
 from gristmill.lm.data.training_data import TrainingData, check_data, is_shards
 from gristmill.lm.explain import is_run
 from gristmill.lm.training.checkpoint import find_checkpoint, load_model, read_state
-from gristmill.lm.training.losses import LossModule, mean_loss, num_val_batches
+from gristmill.lm.training.losses import LossModule, mean_loss
 from gristmill.lm.training.schedules import step_seed
 from gristmill.notebook import html_table
 from gristmill.shards import Shards
@@ -114,15 +114,17 @@ def evaluate(
     opened = config.model.for_evaluation(folder, data).open_data(data, split=split)
     _check_tokenizer(folder, which, opened)
     size = batch_size or (config.batch_size if isinstance(config.batch_size, int) else 1)
-    dataset = opened.open_dataset(split, batch_size=size, seed=config.seed, device=target)
+    dataset = opened.open_dataset(
+        split, batch_size=size, seed=config.seed, device=target, vocab_size=config.model.vocab_size
+    )
     if dataset is None:
         raise OptionError(f"{data}: there is no split {split!r}: {opened.no_validation} Or take the split 'train'.")
-    number = num_val_batches(limit_batches, dataset)
+    number = num_val_sequences(limit_batches, total=dataset.num_sequences, batch_size=size)
     begin = time.perf_counter()
     with _autocast(config.precision if precision == "auto" else precision, target):
         found = mean_loss(
             LossModule(model),
-            dataset.validation_batches(number),
+            dataset.validation_batches(num_sequences=number),
             stats=config.model.STATISTICS,
             seed=step_seed(config.seed, 0, 0),
         )
@@ -132,7 +134,7 @@ def evaluate(
         stats=found.stats,
         bits_per_byte=opened.bits_per_byte(found.loss, split),
         num_tokens=found.num_tokens,
-        full=number is None,
+        full=number == dataset.num_sequences,
         seconds=time.perf_counter() - begin,
     )
 

@@ -19,7 +19,7 @@ from gristmill.lm.data.sequences.buckets import choose_bounds
 from gristmill.lm.data.sequences.loader import Padded, Task, WorkerLoader, padded
 from gristmill.lm.data.sequences.order import Order
 from gristmill.lm.data.sequences.source import SequenceSource
-from gristmill.lm.data.token_dataset import check_positive, check_seed, check_within
+from gristmill.lm.data.token_dataset import check_positive, check_seed, check_within, size_of_subset
 
 __all__ = ["SequenceDataset"]
 
@@ -31,8 +31,16 @@ class SequenceDataset:
     widths: `choose_bounds` finds those with the least padding. Without it, all are padded to max_sequence_length.
 
     An epoch has every sequence at most once, and all but fewer than one micro-batch of all ranks: order.py shows how.
-    Epochs follow each other without a gap. A batch depends on the arguments of `batch` alone, not on the workers that
-    read it or on what was asked for before. In a micro-step all ranks have batches of one shape.
+    Epochs follow each other without a gap.
+
+    Every micro-batch is full: there is no shorter one at the end of an epoch. The remainder of num_sequences /
+    (world_size * batch_size) is left out of that epoch; the seed chooses which sequences, others in each epoch, each
+    equally often. This is `drop_last=True` of torch's DataLoader. There is no `drop_last=False`: its last batch has
+    another shape, which a compiled model compiles once more, and each of its few sequences counts for more than others
+    do. Validation leaves nothing out: it fills its last batch with rows that do not count.
+
+    A batch depends on the arguments of `batch` alone, not on the workers that read it or on what was asked for before.
+    In a micro-step all ranks have batches of one shape.
 
         data = open_sequences("stories.parquet", tokenizer="tokenizer.json")
         dataset = SequenceDataset(data.train, max_sequence_length=1000, batch_size=32, seed=0, use_dynamic_padding=True)
@@ -52,12 +60,15 @@ class SequenceDataset:
         num_workers: int = 0,
         pin_memory: bool = True,
         prefetch_factor: int = 2,
+        vocab_size: int | None = None,
     ) -> None:
         """Looks at the lengths; no sequence is read yet.
 
         num_workers: processes that read and pad batches ahead; 0: a thread does it.
         pin_memory: batches for a GPU lie in page-locked memory first, from which it copies without waiting.
         prefetch_factor: batches that each worker is ahead.
+        vocab_size: a batch with an id that is not below it is a `TrainingError` that names the file and the token.
+            None: nothing is checked, and the model fails as it may.
         """
         self.messages: list[str] = []
         self._source = source
@@ -65,6 +76,7 @@ class SequenceDataset:
         self._device = torch.device(device)
         self._num_workers = self._check_workers(num_workers)
         self._prefetch_factor = check_positive("prefetch_factor", prefetch_factor)
+        self._vocab_size = None if vocab_size is None else check_positive("vocab_size", vocab_size)
         self._pin_memory = bool(pin_memory) and self._device.type == "cuda"
         self._bounds = _find_bounds(
             source,
@@ -135,18 +147,24 @@ class SequenceDataset:
         return -(-self.num_sequences // self._batch_size)
 
     def validation_batches(
-        self, num_batches: int | None = None, *, rank: int = 0, world_size: int = 1
+        self,
+        num_batches: int | None = None,
+        *,
+        num_sequences: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> Iterator[Batch]:
-        """A fixed subset of num_batches * batch_size sequences, each once, whatever the seed; None: all sequences.
+        """A fixed subset of `num_sequences` sequences, each once, whatever the seed; without a number, all sequences.
+
+        `num_batches` is num_batches * batch_size sequences, so another batch size takes others. The same
+        `num_sequences` is the same subset for every batch size.
 
         They lie evenly over all sequences and are the same for every world size: each rank takes its share. All ranks
         get the same number of batches, of the same shapes: rows that are left over have only targets of -100. A mean
         over the sequences therefore weighs each batch by what counts in it, which can be nothing on some rank.
         """
         check_within("rank", rank, world_size, "world_size")
-        wanted = self.num_sequences
-        if num_batches is not None:
-            wanted = min(wanted, check_positive("num_batches", num_batches) * self._batch_size)
+        wanted = size_of_subset(self.num_sequences, self._batch_size, num_batches, num_sequences)
         share = slice(rank * self._batch_size, (rank + 1) * self._batch_size)
         for sequences_U, width in self._order.validation_units(wanted, world_size * self._batch_size):
             yield self._made(Task(sequences_U[share], width)).batch(self._device)
@@ -156,7 +174,7 @@ class SequenceDataset:
         return Task(unit.of_rank(rank, self._batch_size), unit.width)
 
     def _made(self, task: Task) -> Padded:
-        made = padded(self._source, task)
+        made = padded(self._source, task, vocab_size=self._vocab_size)
         return made.pin_memory() if self._pin_memory else made
 
     # Who reads ahead
@@ -177,6 +195,7 @@ class SequenceDataset:
             num_workers=self._num_workers,
             prefetch_factor=self._prefetch_factor,
             pin_memory=self._pin_memory,
+            vocab_size=self._vocab_size,
         )
 
     def close(self) -> None:

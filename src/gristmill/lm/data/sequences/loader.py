@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from gristmill.errors import TrainingError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.data.sequences.source import SequenceSource
+from gristmill.lm.data.token_source import beyond_vocabulary
 
 __all__ = ["Padded", "Task", "WorkerLoader", "padded"]
 
@@ -59,8 +60,11 @@ class Padded:
         return Batch(torch.zeros_like(targets_BT), targets_BT, vectors_BTE=vectors_BTE)
 
 
-def padded(source: SequenceSource, task: Task) -> Padded:
-    """The sequences of the task, padded, in main memory. A row of number -1 is padding and nothing else."""
+def padded(source: SequenceSource, task: Task, *, vocab_size: int | None = None) -> Padded:
+    """The sequences of the task, padded, in main memory. A row of number -1 is padding and nothing else.
+
+    With `vocab_size`, an id that is not below it is a `TrainingError`.
+    """
     shape = (len(task.sequences_B), task.width)
     # By numpy, not torch: a thread that calls into torch's pool gets a pool of its own beside that of the model.
     targets_BT = np.full(shape, IGNORED, np.int64)
@@ -75,6 +79,10 @@ def padded(source: SequenceSource, task: Task) -> Padded:
         else:
             targets_BT[row, : len(sequence)] = 0
             vectors_BTE[row, : len(sequence)] = sequence
+    if vocab_size is not None and int(targets_BT.max()) >= vocab_size:
+        row, position = divmod(int(targets_BT.argmax()), task.width)
+        place = source.place(int(task.sequences_B[row]), position)
+        raise beyond_vocabulary(place, int(targets_BT[row, position]), vocab_size)
     return Padded(torch.from_numpy(targets_BT), None if vectors_BTE is None else torch.from_numpy(vectors_BTE))
 
 
@@ -93,9 +101,10 @@ class WorkerLoader:
         num_workers: int,
         prefetch_factor: int,
         pin_memory: bool,
+        vocab_size: int | None = None,
     ) -> None:
         """No worker is started before the first `take`."""
-        self._source = source
+        self._reader = _Reader(source, vocab_size)
         self._tasks = _Tasks(task)
         self._options: dict[str, Any] = {
             "num_workers": num_workers,
@@ -133,7 +142,7 @@ class WorkerLoader:
         self._tasks.first = number
         if self._loader is None:
             self._loader = DataLoader(
-                _Reader(self._source),
+                self._reader,
                 batch_size=None,
                 sampler=self._tasks,
                 collate_fn=_unchanged,
@@ -181,13 +190,13 @@ class _Tasks(Sampler[Task]):
 class _Reader(Dataset[Padded | Exception]):
     """What a worker has: it makes the batch of a task."""
 
-    def __init__(self, source: SequenceSource) -> None:
-        self._source = source
+    def __init__(self, source: SequenceSource, vocab_size: int | None) -> None:
+        self._source, self._vocab_size = source, vocab_size
 
     def __getitem__(self, task: Task) -> Padded | Exception:
         """An error is handed over like a batch: torch would put a page of traceback into its message."""
         try:
-            return padded(self._source, task)
+            return padded(self._source, task, vocab_size=self._vocab_size)
         except Exception as error:
             return error
 

@@ -12,9 +12,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.corpus.inputs import shown
 from gristmill.errors import ShardsFormatError
+from gristmill.lm.data.checked_file import CheckedFile
 from gristmill.lm.data.token_dataset import check_positive
-from gristmill.shards.maps import map_array
+from gristmill.lm.data.token_source import TokenFiles
 from gristmill.shards.shards import Shards
 
 __all__ = ["FlatSequences", "Kind", "SequenceSource", "ShardSequences"]
@@ -50,7 +52,10 @@ class SequenceSource(Protocol):
         """The bytes of the texts that they were encoded from; None where there is no text, or some were cut short."""
 
     def read(self, index: int) -> NDArray[Any]:
-        """Sequence `index`: T ids, or T x E numbers of 32 bits. It may be a view of a map, which nobody can write."""
+        """Sequence `index`: T ids, or T x E numbers of 32 bits; perhaps not writable."""
+
+    def place(self, index: int, position: int) -> str:
+        """Where the token number `position` of sequence `index` lies, for messages."""
 
 
 class ShardSequences:
@@ -66,10 +71,11 @@ class ShardSequences:
     def __init__(self, shards: Shards, *, max_sequence_length: int) -> None:
         """Nothing is read yet."""
         self._shards = shards
+        self._tokens = TokenFiles(shards.tokens)
         self._max_length = check_positive("max_sequence_length", max_sequence_length)
         end = shards.end_of_text
         self._num_marks = 0 if end is None else 1
-        # Before a document, it is left there and put at the end; after it, a sequence is just a stretch of the map.
+        # Before a document, it is left there and put at the end; after it, a sequence is just a stretch of the tokens.
         self._moved_mark = end.id if end is not None and end.position == "before" else None
 
     @property
@@ -97,11 +103,15 @@ class ShardSequences:
         """The ids of sequence `index`."""
         begin, length = int(self._begins_N[index]), int(self.lengths_N[index])
         if self._moved_mark is None:
-            return self._shards.tokens.stretch(begin, begin + length)
+            return self._tokens.stretch(begin, begin + length)
         if length < self._full_lengths_N[index]:
-            return self._shards.tokens.stretch(begin + 1, begin + 1 + length)
-        ids = self._shards.tokens.stretch(begin + 1, begin + length)
+            return self._tokens.stretch(begin + 1, begin + 1 + length)
+        ids = self._tokens.stretch(begin + 1, begin + length)
         return np.append(ids, ids.dtype.type(self._moved_mark))
+
+    def place(self, index: int, position: int) -> str:
+        """The file, and which of its tokens it is."""
+        return self._tokens.place(int(self._begins_N[index]) + position + (self._moved_mark is not None))
 
     @property
     def _full_lengths_N(self) -> NDArray[np.int64]:
@@ -168,23 +178,38 @@ class FlatSequences:
     def read(self, index: int) -> NDArray[Any]:
         """The ids or the vectors of sequence `index`."""
         begin = int(self._ends_N[index - 1]) if index else 0
-        stretch: NDArray[Any] = self._data[begin : begin + int(self.lengths_N[index])]
-        return stretch
+        items = np.frombuffer(
+            self._file.read(begin * self._item_bytes, int(self.lengths_N[index]) * self._item_bytes),
+            np.dtype("<u4" if self.embedding_dim is None else "<f4"),
+        )
+        return items if self.embedding_dim is None else items.reshape(-1, self.embedding_dim)
+
+    def place(self, index: int, position: int) -> str:
+        """The file, the sequence and the token in it."""
+        return f"{shown(self._path)}: token {position:,} of sequence {index:,}"
 
     @cached_property
     def _ends_N(self) -> NDArray[np.int64]:
         ends: NDArray[np.int64] = np.load(self._folder / f"{self._split}.ends.npy", allow_pickle=False)
         return _read_only(ends)
 
+    @property
+    def _path(self) -> Path:
+        return self._folder / f"{self._split}.bin"
+
+    @property
+    def _item_bytes(self) -> int:
+        return 4 * (self.embedding_dim or 1)
+
     @cached_property
-    def _data(self) -> NDArray[Any]:
-        """The whole file as one array, ids_M or vectors_ME."""
+    def _file(self) -> CheckedFile:
         num_items = int(self._ends_N[-1]) if len(self._ends_N) else 0
-        path = self._folder / f"{self._split}.bin"
-        if self.embedding_dim is None:
-            return map_array(path, np.dtype("<u4"), num_items)
-        numbers = map_array(path, np.dtype("<f4"), num_items * self.embedding_dim)
-        return numbers.reshape(num_items, self.embedding_dim)
+        return CheckedFile(
+            self._path,
+            num_items * self._item_bytes,
+            remedy="It belongs to the cache, which is made again from the Parquet files: resume from the last "
+            "checkpoint.",
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_flat, (self._folder, self._split, self.kind, self.embedding_dim, self._max_length)
