@@ -10,6 +10,7 @@ In reading order:
     optimizers.py, muon.py              AdamW and Muon
     weight_updates.py                   gradients checked and applied
     schedules.py                        the learning rate of a step
+    registries.py                       optimizers and schedules by name, a user's own among them
     auto_batch.py                       the largest micro-batch that fits
     run_folder.py, checkpoint.py, restoring.py   what a run leaves, and how it is resumed
     records.py, meters.py, result.py    what it records, measures and returns

@@ -20,6 +20,7 @@ from torch import Tensor
 from gristmill.errors import NotFiniteError
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.training_data import TrainingData
+from gristmill.lm.models.vae.kl_schedule import kl_weight
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
@@ -41,7 +42,7 @@ from gristmill.lm.training.run_parts import (
     settled,
     share_buffers,
 )
-from gristmill.lm.training.schedules import kl_weight, learning_rate, step_seed
+from gristmill.lm.training.schedules import learning_rate, step_seed
 from gristmill.lm.training.stopping import StopSignals
 from gristmill.lm.training.weight_updates import WeightUpdates, are_finite
 
