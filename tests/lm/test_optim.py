@@ -350,7 +350,7 @@ def test_the_state_of_a_sharded_model_is_saved_and_loaded_whole(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "sgd"}, "name='sgd' is not an optimizer. Pass one of 'adamw', 'muon'"),
+        ({"name": "sgd"}, "name='sgd' is not known. Pass one of 'adamw', 'muon', or add your own"),
         ({"lr": 0.0}, "lr=0.0 is out of range"),
         ({"lr": float("nan")}, "lr=nan is out of range"),
         ({"weight_decay": -1.0}, "weight_decay=-1.0 is out of range"),

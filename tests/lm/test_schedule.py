@@ -1,4 +1,4 @@
-"""The learning rate and the KL weight of every step, against their closed forms."""
+"""The learning rate of every step, against its closed forms, and schedules of a user's own."""
 
 import itertools
 import math
@@ -6,7 +6,9 @@ import math
 import pytest
 
 import gristmill as gm
-from gristmill.lm.training.schedules import KL_SHAPES, SHAPES, kl_weight, learning_rate
+from gristmill.lm.training.schedules import SCHEDULES, check_schedule, learning_rate, register_schedule
+
+SHAPES = ("cosine", "wsd", "constant")
 
 
 def rates(total_steps, **options):
@@ -81,7 +83,7 @@ def test_after_the_peak_it_never_rises(shape):
     [
         ({"step": -1}, "step=-1 is negative"),
         ({"total_steps": 0}, "total_steps=0 is too small"),
-        ({"warmup_steps": 11}, r"warmup_steps=11 does not lie in the 10 steps"),
+        ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a share"),
         ({"warmup_steps": -1}, "warmup_steps=-1"),
         ({"shape": "linear"}, "shape='linear' is not known. Pass one of 'cosine', 'wsd', 'constant'"),
         ({"final_fraction": 1.5}, "final_fraction=1.5 is not a fraction"),
@@ -93,63 +95,72 @@ def test_bad_options_are_named(options, message):
         learning_rate(**{"step": 0, "peak": 1.0, "warmup_steps": 0, "total_steps": 10, **options})
 
 
-# The KL weight
+# Whether a warm-up fits
 
 
-def weights(total_steps, **options):
-    return [kl_weight(step, total_steps=total_steps, **{"peak": 2.0, **options}) for step in range(total_steps)]
+@pytest.mark.parametrize(("warmup_steps", "total_steps"), [(0, 1), (500, 500), (0.02, 1), (1.0, 3), (0.5, 500)])
+def test_a_warm_up_within_the_run_is_fine(warmup_steps, total_steps):
+    check_schedule(warmup_steps, total_steps)
 
 
-def test_a_constant_kl_weight_is_the_peak_from_the_first_step():
-    assert weights(5, shape="constant", warmup_steps=3) == [2.0] * 5
+def test_a_warm_up_longer_than_the_run_says_what_to_pass():
+    with pytest.raises(gm.OptionError, match=r"^warmup_steps=700 is more than the 500 steps .*warmup_steps <= 500"):
+        check_schedule(700, 500)
 
 
-def test_a_linear_kl_weight_rises_evenly_from_0_to_the_peak_and_stays():
-    assert weights(8, shape="linear", warmup_steps=4) == [0.0, 0.5, 1.0, 1.5, 2.0, 2.0, 2.0, 2.0]
-    assert weights(3, shape="linear", warmup_steps=0) == [2.0] * 3
-    assert weights(3, shape="linear", warmup_steps=6) == pytest.approx([0.0, 1 / 3, 2 / 3])
+# Schedules of a user's own
 
 
-def test_a_cyclical_kl_weight_begins_each_cycle_at_0_and_spends_the_rest_of_it_at_the_peak():
-    assert weights(16, shape="cyclical", num_cycles=2) == [0.0, 0.5, 1.0, 1.5, 2.0, 2.0, 2.0, 2.0] * 2
-    assert weights(8, shape="cyclical", num_cycles=1, ramp_fraction=1.0) == [step / 4 for step in range(8)]
-    assert weights(8, shape="cyclical", num_cycles=2, ramp_fraction=0.0) == [2.0] * 8
+@pytest.fixture
+def schedules(monkeypatch):
+    """The registry; what a test adds is gone after it."""
+    monkeypatch.setattr(SCHEDULES, "_entries", dict(SCHEDULES._entries))
+    return SCHEDULES
 
 
-def test_cycles_that_do_not_divide_the_run_are_not_one_too_many():
-    found = weights(1001, shape="cyclical", num_cycles=7)
-    drops = [step for step in range(1, 1001) if found[step] < found[step - 1]]
-    assert len(drops) == 6
-    assert drops == [math.ceil(1001 * cycle / 7) for cycle in range(1, 7)]
-    assert found[-1] == 2.0
+def inverse_sqrt(step, *, warmup_steps):
+    return min((step + 1) / warmup_steps, math.sqrt(warmup_steps / (step + 1)))
 
 
-@pytest.mark.parametrize("shape", KL_SHAPES)
-def test_after_the_run_the_kl_weight_is_the_peak(shape):
-    for step in (100, 101, 10_000):
-        assert kl_weight(step, peak=0.7, shape=shape, warmup_steps=10, total_steps=100) == 0.7
+def test_a_registered_schedule_scales_the_peak(schedules):
+    register_schedule("inverse-sqrt", inverse_sqrt)
+    assert rates(50, warmup_steps=4, shape="inverse-sqrt")[:4] == [0.75, 1.5, 2.25, 3.0]
+    assert rates(50, warmup_steps=4, shape="inverse-sqrt")[15] == 1.5
+    assert list(schedules) == [*SHAPES, "inverse-sqrt"]
 
 
-@pytest.mark.parametrize("shape", KL_SHAPES)
-@pytest.mark.parametrize("total_steps", [1, 3, 97])
-def test_the_kl_weight_lies_between_0_and_the_peak(shape, total_steps):
-    found = weights(total_steps, shape=shape, warmup_steps=2)
-    assert all(0 <= weight <= 2.0 for weight in found)
-    assert weights(total_steps, shape=shape, warmup_steps=2, peak=0.0) == [0.0] * total_steps
+def test_a_registered_schedule_gets_all_numbers_of_the_run(schedules):
+    register_schedule("all", lambda step, **options: sum(options.values()) + step)
+    found = learning_rate(
+        1, peak=2.0, warmup_steps=3, total_steps=10, shape="all", final_fraction=0.5, decay_fraction=0.25
+    )
+    assert found == 2.0 * (1 + 3 + 10 + 0.5 + 0.25)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"step": -1}, "step=-1 is negative"),
-        ({"peak": -0.5}, "peak=-0.5 is out of range"),
-        ({"total_steps": 0}, "total_steps=0 is too small"),
-        ({"num_cycles": 0}, "num_cycles=0 is too small"),
-        ({"warmup_steps": -1}, "warmup_steps=-1 is negative"),
-        ({"shape": "cosine"}, "shape='cosine' is not known. Pass one of 'constant', 'linear', 'cyclical'"),
-        ({"ramp_fraction": 1.5}, "ramp_fraction=1.5 is not a fraction"),
-    ],
-)
-def test_bad_options_of_the_kl_weight_are_named(options, message):
-    with pytest.raises(gm.OptionError, match=message):
-        kl_weight(**{"step": 0, "peak": 1.0, "total_steps": 10, **options})
+@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf, None, "1", True])
+def test_a_schedule_that_returns_no_scale_is_named(schedules, value):
+    register_schedule("odd", lambda step: value)
+    with pytest.raises(gm.OptionError, match=r"schedule 'odd' returned .* for step=0. Return a number >= 0"):
+        rates(3, shape="odd")
+
+
+def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(schedules):
+    register_schedule("mine", inverse_sqrt)
+    register_schedule("mine", inverse_sqrt)
+    for name in ("mine", "cosine"):
+        with pytest.raises(gm.OptionError, match=f"schedule '{name}' is there already.*overwrite=True"):
+            register_schedule(name, lambda step: 1.0)
+    register_schedule("cosine", lambda step: 0.5, overwrite=True)
+    assert rates(3) == [1.5] * 3
+
+
+@pytest.mark.parametrize("name", ["", "Mine", "my schedule", "1st", "-x", "a.b", None])
+def test_a_name_that_is_no_name_is_refused(schedules, name):
+    with pytest.raises(gm.OptionError, match=r"cannot be the name of a schedule. Pass one of lowercase letters"):
+        register_schedule(name, inverse_sqrt)
+    assert list(schedules) == [*SHAPES]
+
+
+def test_only_functions_are_schedules(schedules):
+    with pytest.raises(gm.OptionError, match=r"a float was passed. Pass a function"):
+        register_schedule("half", 0.5)

@@ -13,6 +13,7 @@ In reading order:
     training/       the loop, its options, what it saves and records
     use/            what the trained model is good for
     explain.py      what was passed where the folder of a run belongs, in words
+    registry.py     functions by name: built in, or added by a user's file
 
 Importing this package imports no torch; the first use of a name that needs torch does. `train` also imports Lightning
 Fabric. Where they are missing, the error names the extra to install.

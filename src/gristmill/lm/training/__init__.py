@@ -4,11 +4,13 @@ In reading order:
 
     config.py, config_checks.py, options.py, presets.py   every option of a run
     trainer.py                          train: the loop on one screen
-    devices.py                          what it is computed on, and its processes
+    devices.py, precision.py            what it is computed on, in which precision, and its processes
     run.py, run_parts.py                what the loop works on
     losses.py                           the loss as a module, and its mean over many batches
     optimizers.py, muon.py              AdamW and Muon
+    weight_updates.py                   gradients checked and applied
     schedules.py                        the learning rate of a step
+    registries.py                       optimizers and schedules by name, a user's own among them
     auto_batch.py                       the largest micro-batch that fits
     run_folder.py, checkpoint.py, restoring.py   what a run leaves, and how it is resumed
     records.py, meters.py, result.py    what it records, measures and returns

@@ -15,6 +15,7 @@ from torch import nn
 
 from gristmill.errors import OptionError
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.precision import find_precision, precision_plugin
 
 __all__ = ["is_first_process", "launch"]
 
@@ -22,7 +23,8 @@ __all__ = ["is_first_process", "launch"]
 def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
     """Fabric on the devices that were asked for, its processes started, and the config with its precision settled."""
     kind = _find_device(config)
-    config = dataclasses.replace(config, precision=_find_precision(config, kind))  # type: ignore[arg-type]
+    precision = find_precision(config.precision, device=kind, strategy=config.strategy, warns=is_first_process())
+    config = dataclasses.replace(config, precision=precision)  # type: ignore[arg-type]
     _set_torch(config, kind)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with warnings.catch_warnings():
@@ -32,7 +34,7 @@ def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
             devices=config.devices,
             num_nodes=config.num_nodes,
             strategy=_strategy(config),
-            precision="32-true" if config.precision == "32" else config.precision,
+            plugins=[precision_plugin(config.precision, kind)],
         )
         fabric.launch()
     return fabric, config
@@ -52,15 +54,6 @@ def _find_device(config: TrainConfig) -> str:
             f"devices={config.devices}: this machine has {there[kind]} of kind {kind!r}. Pass devices <= {there[kind]}."
         )
     return kind
-
-
-def _find_precision(config: TrainConfig, kind: str) -> str:
-    """The precision that was asked for; for "auto", bf16 where the device has it."""
-    if config.precision == "auto":
-        return "bf16-mixed" if kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
-    if config.precision == "16-mixed" and (kind == "cpu" or config.strategy == "fsdp"):
-        raise OptionError("precision='16-mixed' needs a GPU, and no fsdp. Pass precision='bf16-mixed' or '32'.")
-    return config.precision
 
 
 def _set_torch(config: TrainConfig, kind: str) -> None:

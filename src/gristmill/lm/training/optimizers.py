@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from gristmill.errors import CheckpointError, OptionError
+from gristmill.errors import CheckpointError, OptionError, TrainingError
+from gristmill.lm.registry import accepted_options
 from gristmill.lm.training.muon import Muon
+from gristmill.lm.training.registries import OPTIMIZERS, register_optimizer
 
-__all__ = ["OPTIMIZERS", "Optimizers", "build_optimizer"]
+__all__ = ["OPTIMIZERS", "Optimizers", "build_optimizer", "register_optimizer"]
 
-OPTIMIZERS = ("adamw", "muon")
 _FUSED_DEVICES = ("cuda", "cpu")
 _HEADS = ("head", "lm_head")
-_ADAMW_KEYS = ("step", "exp_avg", "exp_avg_sq")
-_MUON_KEYS = ("momentum",)
+# Of these, a checkpoint must have each tensor, and of the shape of its parameter. Others may keep what they like.
+_KEYS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    Muon: ("momentum",),
+}
+_NOT_SAVED = ("params", "lr", "base_lr")  # of a group: weights have a file, and the schedule sets the learning rate
+
+Fused: TypeAlias = bool | Literal["auto"]
 
 
 def build_optimizer(
@@ -29,7 +37,7 @@ def build_optimizer(
     weight_decay: float = 0.1,
     betas: tuple[float, float] = (0.9, 0.95),
     eps: float = 1e-8,
-    fused: bool | Literal["auto"] = "auto",
+    fused: Fused = "auto",
     muon_lr: float = 0.02,
     muon_momentum: float = 0.95,
 ) -> Optimizers:
@@ -41,22 +49,78 @@ def build_optimizer(
     "adamw" takes care of all of them. "muon" takes the two-dimensional weights inside the model, with `muon_lr`;
     embeddings, the head (a module named "head" or "lm_head") and the rest stay with AdamW and `lr`. Where a model has
     `stacked_weights()`, a mapping such as {"blocks.0.attention.qkv.weight": 3}, Muon treats such a weight as so many
-    matrices on top of each other.
+    matrices on top of each other. Other names are those of `register_optimizer`.
     """
-    _check(name, fused, {"lr": lr, "eps": eps, "muon_lr": muon_lr}, weight_decay, (*betas, muon_momentum))
+    _check(fused, {"lr": lr, "eps": eps, "muon_lr": muon_lr}, weight_decay, (*betas, muon_momentum))
+    OPTIMIZERS.check(name, "name")
+    build = OPTIMIZERS[name]
+    options = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
+    options |= {"fused": fused, "muon_lr": muon_lr, "muon_momentum": muon_momentum}
+    built = build(model, **accepted_options(build, options))
+    if isinstance(built, Optimizers):
+        return built
+    several = list(built) if isinstance(built, list | tuple) else [built]
+    for each in several:
+        if not isinstance(each, torch.optim.Optimizer):
+            raise OptionError(
+                f"optimizer {name!r} returned a {type(each).__name__}. Return a torch.optim.Optimizer, or a list of "
+                f"them."
+            )
+    return Optimizers(name, several, _held(name, several, model))
+
+
+def build_adamw(
+    model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float], eps: float, fused: Fused
+) -> Optimizers:
+    """AdamW for all parameters."""
     kinds = _parameters_by_kind(model)
-    for_muon = kinds.pop("hidden") if name == "muon" else {}
+    adamw, held = _adamw(kinds, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused)
+    return Optimizers("adamw", adamw, held)
+
+
+def build_muon(
+    model: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float],
+    eps: float,
+    fused: Fused,
+    muon_lr: float,
+    muon_momentum: float,
+) -> Optimizers:
+    """Muon for the matrices inside the model, AdamW for the rest."""
+    kinds = _parameters_by_kind(model)
+    hidden = kinds.pop("hidden")
+    adamw, held = _adamw(kinds, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused)
+    muon = Muon(_muon_groups(model, hidden), lr=muon_lr, momentum=muon_momentum, weight_decay=weight_decay)
+    return Optimizers("muon", [*adamw, muon], {**held, **hidden})
+
+
+def _adamw(
+    kinds: dict[str, dict[str, Tensor]], *, weight_decay: float, fused: Fused, **options: Any
+) -> tuple[list[torch.optim.Optimizer], dict[str, Tensor]]:
+    """AdamW, if there is something for it, and the parameters it holds by name."""
     plain = {**kinds.pop("embedding"), **kinds.pop("vector")}
     decayed = {key: parameter for of_kind in kinds.values() for key, parameter in of_kind.items()}
-    optimizers: list[torch.optim.Optimizer] = []
-    if decayed or plain:
-        groups = [_group(decayed.values(), weight_decay=weight_decay), _group(plain.values(), weight_decay=0.0)]
-        is_fused = _can_be_fused([*decayed.values(), *plain.values()]) if fused == "auto" else fused
-        optimizers.append(torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=is_fused or None))
-    if name == "muon":
-        groups = _muon_groups(model, for_muon)
-        optimizers.append(Muon(groups, lr=muon_lr, momentum=muon_momentum, weight_decay=weight_decay))
-    return Optimizers(name, optimizers, {**decayed, **plain, **for_muon})
+    held = {**decayed, **plain}
+    if not held:
+        return [], {}
+    groups = [_group(decayed.values(), weight_decay=weight_decay), _group(plain.values(), weight_decay=0.0)]
+    is_fused = _can_be_fused(list(held.values())) if fused == "auto" else fused
+    return [torch.optim.AdamW(groups, fused=is_fused or None, **options)], held
+
+
+def _held(name: str, optimizers: Sequence[torch.optim.Optimizer], model: nn.Module) -> Mapping[str, Tensor]:
+    """The parameters of the model that the optimizers hold, by name."""
+    held = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
+    named = {_bare(key): parameter for key, parameter in model.named_parameters() if id(parameter) in held}
+    if len(named) < len(held):
+        raise OptionError(
+            f"optimizer {name!r} holds {len(held) - len(named)} parameters that are not the model's. Build it from "
+            f"model.parameters() or model.named_parameters()."
+        )
+    return named
 
 
 class Optimizers:
@@ -108,21 +172,29 @@ class Optimizers:
         """How many numbers have weight decay, and how many have none."""
         counts = [0, 0]
         for group in self._groups():
-            counts[group["weight_decay"] == 0] += sum(parameter.numel() for parameter in group["params"])
+            counts[not group.get("weight_decay")] += sum(parameter.numel() for parameter in group["params"])
         return counts[0], counts[1]
 
     # State
 
     def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All state: tensors named as "blocks.0.mlp.weight.exp_avg", and a few values for JSON.
+        """All state: tensors named as "blocks.0.mlp.weight.exp_avg", and what goes into JSON.
 
         The tensors are those in use, not copies: the next step changes them. Before the first step there are none.
+        JSON has the numbers that an optimizer keeps beside tensors, and those of its groups unless they are constant.
         """
-        tensors = {}
+        tensors: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
             for key, value in self._owners[id(parameter)].state.get(parameter, {}).items():
-                tensors[f"{name}.{key}"] = value
-        return tensors, {"optimizer": self.name, "learning_rate_scale": self._scale}
+                self._check_savable(key, value)
+                (tensors if isinstance(value, Tensor) else numbers)[f"{name}.{key}"] = value
+        values: dict[str, Any] = {"optimizer": self.name, "learning_rate_scale": self._scale}
+        if numbers:
+            values["state"] = numbers
+        if groups := [_plain_values(group) for group in self._changing_groups()]:
+            values["groups"] = groups
+        return tensors, values
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         """Take over what `state_tensors` gave, wherever its tensors lie; `CheckpointError` if it does not fit."""
@@ -131,46 +203,95 @@ class Optimizers:
                 f"the checkpoint has the state of optimizer {values.get('optimizer')!r}, and this is {self.name!r}. "
                 f"Train on with the optimizer that was used."
             )
-        states = {name: self._state_of(name, parameter, tensors) for name, parameter in self._parameters.items()}
-        known = {f"{name}.{key}" for name, state in states.items() for key in state}
-        if unknown := sorted(tensors.keys() - known):
-            raise CheckpointError(f"the checkpoint has optimizer state for {unknown[0]!r}, which the model has not.")
+        states: dict[str, dict[str, Any]] = {name: {} for name in self._parameters}
+        for full_name, value in {**tensors, **values.get("state", {})}.items():
+            name, _, key = full_name.rpartition(".")
+            if name not in states:
+                raise CheckpointError(f"the checkpoint has optimizer state for {full_name!r}, which the model has not.")
+            states[name][key] = self._fitted(name, key, value)
+        for name, state in states.items():
+            self._check_complete(name, state)
+        groups, saved = self._changing_groups(), values.get("groups", [])
+        if len(groups) != len(saved):
+            raise CheckpointError(
+                f"the checkpoint has {len(saved)} groups of optimizer {self.name!r}, and there are {len(groups)}. "
+                f"Train on with the optimizer that was used."
+            )
         for name, parameter in self._parameters.items():  # all of it fits: change nothing before
             optimizer = self._owners[id(parameter)]
             optimizer.state.pop(parameter, None)
             if states[name]:
                 optimizer.state[parameter] = states[name]
+        for group, plain in zip(groups, saved, strict=True):
+            group.update({key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()})
         self.set_learning_rate(float(values.get("learning_rate_scale", 1.0)))
 
-    def _state_of(self, name: str, parameter: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _fitted(self, name: str, key: str, value: Any) -> Any:
+        """A copy of a tensor where the optimizer wants it; a number as it is."""
+        parameter = self._parameters[name]
         optimizer = self._owners[id(parameter)]
-        keys = _MUON_KEYS if isinstance(optimizer, Muon) else _ADAMW_KEYS
-        found = {key: tensors[f"{name}.{key}"] for key in keys if f"{name}.{key}" in tensors}
-        if found and len(found) < len(keys):
-            missing = next(key for key in keys if key not in found)
-            raise CheckpointError(f"the checkpoint has no {f'{name}.{missing}'!r}: its optimizer state is incomplete.")
-        return {key: _fitted(f"{name}.{key}", value, key, parameter, optimizer) for key, value in found.items()}
+        if not isinstance(value, Tensor):
+            return value
+        if type(optimizer) in _KEYS:
+            _check_fit(f"{name}.{key}", value, key, parameter)
+        if key == "step":  # beside the weights for a fused optimizer, otherwise in main memory
+            of_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
+            return value.detach().clone().to(parameter.device if of_device else "cpu")
+        if value.shape != parameter.shape:
+            return value.detach().clone().to(parameter.device)
+        if _is_sharded(parameter):
+            from torch.distributed.tensor import distribute_tensor
+
+            return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)  # type: ignore[attr-defined]
+        return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
+
+    def _check_complete(self, name: str, state: Mapping[str, Any]) -> None:
+        keys = _KEYS.get(type(self._owners[id(self._parameters[name])]), ())
+        if state and (missing := [key for key in keys if key not in state]):
+            raise CheckpointError(
+                f"the checkpoint has no {f'{name}.{missing[0]}'!r}: its optimizer state is incomplete."
+            )
+
+    def _check_savable(self, key: Any, value: Any) -> None:
+        is_named = isinstance(key, str) and "." not in key
+        if not is_named or not (isinstance(value, Tensor) or _is_plain(value)):
+            raise TrainingError(
+                f"optimizer {self.name!r} keeps {key!r}, a {type(value).__name__}, for a parameter. A checkpoint can "
+                f"hold tensors and finite numbers under names without a dot. Keep those instead, or train with "
+                f"another optimizer."
+            )
+
+    def _changing_groups(self) -> list[dict[str, Any]]:
+        """The groups whose numbers may change from step to step: of optimizers that are not ours, nobody knows."""
+        theirs = [optimizer for optimizer in self.torch_optimizers if type(optimizer) not in _KEYS]
+        return [group for optimizer in theirs for group in optimizer.param_groups]
 
     def _groups(self) -> list[dict[str, Any]]:
         return [group for optimizer in self.torch_optimizers for group in optimizer.param_groups]
 
 
-def _fitted(name: str, value: Tensor, key: str, parameter: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
-    """A copy of the tensor where the optimizer wants it."""
+def _check_fit(full_name: str, value: Tensor, key: str, parameter: Tensor) -> None:
     shape = torch.Size() if key == "step" else parameter.shape
     dtype = torch.float32 if key == "step" else parameter.dtype
     if value.shape != shape or value.dtype != dtype:
         raise CheckpointError(
-            f"the checkpoint's {name!r} is {value.dtype} {tuple(value.shape)}, and the model needs {dtype} "
+            f"the checkpoint's {full_name!r} is {value.dtype} {tuple(value.shape)}, and the model needs {dtype} "
             f"{tuple(shape)}. Train on with the configuration that was used."
         )
-    if key == "step":  # beside the weights for a fused optimizer, otherwise in main memory
-        return value.detach().clone().to(parameter.device if optimizer.defaults.get("fused") else "cpu")
-    if _is_sharded(parameter):
-        from torch.distributed.tensor import distribute_tensor
 
-        return distribute_tensor(value.to(parameter.device), parameter.device_mesh, parameter.placements)  # type: ignore[attr-defined]
-    return torch.empty_like(parameter, requires_grad=False).copy_(value)
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON can hold a value so that it is the same when it is read."""
+    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _plain_values(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON can hold of a group: numbers, and tuples of them."""
+    kept = {key: value for key, value in group.items() if key not in _NOT_SAVED}
+    plain = {key: value for key, value in kept.items() if _is_plain(value)}
+    return plain | {
+        key: list(value) for key, value in kept.items() if isinstance(value, tuple) and all(map(_is_plain, value))
+    }
 
 
 def _parameters_by_kind(model: nn.Module) -> dict[str, dict[str, Tensor]]:
@@ -181,11 +302,16 @@ def _parameters_by_kind(model: nn.Module) -> dict[str, dict[str, Tensor]]:
     }
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            name = name.replace("_orig_mod.", "")  # what a compiled module puts into its names
+            name = _bare(name)
             kinds[_kind(name, parameter, id(parameter) in embeddings)][name] = parameter
     if not any(kinds.values()):
         raise OptionError("the model has no parameters that require a gradient, so there is nothing to train.")
     return kinds
+
+
+def _bare(name: str) -> str:
+    """The name without what a compiled module puts into it."""
+    return name.replace("_orig_mod.", "")
 
 
 def _kind(name: str, parameter: Tensor, is_embedding: bool) -> str:
@@ -231,9 +357,7 @@ def _can_be_fused(parameters: Sequence[Tensor]) -> bool:
     return all(p.device.type in _FUSED_DEVICES and p.is_floating_point() for p in parameters)
 
 
-def _check(name: str, fused: Any, positive: Mapping[str, float], weight_decay: float, betas: tuple[float, ...]) -> None:
-    if name not in OPTIMIZERS:
-        raise OptionError(f"name={name!r} is not an optimizer. Pass one of {', '.join(map(repr, OPTIMIZERS))}.")
+def _check(fused: Any, positive: Mapping[str, float], weight_decay: float, betas: tuple[float, ...]) -> None:
     if not (isinstance(fused, bool) or fused == "auto"):
         raise OptionError(f"fused={fused!r} is not known. Pass 'auto', True or False.")
     for argument, value in positive.items():

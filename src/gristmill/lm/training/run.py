@@ -8,12 +8,11 @@ work of its `recorder`, `validation` and `saver`.
 from __future__ import annotations
 
 import contextlib
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gristmill.errors import NotFiniteError
 from gristmill.lm.data.batch import Batch
@@ -23,7 +22,7 @@ from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.training.meters import Reading, measured_matmul_flops, memory_bytes
+from gristmill.lm.training.meters import Reading, first_bad_step, measured_matmul_flops, memory_bytes
 from gristmill.lm.training.recording import Recorder
 from gristmill.lm.training.restoring import find_latest, restore, take_weights
 from gristmill.lm.training.result import TrainResult, result_of
@@ -43,6 +42,7 @@ from gristmill.lm.training.set_up import (
 )
 from gristmill.lm.training.stopping import StopSignals
 from gristmill.lm.training.validation import Validation
+from gristmill.lm.training.weight_updates import WeightUpdates, are_finite
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -74,6 +74,7 @@ class Run:
             fabric, config, data, val_dataset, validation_module(config, self.model, self.module)
         )
         self.optimizers = new_optimizers(config, self.model)
+        self.updates = WeightUpdates(fabric, self.optimizers, self.model, clip_norm=config.clip_norm)
         self.watch = None
         if fabric.is_global_zero:
             self.watch = self.model.new_watch(
@@ -160,20 +161,8 @@ class Run:
         return share
 
     def update_weights(self) -> Tensor:
-        """Clip the gradients by their norm over all parameters, step, and return the norm."""
-        scaler = getattr(self.fabric.strategy.precision, "scaler", None)
-        if scaler is not None:
-            for optimizer in self.optimizers.torch_optimizers:
-                scaler.unscale_(optimizer)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or math.inf)
-        if scaler is None:
-            self.optimizers.step()
-        else:
-            for optimizer in self.optimizers.torch_optimizers:
-                scaler.step(optimizer)
-            scaler.update()
-        self.optimizers.zero_grad()
-        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        """Change the weights along their clipped gradients, and return the norm of the gradients."""
+        return self.updates.update()
 
     def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
         """Count the step and note what is known of it: its losses, and of its last micro-batch the rest of `stats`."""
@@ -210,7 +199,7 @@ class Run:
     def log(self) -> None:
         """Read the losses since the last time, and record them; the only thing in a step that waits for the device."""
         reading = self.meter.read()
-        self._check_finite(reading.first_bad_step)
+        self._check_finite(reading.first_bad_step, reading.bad_value)
         self._readings.append(reading)
         self.recorder.add(
             {
@@ -247,14 +236,14 @@ class Run:
         for record in self.watch.news() if self.watch is not None else ():
             self.recorder.add(record)
 
-    def _check_finite(self, bad_step: int | None) -> None:
+    def _check_finite(self, bad_step: int | None, bad_value: str) -> None:
         if bad_step is None:
             return
         self.saver.writer.wait()
         there = checkpoints.list_checkpoints(self.folder)
         kept = f"{there[-1].name} is the last good checkpoint." if there else "there was no checkpoint yet."
         half = "precision='bf16-mixed', " if self.config.precision == "16-mixed" else ""
-        message = NOT_FINITE.format(step=bad_step, kept=kept, precision=half)
+        message = NOT_FINITE.format(what=bad_value, step=bad_step, kept=kept, precision=half)
         self.tell(message)
         raise NotFiniteError(message)
 
@@ -292,8 +281,9 @@ class Run:
     def save(self) -> None:
         """Save a checkpoint of this step, unless there is one."""
         pending = self.meter.pending()
-        bad = [step for step, loss in zip(pending["steps"], pending["losses"], strict=True) if not math.isfinite(loss)]
-        self._check_finite(int(bad[0]) if bad else None)
+        self._check_finite(*first_bad_step(pending["steps"], pending["losses"], pending["grad_norms"]))
+        if not are_finite(self.model.state_dict().values()):
+            self._check_finite(self.step, "a weight after")
         self._record_news()  # a run that resumes from here does not see these again
         self.saver.save(self, pending)
         self.meter.restart()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from gristmill.lm.training import checkpoint as checkpoints
+from gristmill.lm.training.meters import Pending
 from gristmill.lm.training.set_up import share_buffers
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Saver:
         self.saved_step = -1
         self._folder = folder
 
-    def save(self, run: Run, pending: dict[str, list[float]]) -> None:
+    def save(self, run: Run, pending: Pending) -> None:
         """Save a checkpoint of this step, unless there is one."""
         if self.saved_step == run.step:
             return
@@ -59,7 +60,7 @@ class Saver:
         self.writer.close()
 
 
-def _state(run: Run, pending: dict[str, list[float]]) -> dict[str, Any]:
+def _state(run: Run, pending: Pending) -> dict[str, Any]:
     return {
         "step": run.step,
         "num_tokens": run.num_tokens,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import cos, pi
+from math import cos, inf, pi
 
 from gristmill.errors import OptionError
+from gristmill.lm.registry import accepted_options
+from gristmill.lm.training.registries import SCHEDULES, register_schedule
 
-__all__ = ["SHAPES", "learning_rate", "step_seed"]
-
-SHAPES = ("cosine", "wsd", "constant")
+__all__ = ["SCHEDULES", "check_schedule", "learning_rate", "register_schedule", "step_seed"]
 
 
 def learning_rate(
@@ -31,25 +31,73 @@ def learning_rate(
                    steps (warm-up, stable, decay)
         constant   it stays at `peak`
 
-    The last step, total_steps - 1, has exactly the final value, and so have the steps after it. With peak=1 it is the
-    scale that `Optimizers.set_learning_rate` takes.
+    The last step, total_steps - 1, has exactly the final value, and so have the steps after it. A name given to
+    `register_schedule` is `peak` times what its function returns. With peak=1 the result is the scale that
+    `Optimizers.set_learning_rate` takes.
 
     >>> [learning_rate(s, peak=1.0, warmup_steps=2, total_steps=6, final_fraction=0.0) for s in (0, 1, 3, 5)]
     [0.5, 1.0, 0.5, 0.0]
     """
     _check(step, warmup_steps, total_steps, shape, final_fraction, decay_fraction)
+    options = {
+        "total_steps": total_steps,
+        "warmup_steps": warmup_steps,
+        "final_fraction": final_fraction,
+        "decay_fraction": decay_fraction,
+    }
+    function = SCHEDULES[shape]
+    scale = function(step, **accepted_options(function, options))
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 <= scale < inf:
+        raise OptionError(f"schedule {shape!r} returned {scale!r} for step={step}. Return a number >= 0.")
+    return peak * scale
+
+
+def cosine(step: int, *, total_steps: int, warmup_steps: int, final_fraction: float) -> float:
+    """Warm-up, then half a cosine from 1 to `final_fraction`."""
     if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    peak_step = max(warmup_steps - 1, 0)
-    if shape == "wsd":
-        peak_step = max(peak_step, total_steps - 1 - round(decay_fraction * total_steps))
-    if shape == "constant" or step <= peak_step:
-        return peak
-    if step >= total_steps - 1:
-        return peak * final_fraction
-    done = (step - peak_step) / (total_steps - 1 - peak_step)
-    remaining = 1 - done if shape == "wsd" else (1 + cos(pi * done)) / 2
-    return peak * (final_fraction + (1 - final_fraction) * remaining)
+        return (step + 1) / warmup_steps
+    done = _decayed(step, max(warmup_steps - 1, 0), total_steps)
+    return _between(final_fraction, (1 + cos(pi * done)) / 2) if done < 1 else final_fraction
+
+
+def wsd(step: int, *, total_steps: int, warmup_steps: int, final_fraction: float, decay_fraction: float) -> float:
+    """Warm-up, then 1, then an even fall to `final_fraction` over the last `decay_fraction` of all steps."""
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    peak_step = max(warmup_steps - 1, 0, total_steps - 1 - round(decay_fraction * total_steps))
+    done = _decayed(step, peak_step, total_steps)
+    return _between(final_fraction, 1 - done) if done < 1 else final_fraction
+
+
+def constant(step: int, *, warmup_steps: int) -> float:
+    """Warm-up, then 1."""
+    return (step + 1) / warmup_steps if step < warmup_steps else 1.0
+
+
+def _decayed(step: int, peak_step: int, total_steps: int) -> float:
+    """How far a step lies on the way from the last one at the peak, 0, to the last one of the run, 1."""
+    if step <= peak_step:
+        return 0.0
+    return 1.0 if step >= total_steps - 1 else (step - peak_step) / (total_steps - 1 - peak_step)
+
+
+def _between(final_fraction: float, remaining: float) -> float:
+    return final_fraction + (1 - final_fraction) * remaining if remaining < 1 else 1.0
+
+
+def check_schedule(warmup_steps: int | float, total_steps: int) -> None:
+    """Raise `OptionError` for a warm-up that does not fit into the run; a float is a share of it and always fits."""
+    if total_steps < 1:
+        raise OptionError(f"total_steps={total_steps} is too small. Pass total_steps >= 1.")
+    if isinstance(warmup_steps, float) and 0 <= warmup_steps <= 1:
+        return
+    if warmup_steps < 0:
+        raise OptionError(f"warmup_steps={warmup_steps} is negative. Pass warmup_steps >= 0.")
+    if warmup_steps > total_steps:
+        raise OptionError(
+            f"warmup_steps={warmup_steps} is more than the {total_steps:,} steps of the run. Pass "
+            f"warmup_steps=0.02, a share of the run, or warmup_steps <= {total_steps}, or train for more steps."
+        )
 
 
 def _check(
@@ -57,15 +105,8 @@ def _check(
 ) -> None:
     if step < 0:
         raise OptionError(f"step={step} is negative. Steps are counted from 0.")
-    if total_steps < 1:
-        raise OptionError(f"total_steps={total_steps} is too small. Pass total_steps >= 1.")
-    if not 0 <= warmup_steps <= total_steps:
-        raise OptionError(
-            f"warmup_steps={warmup_steps} does not lie in the {total_steps:,} steps of the run. "
-            f"Pass 0 <= warmup_steps <= {total_steps}."
-        )
-    if shape not in SHAPES:
-        raise OptionError(f"shape={shape!r} is not known. Pass one of {', '.join(map(repr, SHAPES))}.")
+    check_schedule(warmup_steps, total_steps)
+    SCHEDULES.check(shape, "shape")
     for name, fraction in (("final_fraction", final_fraction), ("decay_fraction", decay_fraction)):
         if not 0 <= fraction <= 1:
             raise OptionError(f"{name}={fraction} is not a fraction. Pass 0 <= {name} <= 1.")

@@ -158,7 +158,7 @@ def train_steps(run: Run) -> None:
             losses += torch.stack([stats[name] * shares[averaging[name]] for name in averaging])
         grad_norm = run.update_weights()
         run.end_step(losses, grad_norm, batch, stats)
-        if run.is_due(config.log_interval) or run.step == run.max_steps:
+        if run.is_due(config.log_interval) or run.step == run.max_steps or run.updates.has_failed:
             run.log()
         if run.is_due(config.val_check_interval) or run.step == run.max_steps:
             run.validate()

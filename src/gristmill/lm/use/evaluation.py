@@ -17,7 +17,7 @@ from gristmill.lm.data.identity import identity_differences
 from gristmill.lm.data.training_data import TrainingData, check_data, is_shards
 from gristmill.lm.explain import is_run
 from gristmill.lm.training.checkpoint import find_checkpoint, load_model, read_state
-from gristmill.lm.training.losses import LossModule, mean_loss
+from gristmill.lm.training.losses import LossModule, mean_loss, num_val_sequences
 from gristmill.lm.training.schedules import step_seed
 from gristmill.notebook import html_table
 from gristmill.shards import Shards

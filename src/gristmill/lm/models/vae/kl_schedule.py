@@ -1,4 +1,4 @@
-"""The weight of the KL term as a pure function of the step: nothing to save, nothing to restore."""
+"""The weight of the KL divergence as a pure function of the step: nothing to save, nothing to restore."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def kl_weight(
     >>> [kl_weight(s, peak=1.0, shape="cyclical", total_steps=8, num_cycles=2) for s in range(8)]
     [0.0, 0.5, 1.0, 1.0, 0.0, 0.5, 1.0, 1.0]
     """
-    _check_kl(step, peak, shape, warmup_steps, total_steps, num_cycles, ramp_fraction)
+    _check(step, peak, shape, warmup_steps, total_steps, num_cycles, ramp_fraction)
     if shape == "linear" and step < warmup_steps:
         return peak * step / warmup_steps
     if shape != "cyclical" or step >= total_steps:
@@ -43,7 +43,7 @@ def kl_weight(
     return peak * done / ramp_fraction if done < ramp_fraction else peak
 
 
-def _check_kl(
+def _check(
     step: int, peak: float, shape: str, warmup_steps: int, total_steps: int, num_cycles: int, ramp_fraction: float
 ) -> None:
     if step < 0:

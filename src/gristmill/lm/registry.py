@@ -1,0 +1,88 @@
+"""Registry: functions under names, some of them built in, others added by a user's own file.
+
+It is a mapping that knows its names without importing anything: what is built in is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gristmill.errors import OptionError
+
+__all__ = ["Registry", "accepted_options"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+class Registry(Mapping[str, Callable[..., Any]]):
+    """Functions by name.
+
+    >>> shapes = Registry("shape", {"square": "math:sqrt"})
+    >>> shapes.register("half", lambda x: x / 2)
+    >>> list(shapes), shapes["square"](9.0), shapes["half"](9.0)
+    (['square', 'half'], 3.0, 4.5)
+    """
+
+    def __init__(self, kind: str, built_in: Mapping[str, str]) -> None:
+        """kind: what the functions are, for messages; built_in: "module:function" by name."""
+        self._kind = kind
+        self._entries: dict[str, Callable[..., Any] | str] = dict(built_in)
+
+    def register(self, name: str, function: Callable[..., Any], *, overwrite: bool = False) -> None:
+        """Add a function; one that is there already under this name is refused unless `overwrite`."""
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise OptionError(
+                f"name={name!r} cannot be the name of {_a(self._kind)}. Pass one of lowercase letters, digits, '-' and "
+                f"'_' that begins with a letter."
+            )
+        if not callable(function):
+            raise OptionError(f"{self._kind} {name!r}: a {type(function).__name__} was passed. Pass a function.")
+        if name in self._entries and not overwrite and self[name] is not function:
+            raise OptionError(
+                f"{self._kind} {name!r} is there already. Choose another name, or pass overwrite=True to replace it."
+            )
+        self._entries[name] = function
+
+    def check(self, name: str, argument: str) -> None:
+        """Raise `OptionError` for a name that is not there; `argument` is what it was passed as."""
+        if name not in self._entries:
+            raise OptionError(
+                f"{argument}={name!r} is not known. Pass one of {', '.join(map(repr, self._entries))}, or add your own "
+                f"with register_{self._kind}."
+            )
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self._entries[name] = getattr(importlib.import_module(module), attribute)
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+
+def _a(word: str) -> str:
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
+def accepted_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that the function has a parameter for; all of them if it takes `**options`.
+
+    >>> accepted_options(lambda model, *, lr: None, {"lr": 0.1, "eps": 1e-8})
+    {'lr': 0.1}
+    """
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(options)
+    return {name: value for name, value in options.items() if name in parameters}
