@@ -10,7 +10,8 @@ In reading order:
     optimizers.py, muon.py              AdamW and Muon
     schedules.py                        the learning rate of a step
     auto_batch.py                       the largest micro-batch that fits
-    run_folder.py, checkpoint.py, restoring.py   what a run leaves, and how it is resumed
+    run_folder.py, run_lock.py, replacing.py   the folder of a run, and who may write there
+    checkpoint.py, restoring.py         what a run leaves, and how it is resumed
     records.py, meters.py, result.py    what it records, measures and returns
     advice.py, stopping.py              what slows it down; what stops it
 """

@@ -177,15 +177,6 @@ def prune(run: Path, *, keep: int) -> None:
             _remove(folder)
 
 
-def clean_up(run: Path, *, beyond: int | None = None) -> None:
-    """Remove what killed processes left behind, and checkpoints of steps beyond the one a run goes on from."""
-    for leftover in (run / CHECKPOINTS).glob(".step-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    for folder in list_checkpoints(run):
-        if beyond is not None and step_of(folder) > beyond:
-            _remove(folder)
-
-
 def _remove(folder: Path) -> None:
     hidden = folder.with_name(f".{folder.name}.removed.{os.getpid()}")
     folder.rename(hidden)

@@ -26,9 +26,13 @@ Tell = Callable[[str], None]
 SWITCHES = ("unknown_D", "bag_of_words.", "posterior.batch_norm.")  # what is there only while a switch is on
 
 
-def find_latest(fabric: Fabric, run_folder: Path) -> tuple[Path | None, dict[str, Any] | None]:
-    """The latest checkpoint of a run and its state; None and None where there is none."""
-    # The first process says which: others may look while it cleans up.
+def find_latest(
+    fabric: Fabric, run_folder: Path, *, overwrite: bool = False
+) -> tuple[Path | None, dict[str, Any] | None]:
+    """The latest checkpoint of a run and its state; None and None where there is none, or it is to be replaced."""
+    if overwrite:
+        return None, None
+    # The first process decides: the others may look at another moment.
     names = [path.name for path in checkpoints.list_checkpoints(run_folder)]
     name = fabric.broadcast(names[-1] if names else "")
     if not name:

@@ -26,6 +26,7 @@ from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.losses import LossModule, mean_loss, num_val_batches
 from gristmill.lm.training.meters import Reading, measured_matmul_flops, memory_bytes
 from gristmill.lm.training.records import Display, MetricsFile, Record, Writer, open_writer, read_records
+from gristmill.lm.training.replacing import Replacement
 from gristmill.lm.training.restoring import find_latest, restore, take_weights
 from gristmill.lm.training.result import TrainResult, result_of
 from gristmill.lm.training.run_folder import describe_machine, write_description
@@ -53,9 +54,17 @@ __all__ = ["Run"]
 class Run:
     """A run in its folder, at a step."""
 
-    def __init__(self, fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path) -> None:
-        """Set everything up, and take up the latest checkpoint in the folder, if there is one."""
+    def __init__(
+        self,
+        fabric: Fabric,
+        config: TrainConfig,
+        data: TrainingData,
+        folder: Path,
+        replacement: Replacement | None = None,
+    ) -> None:
+        """Set everything up, and take up the latest checkpoint in the folder, if there is one to be kept."""
         self.fabric, self.data, self.folder = fabric, data, folder
+        self._replacement = replacement or Replacement(folder, overwrite=False)
         self.display, self.signals = Display(), StopSignals()
         self.step, self.num_tokens, self.best_val_loss = 0, 0, math.inf
         self._messages: list[str] = []  # for when the display is there
@@ -65,7 +74,7 @@ class Run:
         self._advised: set[str] = set()  # the troubles that were told
         self._validated: tuple[int, float | None] = (-1, None)  # the last validation on the subset: its step and loss
 
-        latest, state = find_latest(fabric, folder)
+        latest, state = find_latest(fabric, folder, overwrite=self._replacement.overwrite)
         self.config = config = settled(fabric, config, data, state, self._messages.append)
         # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
         self.dataset, self.val_dataset = open_datasets(config, data, fabric.device, self._messages.append)
@@ -173,6 +182,7 @@ class Run:
     def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
         """Count the step and note what is known of it: its losses, and of its last micro-batch the rest of `stats`."""
         self.step += 1
+        self._replacement.drop()
         self.num_tokens += self._num_tokens
         self.meter.add(self.step, losses, grad_norm, self._num_tokens, self._num_slots)
         if self.watch is not None:
@@ -327,6 +337,7 @@ class Run:
         """Save a checkpoint of this step; the run waits while it is copied, not while it is written."""
         if self._saved_step == self.step:
             return
+        self._replacement.drop()
         pending = self.meter.pending()
         bad = [step for step, loss in zip(pending["steps"], pending["losses"], strict=True) if not math.isfinite(loss)]
         self._check_finite(int(bad[0]) if bad else None)
@@ -373,9 +384,9 @@ class Run:
         """Write what describes the run, and open what it writes to; only the first process does."""
         self.writer = checkpoints.CheckpointWriter(self.folder, keep=self.config.keep)
         self.log_writer: Writer | None = None
-        self.fabric.barrier()  # nobody may still be reading what is cleaned up
+        self.fabric.barrier()  # the old run may be set aside only when every process is set up
         if self.fabric.is_global_zero:
-            checkpoints.clean_up(self.folder)
+            self._replacement.set_aside()
             machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
             machine |= {"precision": self.config.precision, "matmul_flops": self._matmul_flops}
             write_description(self.folder, self.config, self.data.tokenizer, machine)

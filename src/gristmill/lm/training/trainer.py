@@ -29,9 +29,10 @@ from gristmill.lm.training.devices import is_first_process, launch
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.presets import without_length
 from gristmill.lm.training.records import Record, open_display
+from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
 from gristmill.lm.training.run import Run
-from gristmill.lm.training.run_folder import check_folder, make_folder
+from gristmill.lm.training.run_folder import check_folder, claimed
 from gristmill.lm.training.run_parts import stat_names
 from gristmill.packages import require_packages
 from gristmill.shards import Shards
@@ -73,28 +74,36 @@ def train(
     check_option_names("train", options, inspect.signature(train).parameters, OTHER_NAMES)
     base = without_length(config.to_json(), options) if config else {}
     asked = TrainConfig.from_options({**base, **options}, preset=preset)
+    folder = Path(out)
     if is_first_process():
-        check_folder(Path(out), resume=resume, overwrite=overwrite)
+        check_folder(folder, resume=resume, overwrite=overwrite, init_from=asked.init_from)
     opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
     if is_first_process():
         warn_of_guessed_vocabulary(opened, asked)
-        make_folder(Path(out), overwrite=overwrite)
-    fabric, settled = launch(asked)
     try:
-        messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
-        with _memory_advice(settled):
-            result = _train(fabric, settled, opened, Path(out), messages, progress)
-        _leave_together(fabric)
-        return result
+        claim = claimed(folder, resume=resume, overwrite=overwrite) if is_first_process() else contextlib.nullcontext()
+        with claim, replacing(folder, overwrite=overwrite) as replacement:
+            fabric, settled = launch(asked)
+            messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
+            with _memory_advice(settled):
+                result = _train(fabric, settled, opened, replacement, folder, messages, progress)
+            _leave_together(fabric)
+            return result
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
 
 
 def _train(
-    fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path, messages: list[str], progress: Any
+    fabric: Fabric,
+    config: TrainConfig,
+    data: TrainingData,
+    replacement: Replacement,
+    folder: Path,
+    messages: list[str],
+    progress: Any,
 ) -> TrainResult:
-    with contextlib.closing(Run(fabric, config, data, folder)) as run:
+    with contextlib.closing(Run(fabric, config, data, folder, replacement)) as run:
         shown = progress if fabric.is_global_zero else None
         with open_display(shown, total=run.max_steps, initial=run.step) as run.display:
             run.tell_beginning(messages)
