@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gristmill import CheckpointError
+from gristmill.errors import CheckpointError, NotFiniteError
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.checkpoint import (
     CheckpointWriter,
@@ -73,7 +73,7 @@ def test_a_truncated_or_missing_file_is_named_with_what_to_do(tmp_path):
     folder = write(tmp_path, 1)
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:-1])
-    with pytest.raises(CheckpointError, match=f"has {len(data) - 1} bytes and should have {len(data)}.*Remove .*step-"):
+    with pytest.raises(CheckpointError, match=f"has {len(data) - 1} bytes and should have {len(data)}.*remove .*step-"):
         read_tensors(folder, "model.safetensors", read_state(folder))
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="it is missing"):
@@ -126,6 +126,69 @@ def test_the_best_is_kept_beside_the_latest(tmp_path):
 def test_no_checkpoint_says_how_to_get_one(tmp_path):
     with pytest.raises(CheckpointError, match=r"it is not the folder of a run.* Train a model first"):
         find_checkpoint(tmp_path)
+
+
+def damage(folder):
+    (folder / "state.json").write_bytes(b'{"format": ')
+
+
+def test_a_damaged_old_checkpoint_does_not_stop_a_healthy_run_and_is_reported_once(tmp_path):
+    damage(write(tmp_path, 1, val_loss=1.0))
+    told = []
+    writer = CheckpointWriter(tmp_path, keep=1, tell=told.append)
+    for step, loss in ((2, 2.0), (3, 3.0), (4, 4.0)):
+        writer.write({"step": step, "val_loss": loss}, {"model.safetensors": TENSORS})
+    writer.close()
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-000001", "step-000002", "step-000004"]
+    assert len(told) == 1 and "step-000001 is damaged" in told[0]
+
+
+def test_a_damaged_checkpoint_does_not_count_among_those_that_are_kept(tmp_path):
+    write(tmp_path, 1)
+    write(tmp_path, 2)
+    damage(write(tmp_path, 3))
+    damage(write(tmp_path, 4))
+    prune(tmp_path, keep=1)
+    assert [checkpoints.step_of(folder) for folder in list_checkpoints(tmp_path)] == [2, 3, 4]
+
+
+def test_best_passes_over_damaged_checkpoints_with_a_warning(tmp_path):
+    write(tmp_path, 1, val_loss=2.0)
+    damage(write(tmp_path, 2, val_loss=1.0))
+    with pytest.warns(UserWarning, match=r"damaged, and passed over: step-000002\. step-000001 is used"):
+        assert find_checkpoint(tmp_path, "best").name == "step-000001"
+    damage(tmp_path / "checkpoints/step-000001")
+    with pytest.raises(CheckpointError, match=r"step-000002/state\.json.*damaged"):
+        find_checkpoint(tmp_path, "best")
+
+
+def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
+    first, second = write(tmp_path, 5), write(tmp_path, 10)
+    damage(first)
+    damage(second)
+    with pytest.raises(CheckpointError, match=r"Remove .*step-000010 to use the one before, step-000005"):
+        read_state(second)
+    with pytest.raises(CheckpointError, match=r"There is none before it: remove .*step-000005"):
+        read_state(first)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_that_are_not_finite_never_replace_those_that_are(tmp_path, bad, dtype):
+    good = torch.ones(3, dtype=dtype)
+    writer = CheckpointWriter(tmp_path, keep=1)
+    writer.write({"step": 1}, {"model.safetensors": {"a": good, "b": good}})
+    writer.write({"step": 2}, {"model.safetensors": {"a": good, "b": good.clone().index_fill(0, torch.tensor(1), bad)}})
+    with pytest.raises(NotFiniteError, match=r"step 2 are not finite: 'b'.*last good checkpoint is step-000001"):
+        writer.close()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
+    assert torch.equal(load_file(tmp_path / "checkpoints/step-000001/model.safetensors")["b"], good)
+
+
+def test_a_mask_of_minus_infinity_is_no_broken_weight(tmp_path):
+    mask = torch.full((3, 3), float("-inf")).triu(1)
+    folder = write(tmp_path, 1, tensors={"mask": mask})
+    assert torch.equal(load_file(folder / "model.safetensors")["mask"], mask)
 
 
 @pytest.mark.parametrize("call", range(1, 6))

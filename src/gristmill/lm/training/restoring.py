@@ -29,7 +29,11 @@ SWITCHES = ("unknown_D", "bag_of_words.", "posterior.batch_norm.")  # what is th
 def find_latest(
     fabric: Fabric, run_folder: Path, *, overwrite: bool = False
 ) -> tuple[Path | None, dict[str, Any] | None]:
-    """The latest checkpoint of a run and its state; None and None where there is none, or it is to be replaced."""
+    """The latest checkpoint of a run and its state; None and None where there is none, or it is to be replaced.
+
+    A damaged one is `CheckpointError`, which names it and the one before. It is not passed over: steps that were
+    computed, perhaps for days, would be computed again without a word. Removing its folder is the user's decision.
+    """
     if overwrite:
         return None, None
     # The first process decides: the others may look at another moment.

@@ -382,7 +382,7 @@ class Run:
 
     def _open_folder(self) -> None:
         """Write what describes the run, and open what it writes to; only the first process does."""
-        self.writer = checkpoints.CheckpointWriter(self.folder, keep=self.config.keep)
+        self.writer = checkpoints.CheckpointWriter(self.folder, keep=self.config.keep, tell=self.tell)
         self.log_writer: Writer | None = None
         self.fabric.barrier()  # the old run may be set aside only when every process is set up
         if self.fabric.is_global_zero:
