@@ -12,6 +12,7 @@ In reading order:
     auto_batch.py                       the largest micro-batch that fits
     run_folder.py, run_lock.py, replacing.py   the folder of a run, and who may write there
     checkpoint.py, restoring.py         what a run leaves, and how it is resumed
+    size_check.py                       whether a model fits the weights of a checkpoint
     records.py, meters.py, result.py    what it records, measures and returns
     advice.py, stopping.py              what slows it down; what stops it
 """

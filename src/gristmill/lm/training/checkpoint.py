@@ -29,8 +29,9 @@ from torch import Tensor, nn
 
 from gristmill._core import Xxh64
 from gristmill.errors import CheckpointError, NotFiniteError, warn_user
-from gristmill.lm.explain import CHECKPOINTS, STATE_FILE, why_no_run
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, STATE_FILE, why_no_run
 from gristmill.lm.training.config import TrainConfig, load_config
+from gristmill.lm.training.size_check import check_sizes, compare_shapes
 from gristmill.packages import packages_for
 from gristmill.publish import flush_folder
 from gristmill.small_files import parse_json, read_small_file
@@ -358,17 +359,10 @@ def _damaged(path: Path, what: str) -> CheckpointError:
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
     """Copy the tensors into the model; `CheckpointError` names the first that does not fit."""
-    there, needed = dict(tensors), model.state_dict()
-    for name in [*needed, *(name for name in there if name not in needed)]:
-        if name not in there:
-            raise CheckpointError(f"{source}: it is of another model: it has no {name!r}.")
-        if name not in needed:
-            raise CheckpointError(f"{source}: it is of another model: {name!r} is not part of this one.")
-        if there[name].shape != needed[name].shape:
-            shapes = f"{list(there[name].shape)} there, {list(needed[name].shape)} in this one"
-            raise CheckpointError(f"{source}: it is of another model: {name!r} has shape {shapes}.")
+    needed = model.state_dict()
+    compare_shapes(needed, tensors, source)
     with torch.no_grad():
-        for name, tensor in there.items():
+        for name, tensor in tensors.items():
             needed[name].copy_(divided_like(needed[name], tensor))
 
 
@@ -392,16 +386,54 @@ def whole_copy(tensor: Tensor) -> Tensor:
 def load_model(
     run: str | os.PathLike[str], *, which: str = "best", device: str | torch.device = "cpu"
 ) -> tuple[nn.Module, TrainConfig]:
-    """The model of a run with the weights of a checkpoint, in evaluation mode, and the config it was trained with."""
+    """The model of a run with the weights of a checkpoint, in evaluation mode, and the config it was trained with.
+
+    `CheckpointError` if the two do not belong together: sizes are compared before any model is built, so an edited
+    config.json cannot take more memory than the weights in the file.
+    """
     folder = find_checkpoint(Path(run), which)
-    config = load_config(Path(run))
+    config, state = load_config(Path(run)), read_state(folder)
+    _check_same_model(Path(run) / CONFIG_FILE, config, state.get("config"), folder)
+    weights = read_tensors(folder, MODEL_FILE, state)
+    if bad := first_not_finite(weights):
+        raise CheckpointError(
+            f"{folder / MODEL_FILE}: the weights are not finite: {bad!r} holds NaN or infinity. The training run had "
+            f"diverged. {_others(folder)}"
+        )
+    check_sizes(lambda: build_model(config), weights, folder / MODEL_FILE)
     model = build_model(config)
-    load_weights(model, read_tensors(folder, MODEL_FILE, read_state(folder)), folder / MODEL_FILE)
+    load_weights(model, weights, folder / MODEL_FILE)
     return model.to(device).eval(), config
 
 
-def build_model(config: TrainConfig) -> nn.Module:
-    """The model that a resolved config describes, with random weights drawn from `seed`."""
+def _check_same_model(path: Path, config: TrainConfig, recorded: Any, folder: Path) -> None:
+    """Compare config.json with what the checkpoint recorded: no shape of a weight depends on, say, rope_theta."""
+    if recorded is None:  # the shapes of the weights still decide
+        return
+    try:
+        there = model_options(TrainConfig.from_options(recorded, source=str(folder / STATE_FILE)))
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise _damaged(folder / STATE_FILE, f"its config is not one: {error}") from None
+    here = model_options(config)
+    changed = [
+        f"{name} was {there.get(name)!r} and is now {here.get(name)!r}"
+        for name in {**there, **here}
+        if there.get(name) != here.get(name)
+    ]
+    if changed:
+        raise CheckpointError(
+            f"{path}: it does not describe the model of {folder.name}: {'; '.join(changed)}. The file was edited, or "
+            f"is of another run. Put the old values back; a model with other options needs a run of its own."
+        )
+
+
+def _others(folder: Path) -> str:
+    others = [other.name for other in list_checkpoints(folder.parent.parent) if other != folder]
+    return f"Use another checkpoint: {', '.join(others)}." if others else "There is no other checkpoint: train again."
+
+
+def model_options(config: TrainConfig) -> dict[str, Any]:
+    """The options that decide what the model is: its name, and the fields of its own config."""
     import dataclasses
 
     from gristmill.errors import OptionError
@@ -409,12 +441,20 @@ def build_model(config: TrainConfig) -> nn.Module:
 
     if config.model not in MODELS:
         raise OptionError(f"model={config.model!r} is not known. Pass one of {', '.join(map(repr, MODELS))}.")
-    config_class, model_class = MODELS[config.model]
     values = config.to_json()
-    names = [field.name for field in dataclasses.fields(config_class) if field.name in values]
+    fields = dataclasses.fields(MODELS[config.model][0])
+    return {"model": config.model} | {field.name: values[field.name] for field in fields if field.name in values}
+
+
+def build_model(config: TrainConfig) -> nn.Module:
+    """The model that a resolved config describes, with random weights drawn from `seed`."""
+    from gristmill.lm.models import MODELS
+
+    options = model_options(config)
+    config_class, model_class = MODELS[options.pop("model")]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        model: nn.Module = model_class(config_class(**{name: values[name] for name in names}))
+        model: nn.Module = model_class(config_class(**options))
     return model
 
 
