@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import gristmill as gm
 from gristmill.errors import CheckpointError, NotFiniteError
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.checkpoint import (
@@ -240,3 +241,14 @@ def test_nothing_in_a_checkpoint_is_pickle(tmp_path):
     json.loads((folder / "state.json").read_bytes())
     header = (folder / "model.safetensors").read_bytes()
     json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])
+
+
+def test_another_tokenizer_is_described_by_what_differs(tmp_path):
+    before, now = gm.Tokenizer([(b"a", b"b")]), gm.Tokenizer([(b"a", b"b"), (b"ab", b"c")])
+    before.save(tmp_path / "tokenizer.json")
+    there, here = {"tokenizer_fingerprint": before.fingerprint}, {"tokenizer_fingerprint": now.fingerprint}
+    (found,) = checkpoints.identity_differences(there, here, run=tmp_path, tokenizer=now)
+    assert found == ("the tokenizer is another one (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
+    now.save(tmp_path / "tokenizer.json", overwrite=True)  # not that of the checkpoint
+    (found,) = checkpoints.identity_differences(there, here, run=tmp_path, tokenizer=now)
+    assert before.fingerprint[:12] in found and now.fingerprint[:12] in found

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, REPLACED_FOLDER
+from gristmill.lm.training.checkpoint import TOKENIZER_FILE
 from gristmill.lm.training.records import METRICS_FILE
 from gristmill.posterior.drawing import FIGURES_FILE
 from gristmill.publish import flush_folder
 
-__all__ = ["MACHINE_FILE", "PLOT_FOLDER", "TOKENIZER_FILE", "Replacement", "put_back", "remove_entry", "replacing"]
+__all__ = ["MACHINE_FILE", "PLOT_FOLDER", "Replacement", "put_back", "remove_entry", "replacing"]
 
 MACHINE_FILE = "machine.json"
-TOKENIZER_FILE = "tokenizer.json"
 PLOT_FOLDER = "plots"
 ASIDE_FOLDER = ".aside"
 

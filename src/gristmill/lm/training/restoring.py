@@ -47,7 +47,9 @@ def find_latest(
 
 def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     """Take up a checkpoint; `CheckpointError` names what does not fit."""
-    found = checkpoints.identity_differences(state["shards"], run.data.identity)
+    found = checkpoints.identity_differences(
+        state["shards"], run.data.identity, run=run.folder, tokenizer=run.data.tokenizer
+    )
     found += differences(state["config"], run.config.to_json())
     if found:
         raise CheckpointError(

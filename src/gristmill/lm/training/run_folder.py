@@ -16,11 +16,11 @@ import torch
 
 from gristmill.errors import OptionError
 from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
-from gristmill.lm.training.checkpoint import list_checkpoints
+from gristmill.lm.training.checkpoint import TOKENIZER_FILE, list_checkpoints
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.meters import device_name
 from gristmill.lm.training.records import METRICS_FILE
-from gristmill.lm.training.replacing import MACHINE_FILE, PLOT_FOLDER, TOKENIZER_FILE, put_back, remove_entry
+from gristmill.lm.training.replacing import MACHINE_FILE, PLOT_FOLDER, put_back, remove_entry
 from gristmill.lm.training.run_lock import locked
 from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
 from gristmill.publish import publish
