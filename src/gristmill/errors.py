@@ -27,7 +27,7 @@ Each is also the built-in exception a caller would expect, so `except ValueError
     ├── CountOverflowError     (OverflowError) counts that together pass 2^63 - 1
     ├── PieceTimeoutError      (TimeoutError)  a user's pattern that does not come to an end on some document
     ├── TrainingError          (RuntimeError)  a model that cannot be trained as asked
-    │   └── NotFiniteError                     the loss is no longer a number
+    │   └── NotFiniteError                     a loss, gradient, weight or logit that is NaN or infinite
     └── WorkerError            (RuntimeError)  a worker process that died
 
     EarlyStopWarning           (UserWarning)   no pair was left to merge before vocab_size was reached
@@ -193,7 +193,7 @@ class TrainingError(GristmillError, RuntimeError):
 
 
 class NotFiniteError(TrainingError):
-    """The loss is no longer a number."""
+    """A loss, a gradient, a weight or a logit that is not a number, or infinite."""
 
 
 class WorkerError(GristmillError, RuntimeError):

@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gristmill import CheckpointError
+import gristmill as gm
+from gristmill.errors import CheckpointError, NotFiniteError
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.checkpoint import (
     CheckpointWriter,
-    clean_up,
     find_checkpoint,
     list_checkpoints,
     load_weights,
@@ -74,7 +74,7 @@ def test_a_truncated_or_missing_file_is_named_with_what_to_do(tmp_path):
     folder = write(tmp_path, 1)
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:-1])
-    with pytest.raises(CheckpointError, match=f"has {len(data) - 1} bytes and should have {len(data)}.*Remove .*step-"):
+    with pytest.raises(CheckpointError, match=f"has {len(data) - 1} bytes and should have {len(data)}.*remove .*step-"):
         read_tensors(folder, "model.safetensors", read_state(folder))
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="it is missing"):
@@ -111,9 +111,6 @@ def test_the_latest_is_by_number_and_half_written_ones_are_not_seen(tmp_path):
     (tmp_path / "checkpoints" / "notes").mkdir()
     assert [checkpoints.step_of(folder) for folder in list_checkpoints(tmp_path)] == [2, 10, 1_000_000]
     assert find_checkpoint(tmp_path).name == "step-1000000"
-    clean_up(tmp_path)
-    assert not list((tmp_path / "checkpoints").glob(".step*"))
-    assert (tmp_path / "checkpoints" / "notes").is_dir()
 
 
 def test_the_best_is_kept_beside_the_latest(tmp_path):
@@ -130,6 +127,69 @@ def test_the_best_is_kept_beside_the_latest(tmp_path):
 def test_no_checkpoint_says_how_to_get_one(tmp_path):
     with pytest.raises(CheckpointError, match=r"it is not the folder of a run.* Train a model first"):
         find_checkpoint(tmp_path)
+
+
+def damage(folder):
+    (folder / "state.json").write_bytes(b'{"format": ')
+
+
+def test_a_damaged_old_checkpoint_does_not_stop_a_healthy_run_and_is_reported_once(tmp_path):
+    damage(write(tmp_path, 1, val_loss=1.0))
+    told = []
+    writer = CheckpointWriter(tmp_path, keep=1, tell=told.append)
+    for step, loss in ((2, 2.0), (3, 3.0), (4, 4.0)):
+        writer.write({"step": step, "val_loss": loss}, {"model.safetensors": TENSORS})
+    writer.close()
+    assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-000001", "step-000002", "step-000004"]
+    assert len(told) == 1 and "step-000001 is damaged" in told[0]
+
+
+def test_a_damaged_checkpoint_does_not_count_among_those_that_are_kept(tmp_path):
+    write(tmp_path, 1)
+    write(tmp_path, 2)
+    damage(write(tmp_path, 3))
+    damage(write(tmp_path, 4))
+    prune(tmp_path, keep=1)
+    assert [checkpoints.step_of(folder) for folder in list_checkpoints(tmp_path)] == [2, 3, 4]
+
+
+def test_best_passes_over_damaged_checkpoints_with_a_warning(tmp_path):
+    write(tmp_path, 1, val_loss=2.0)
+    damage(write(tmp_path, 2, val_loss=1.0))
+    with pytest.warns(UserWarning, match=r"damaged, and passed over: step-000002\. step-000001 is used"):
+        assert find_checkpoint(tmp_path, "best").name == "step-000001"
+    damage(tmp_path / "checkpoints/step-000001")
+    with pytest.raises(CheckpointError, match=r"step-000002/state\.json.*damaged"):
+        find_checkpoint(tmp_path, "best")
+
+
+def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
+    first, second = write(tmp_path, 5), write(tmp_path, 10)
+    damage(first)
+    damage(second)
+    with pytest.raises(CheckpointError, match=r"Remove .*step-000010 to use the one before, step-000005"):
+        read_state(second)
+    with pytest.raises(CheckpointError, match=r"There is none before it: remove .*step-000005"):
+        read_state(first)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_that_are_not_finite_never_replace_those_that_are(tmp_path, bad, dtype):
+    good = torch.ones(3, dtype=dtype)
+    writer = CheckpointWriter(tmp_path, keep=1)
+    writer.write({"step": 1}, {"model.safetensors": {"a": good, "b": good}})
+    writer.write({"step": 2}, {"model.safetensors": {"a": good, "b": good.clone().index_fill(0, torch.tensor(1), bad)}})
+    with pytest.raises(NotFiniteError, match=r"step 2 are not finite: 'b'.*last good checkpoint is step-000001"):
+        writer.close()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
+    assert torch.equal(load_file(tmp_path / "checkpoints/step-000001/model.safetensors")["b"], good)
+
+
+def test_a_mask_of_minus_infinity_is_no_broken_weight(tmp_path):
+    mask = torch.full((3, 3), float("-inf")).triu(1)
+    folder = write(tmp_path, 1, tensors={"mask": mask})
+    assert torch.equal(load_file(folder / "model.safetensors")["mask"], mask)
 
 
 @pytest.mark.parametrize("call", range(1, 6))
@@ -181,3 +241,14 @@ def test_nothing_in_a_checkpoint_is_pickle(tmp_path):
     json.loads((folder / "state.json").read_bytes())
     header = (folder / "model.safetensors").read_bytes()
     json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])
+
+
+def test_another_tokenizer_is_described_by_what_differs(tmp_path):
+    before, now = gm.Tokenizer([(b"a", b"b")]), gm.Tokenizer([(b"a", b"b"), (b"ab", b"c")])
+    before.save(tmp_path / "tokenizer.json")
+    there, here = {"tokenizer_fingerprint": before.fingerprint}, {"tokenizer_fingerprint": now.fingerprint}
+    (found,) = checkpoints.identity_differences(there, here, run=tmp_path, tokenizer=now)
+    assert found == ("the tokenizer is another one (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
+    now.save(tmp_path / "tokenizer.json", overwrite=True)  # not that of the checkpoint
+    (found,) = checkpoints.identity_differences(there, here, run=tmp_path, tokenizer=now)
+    assert before.fingerprint[:12] in found and now.fingerprint[:12] in found

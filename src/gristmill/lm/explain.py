@@ -11,6 +11,7 @@ __all__ = ["is_run", "why_no_run"]
 CONFIG_FILE = "config.json"
 CHECKPOINTS = "checkpoints"
 STATE_FILE = "state.json"
+REPLACED_FOLDER = ".replaced"  # the old run, while a new one that replaces it is set up
 TRAIN = "Train a model first with lm.train(), and pass the folder that it wrote to."
 
 
@@ -34,6 +35,11 @@ def why_no_run(path: Path) -> str:
         )
     if path.name == CHECKPOINTS and is_run(path.parent):
         return f"{path}: it holds the checkpoints of a run. Pass the folder of the run, {path.parent}."
+    if is_run(path / REPLACED_FOLDER):
+        return (
+            f"{path}: a new run was replacing the one there, and has no checkpoint yet. The old run is whole in "
+            f"{path / REPLACED_FOLDER}: pass that folder. The next training run in {path} puts it back."
+        )
     if is_run(path):
         return f"{path}: the run has no checkpoint yet. Train it further, or pass a smaller checkpoint_interval."
     return f"{path}: it is not the folder of a run: it has no {CONFIG_FILE}. {TRAIN}"

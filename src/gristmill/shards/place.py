@@ -45,7 +45,7 @@ def create_and_lock(folder: Path) -> tuple[int, bool]:
         except FileNotFoundError:
             continue  # the process that had it has failed, and removed it
         try:
-            _lock(descriptor, folder)
+            lock_file(descriptor, folder)
             if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
                 return descriptor, is_new
         except FileNotFoundError:
@@ -56,16 +56,18 @@ def create_and_lock(folder: Path) -> tuple[int, bool]:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+def lock_file(descriptor: int, path: Path) -> bool:
+    """Lock an open file or folder; False on a system that cannot. `BlockingIOError`: another process has the lock."""
     try:
         import fcntl
     except ImportError:
-        return
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _NO_LOCKS:
-            return
+            return False
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             raise
-        raise BlockingIOError(error.errno, "Another process is writing shards here", str(folder)) from None
+        raise BlockingIOError(error.errno, "Another process is writing shards here", str(path)) from None
+    return True

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gristmill._core import Xxh64
+from gristmill.errors import GristmillError
 from gristmill.shards import Shards
+from gristmill.shards.tokenizer_changes import tokenizer_changes
+
+if TYPE_CHECKING:
+    from gristmill.encode.tokenizer import Tokenizer
+
+TOKENIZER_FILE = "tokenizer.json"
 
 __all__ = ["identity_differences", "json_checksum", "shards_identity"]
 
@@ -28,15 +36,34 @@ def shards_identity(shards: Shards) -> dict[str, Any]:
     }
 
 
-def identity_differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is not the same about the shards of a checkpoint and those of this run, in words."""
-    if there.get("tokenizer_fingerprint") != now.get("tokenizer_fingerprint"):
-        return [
-            f"the tokenizer is another one (fingerprint {str(there.get('tokenizer_fingerprint'))[:12]}… then, "
-            f"{str(now.get('tokenizer_fingerprint'))[:12]}… now)"
+def identity_differences(
+    there: Mapping[str, Any], now: Mapping[str, Any], *, run: Path | None = None, tokenizer: Tokenizer | None = None
+) -> list[str]:
+    """What is not the same about the shards of a checkpoint and those of this run, in words.
+
+    With the folder of the run and the tokenizer of these shards, also what distinguishes that from the run's own.
+    """
+    then, today = there.get("tokenizer_fingerprint"), now.get("tokenizer_fingerprint")
+    if then != today:
+        changes = _tokenizer_changes(run, then, tokenizer) or [
+            f"fingerprint {str(then)[:12]}… then, {str(today)[:12]}… now"
         ]
+        return [f"the tokenizer is another one ({', '.join(changes)})"]
     if there.get("num_tokens") != now.get("num_tokens"):
         return [f"the shards held {there.get('num_tokens'):,} tokens and now hold {now.get('num_tokens'):,}"]
     if there.get("fingerprint") != now.get("fingerprint"):
         return ["the shards have other content of the same size"]
     return []
+
+
+def _tokenizer_changes(run: Path | None, fingerprint: str | None, now: Tokenizer | None) -> list[str]:
+    """What distinguishes a tokenizer from that of the run; nothing if either of them is not there."""
+    from gristmill.encode.tokenizer import Tokenizer
+
+    if run is None or fingerprint is None or now is None:
+        return []
+    try:
+        before = Tokenizer.load(run / TOKENIZER_FILE)
+    except (OSError, GristmillError):
+        return []
+    return tokenizer_changes(before, now) if before.fingerprint == fingerprint else []

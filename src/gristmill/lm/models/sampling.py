@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gristmill.arguments import check_whole_number
-from gristmill.errors import OptionError
+from gristmill.errors import NotFiniteError, OptionError
 
 __all__ = ["check_sampling", "chosen", "new_dice", "token_probabilities"]
 
@@ -21,6 +21,7 @@ def chosen(
 ) -> Tensor:
     """An id for each row of logits, in main memory."""
     if temperature == 0:
+        _check_logits(logits_V)
         return logits_V.argmax(-1).cpu()
     # On the CPU: a generator of one kind gives the same numbers wherever the model is.
     probabilities_V = token_probabilities(logits_V.cpu(), temperature=temperature, top_k=top_k, top_p=top_p)
@@ -40,6 +41,7 @@ def token_probabilities(
     [0.625, 0.375, 0.0]
     """
     check_sampling(temperature, top_k, top_p)
+    _check_logits(logits_V)
     if temperature == 0:
         return torch.nn.functional.one_hot(logits_V.argmax(-1), logits_V.shape[-1]).to(torch.float32)
     probabilities_V = _scaled(logits_V, temperature).softmax(-1)
@@ -53,6 +55,15 @@ def token_probabilities(
         likeliest_V[before_V >= top_p * likeliest_V.sum(-1, keepdim=True)] = 0
     kept_V = torch.zeros_like(probabilities_V).scatter(-1, ids_V, likeliest_V)
     return (kept_V / kept_V.sum(-1, keepdim=True)).float()
+
+
+def _check_logits(logits_V: Tensor) -> None:
+    """Raise `NotFiniteError` for logits that no token can be chosen by. Single ones may be -inf: never chosen."""
+    if not bool(torch.isfinite(logits_V.amax(-1)).all()):
+        raise NotFiniteError(
+            "the model gives logits that are not finite, so no token can be chosen: its weights are not finite, or are "
+            "so large that they overflow. Use another checkpoint, such as which='latest' or an earlier step."
+        )
 
 
 def _scaled(logits_V: Tensor, temperature: float) -> Tensor:

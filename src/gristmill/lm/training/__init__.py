@@ -12,7 +12,9 @@ In reading order:
     schedules.py                        the learning rate of a step
     registries.py                       optimizers and schedules by name, a user's own among them
     auto_batch.py                       the largest micro-batch that fits
-    run_folder.py, checkpoint.py, restoring.py   what a run leaves, and how it is resumed
+    run_folder.py, run_lock.py, replacing.py   the folder of a run, and who may write there
+    checkpoint.py, restoring.py         what a run leaves, and how it is resumed
+    size_check.py                       whether a model fits the weights of a checkpoint
     records.py, meters.py, result.py    what it records, measures and returns
     advice.py, stopping.py              what slows it down; what stops it
 """

@@ -15,10 +15,11 @@ There is no state of a random generator in them: each step seeds it by (seed, st
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,12 +28,14 @@ import torch
 from torch import Tensor, nn
 
 from gristmill._core import Xxh64
-from gristmill.errors import CheckpointError
+from gristmill.errors import CheckpointError, NotFiniteError, warn_user
 from gristmill.lm.data.identity import json_checksum
-from gristmill.lm.explain import CHECKPOINTS, STATE_FILE, why_no_run
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, STATE_FILE, why_no_run
 from gristmill.lm.models.model import Model
 from gristmill.lm.models.registry import build_model
-from gristmill.lm.training.config import TrainConfig, load_config
+from gristmill.lm.option_types import option_fields
+from gristmill.lm.training.config import TrainConfig, config_of_run, load_config
+from gristmill.lm.training.size_check import check_sizes, compare_shapes
 from gristmill.packages import packages_for
 from gristmill.publish import flush_folder
 from gristmill.small_files import parse_json, read_small_file
@@ -42,6 +45,7 @@ __all__ = ["CheckpointWriter", "find_checkpoint", "list_checkpoints", "load_mode
 FORMAT = "gristmill-checkpoint"
 VERSION = 1
 MODEL_FILE = "model.safetensors"
+TOKENIZER_FILE = "tokenizer.json"
 OPTIMIZER_FILE = "optimizer.safetensors"
 MONITOR_FILE = "monitor.safetensors"
 
@@ -66,8 +70,14 @@ _DTYPES = {
 def write_checkpoint(run: Path, state: Mapping[str, Any], files: Mapping[str, Mapping[str, Tensor]]) -> Path:
     """Write a checkpoint of `state["step"]` and return its folder. Tensors must lie in main memory.
 
-    One that is already there for this step is left as it is: a step has only one outcome.
+    One that is already there for this step is left as it is: a step has only one outcome. Weights that are not finite
+    are `NotFiniteError`: nothing could be made of them, and an older checkpoint would be removed for them.
     """
+    if bad := first_not_finite(files.get(MODEL_FILE, {})):
+        raise NotFiniteError(
+            f"the weights of step {state['step']:,} are not finite: {bad!r} holds NaN or infinity. No checkpoint of "
+            f"them was written. {_last_good(run)} What helps: a lower learning_rate, more warmup_steps, clip_norm=1."
+        )
     folder = run / CHECKPOINTS / name_of(state["step"])
     if folder.exists():
         return folder
@@ -85,6 +95,26 @@ def write_checkpoint(run: Path, state: Mapping[str, Any], files: Mapping[str, Ma
         raise
     flush_folder(folder.parent)
     return folder
+
+
+def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor that holds NaN or infinity; None if all are finite.
+
+    A mask of 0 and -inf, which a model may have among its buffers, passes.
+    """
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()) and not _is_mask(tensor):
+            return name
+    return None
+
+
+def _is_mask(tensor: Tensor) -> bool:
+    return bool(((tensor == 0) | (tensor == -math.inf)).all())
+
+
+def _last_good(run: Path) -> str:
+    there = list_checkpoints(run)
+    return f"The last good checkpoint is {there[-1].name}." if there else "There was no checkpoint yet."
 
 
 def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -137,10 +167,14 @@ def _flush(file: BinaryIO) -> None:
 
 
 class CheckpointWriter:
-    """Writes checkpoints in a thread of its own: the run waits only while the tensors are copied."""
+    """Writes checkpoints in a thread of its own: the run waits only while the tensors are copied.
 
-    def __init__(self, run: Path, *, keep: int) -> None:
-        self._run, self._keep = run, keep
+    `tell` gets what a person should know about older checkpoints, in the thread that calls `write`, `wait` or `close`.
+    """
+
+    def __init__(self, run: Path, *, keep: int, tell: Callable[[str], None] | None = None) -> None:
+        self._run, self._keep, self._tell = run, keep, tell
+        self._damaged: dict[Path, bool] = {}  # older checkpoints that cannot be read, and whether that was reported
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
 
@@ -155,13 +189,18 @@ class CheckpointWriter:
         except OSError as error:
             error.filename = error.filename or str(self._run)  # a full disk does not say where
             raise
-        prune(self._run, keep=self._keep)
+        for folder in prune(self._run, keep=self._keep):
+            self._damaged.setdefault(folder, False)
 
     def wait(self) -> None:
         """Return when all are on the disk; raise what went wrong with them."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
+        for folder in [folder for folder, is_reported in self._damaged.items() if not is_reported]:
+            self._damaged[folder] = True
+            if self._tell is not None:
+                self._tell(f"the checkpoint {folder} is damaged. It is kept, but not used; remove it if you like.")
 
     def close(self) -> None:
         """Wait, and end the thread."""
@@ -171,22 +210,17 @@ class CheckpointWriter:
             self._pool.shutdown()
 
 
-def prune(run: Path, *, keep: int) -> None:
-    """Remove all checkpoints but the latest `keep` and the best one."""
-    folders = list_checkpoints(run)
-    best = _best(folders)
-    for folder in folders[:-keep]:
+def prune(run: Path, *, keep: int) -> list[Path]:
+    """Remove all checkpoints but the latest `keep` and the best one; return those that are damaged.
+
+    A damaged one does not count, and is left alone: somebody may want to save what can be saved.
+    """
+    states, damaged = _read_states(list_checkpoints(run))
+    best = _best(states)
+    for folder in list(states)[:-keep]:
         if folder != best:
             _remove(folder)
-
-
-def clean_up(run: Path, *, beyond: int | None = None) -> None:
-    """Remove what killed processes left behind, and checkpoints of steps beyond the one a run goes on from."""
-    for leftover in (run / CHECKPOINTS).glob(".step-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    for folder in list_checkpoints(run):
-        if beyond is not None and step_of(folder) > beyond:
-            _remove(folder)
+    return list(damaged)
 
 
 def _remove(folder: Path) -> None:
@@ -219,14 +253,18 @@ def name_of(step: int) -> str:
 
 
 def find_checkpoint(run: Path, which: str = "latest") -> Path:
-    """The "latest" checkpoint of a run, the "best" by validation loss, or one by its name, such as "step-000100"."""
+    """The "latest" checkpoint of a run, the "best" by validation loss, or one by its name, such as "step-000100".
+
+    "best" passes over damaged checkpoints with a warning, as long as there is another: they were never compared.
+    "latest" and a name are given as they are asked for; reading a damaged one is `CheckpointError`.
+    """
     folders = list_checkpoints(run)
     if not folders:
         raise CheckpointError(why_no_run(Path(run)))
     if which == "latest":
         return folders[-1]
     if which == "best":
-        return _best(folders) or folders[-1]
+        return _find_best(folders)
     for folder in folders:
         if folder.name == which:
             return folder
@@ -234,10 +272,34 @@ def find_checkpoint(run: Path, which: str = "latest") -> Path:
     raise CheckpointError(f"{run}: there is no checkpoint {which!r}. Pass 'latest', 'best', or one of {there}.")
 
 
-def _best(folders: list[Path]) -> Path | None:
-    losses = {folder: read_state(folder).get("val_loss") for folder in folders}
-    judged = [folder for folder in folders if losses[folder] is not None]
-    return min(judged, key=lambda folder: float(losses[folder] or 0.0), default=None)
+def _find_best(folders: list[Path]) -> Path:
+    states, damaged = _read_states(folders)
+    if not states:
+        raise damaged.get(folders[-1]) or CheckpointError(why_no_run(folders[0].parent.parent))
+    best = _best(states) or list(states)[-1]
+    if damaged:
+        names = ", ".join(folder.name for folder in damaged)
+        warn_user(f"{folders[0].parent}: damaged, and passed over: {names}. {best.name} is used.", UserWarning)
+    return best
+
+
+def _read_states(folders: list[Path]) -> tuple[dict[Path, dict[str, Any]], dict[Path, CheckpointError]]:
+    """The states of the checkpoints that can be read, and what is wrong with the others, in the order of `folders`."""
+    states, damaged = {}, {}
+    for folder in folders:
+        try:
+            states[folder] = read_state(folder)
+        except CheckpointError as error:
+            if folder.exists():  # otherwise the run has removed it meanwhile: there are newer ones
+                damaged[folder] = error
+        except OSError as error:
+            damaged[folder] = _damaged(folder / STATE_FILE, f"it cannot be read ({error.strerror})")
+    return states, damaged
+
+
+def _best(states: Mapping[Path, Mapping[str, Any]]) -> Path | None:
+    losses = {folder: state["val_loss"] for folder, state in states.items() if state.get("val_loss") is not None}
+    return min(losses, key=lambda folder: float(losses[folder]), default=None)
 
 
 # Reading
@@ -300,24 +362,21 @@ def _file_checksum(path: Path) -> str:
 
 
 def _damaged(path: Path, what: str) -> CheckpointError:
-    return CheckpointError(
-        f"{path}: {what}: the checkpoint is damaged. Remove {path.parent} to go on from the one before."
-    )
+    folder = path.parent
+    before = [other.name for other in list_checkpoints(folder.parent.parent) if step_of(other) < step_of(folder)]
+    if before:
+        advice = f"Remove {folder} to use the one before, {before[-1]}; the steps after it are computed again."
+    else:
+        advice = f"There is none before it: remove {folder} and start the run again."
+    return CheckpointError(f"{path}: {what}: the checkpoint is damaged. {advice}")
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
     """Copy the tensors into the model; `CheckpointError` names the first that does not fit."""
-    there, needed = dict(tensors), model.state_dict()
-    for name in [*needed, *(name for name in there if name not in needed)]:
-        if name not in there:
-            raise CheckpointError(f"{source}: it is of another model: it has no {name!r}.")
-        if name not in needed:
-            raise CheckpointError(f"{source}: it is of another model: {name!r} is not part of this one.")
-        if there[name].shape != needed[name].shape:
-            shapes = f"{list(there[name].shape)} there, {list(needed[name].shape)} in this one"
-            raise CheckpointError(f"{source}: it is of another model: {name!r} has shape {shapes}.")
+    needed = model.state_dict()
+    compare_shapes(needed, tensors, source)
     with torch.no_grad():
-        for name, tensor in there.items():
+        for name, tensor in tensors.items():
             needed[name].copy_(divided_like(needed[name], tensor))
 
 
@@ -341,9 +400,54 @@ def whole_copy(tensor: Tensor) -> Tensor:
 def load_model(
     run: str | os.PathLike[str], *, which: str = "best", device: str | torch.device = "cpu"
 ) -> tuple[Model, TrainConfig]:
-    """The model of a run with the weights of a checkpoint, in evaluation mode, and the config it was trained with."""
+    """The model of a run with the weights of a checkpoint, in evaluation mode, and the config it was trained with.
+
+    `CheckpointError` if the two do not belong together: sizes are compared before any model is built, so an edited
+    config.json cannot take more memory than the weights in the file.
+    """
     folder = find_checkpoint(Path(run), which)
-    config = load_config(Path(run))
-    model = build_model(config.model, seed=config.seed)
-    load_weights(model, read_tensors(folder, MODEL_FILE, read_state(folder)), folder / MODEL_FILE)
+    config, state = load_config(Path(run)), read_state(folder)
+    _check_same_model(Path(run) / CONFIG_FILE, config, state.get("config"), folder)
+    weights = read_tensors(folder, MODEL_FILE, state)
+    if bad := first_not_finite(weights):
+        raise CheckpointError(
+            f"{folder / MODEL_FILE}: the weights are not finite: {bad!r} holds NaN or infinity. The training run had "
+            f"diverged. {_others(folder)}"
+        )
+    check_sizes(lambda: build_model(config.model), weights, folder / MODEL_FILE)
+    model = build_model(config.model)
+    load_weights(model, weights, folder / MODEL_FILE)
     return model.to(device).eval(), config
+
+
+def _check_same_model(path: Path, config: TrainConfig, recorded: Any, folder: Path) -> None:
+    """Compare config.json with what the checkpoint recorded: no shape of a weight depends on, say, rope_theta."""
+    if recorded is None:  # the shapes of the weights still decide
+        return
+    try:
+        there = model_options(config_of_run(recorded, source=str(folder / STATE_FILE)))
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise _damaged(folder / STATE_FILE, f"its config is not one: {error}") from None
+    here = model_options(config)
+    changed = [
+        f"{name} was {there.get(name)!r} and is now {here.get(name)!r}"
+        for name in {**there, **here}
+        if there.get(name) != here.get(name)
+    ]
+    if changed:
+        raise CheckpointError(
+            f"{path}: it does not describe the model of {folder.name}: {'; '.join(changed)}. The file was edited, or "
+            f"is of another run. Put the old values back; a model with other options needs a run of its own."
+        )
+
+
+def _others(folder: Path) -> str:
+    others = [other.name for other in list_checkpoints(folder.parent.parent) if other != folder]
+    return f"Use another checkpoint: {', '.join(others)}." if others else "There is no other checkpoint: train again."
+
+
+def model_options(config: TrainConfig) -> dict[str, Any]:
+    """The options that decide what the model is: its name, and those of its own that no run may change."""
+    kind = type(config.model)
+    names = option_fields(kind).keys() - kind.DATA_FREE - kind.FREE_OPTIONS
+    return {"model": kind.name} | {name: getattr(config.model, name) for name in option_fields(kind) if name in names}

@@ -26,9 +26,17 @@ __all__ = ["find_latest", "restore", "take_weights"]
 Tell = Callable[[str], None]
 
 
-def find_latest(fabric: Fabric, run_folder: Path) -> tuple[Path | None, dict[str, Any] | None]:
-    """The latest checkpoint of a run and its state; None and None where there is none."""
-    # The first process says which: others may look while it cleans up.
+def find_latest(
+    fabric: Fabric, run_folder: Path, *, overwrite: bool = False
+) -> tuple[Path | None, dict[str, Any] | None]:
+    """The latest checkpoint of a run and its state; None and None where there is none, or it is to be replaced.
+
+    A damaged one is `CheckpointError`, which names it and the one before. It is not passed over: steps that were
+    computed, perhaps for days, would be computed again without a word. Removing its folder is the user's decision.
+    """
+    if overwrite:
+        return None, None
+    # The first process decides: the others may look at another moment.
     names = [path.name for path in checkpoints.list_checkpoints(run_folder)]
     name = fabric.broadcast(names[-1] if names else "")
     if not name:
@@ -39,7 +47,7 @@ def find_latest(fabric: Fabric, run_folder: Path) -> tuple[Path | None, dict[str
 
 def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     """Take up a checkpoint; `CheckpointError` names what does not fit."""
-    found = identity_differences(state["shards"], run.data.identity)
+    found = identity_differences(state["shards"], run.data.identity, run=run.folder, tokenizer=run.data.tokenizer)
     found += differences(state["config"], run.config)
     if found:
         raise CheckpointError(

@@ -24,6 +24,7 @@ from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.meters import Reading, first_bad_step, measured_matmul_flops, memory_bytes
 from gristmill.lm.training.recording import Recorder
+from gristmill.lm.training.replacing import Replacement
 from gristmill.lm.training.restoring import find_latest, restore, take_weights
 from gristmill.lm.training.result import TrainResult, result_of
 from gristmill.lm.training.run_folder import describe_machine, write_description
@@ -53,9 +54,17 @@ __all__ = ["Run"]
 class Run:
     """A run in its folder, at a step."""
 
-    def __init__(self, fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path) -> None:
-        """Set everything up, and take up the latest checkpoint in the folder, if there is one."""
+    def __init__(
+        self,
+        fabric: Fabric,
+        config: TrainConfig,
+        data: TrainingData,
+        folder: Path,
+        replacement: Replacement | None = None,
+    ) -> None:
+        """Set everything up, and take up the latest checkpoint in the folder, if there is one to be kept."""
         self.fabric, self.data, self.folder = fabric, data, folder
+        self._replacement = replacement or Replacement(folder, overwrite=False)
         self.signals = StopSignals()
         self.recorder = Recorder(folder, is_first=fabric.is_global_zero)
         self.step, self.num_tokens = 0, 0
@@ -64,7 +73,7 @@ class Run:
         self._num_tokens, self._num_slots = 0, 0  # of the step, without and with padding
         tell = self.recorder.wait_to_tell
 
-        latest, state = find_latest(fabric, folder)
+        latest, state = find_latest(fabric, folder, overwrite=self._replacement.overwrite)
         self.config = config = settled(fabric, config, data, state, tell)
         # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
         self.dataset, val_dataset = open_datasets(fabric, config, data, tell)
@@ -93,15 +102,15 @@ class Run:
             restore(self, latest, state, tell)
         elif config.init_from is not None:
             take_weights(self.model, Path(config.init_from), tell)
-        self.saver = Saver(folder, keep=config.keep)
+        self.saver = Saver(folder, keep=config.keep, tell=self.tell)
         self.saver.saved_step = self.step if latest else -1
         self._open_folder(matmul_flops)
 
     def _open_folder(self, matmul_flops: float) -> None:
         """Write what describes the run, and open what it writes to; only the first process does."""
-        self.fabric.barrier()  # nobody may still be reading what is cleaned up
+        self.fabric.barrier()  # the old run may be set aside only when every process is set up
         if self.fabric.is_global_zero:
-            checkpoints.clean_up(self.folder)
+            self._replacement.set_aside()
             machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
             machine |= {"precision": self.config.precision, "matmul_flops": matmul_flops}
             machine |= {"num_parameters": self.model.num_parameters, "num_train_tokens": self.data.num_tokens}
@@ -167,6 +176,7 @@ class Run:
     def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
         """Count the step and note what is known of it: its losses, and of its last micro-batch the rest of `stats`."""
         self.step += 1
+        self._replacement.drop()
         self.num_tokens += self._num_tokens
         self.meter.add(self.step, losses, grad_norm, self._num_tokens, self._num_slots)
         if self.watch is not None:
@@ -280,6 +290,7 @@ class Run:
 
     def save(self) -> None:
         """Save a checkpoint of this step, unless there is one."""
+        self._replacement.drop()
         pending = self.meter.pending()
         self._check_finite(*first_bad_step(pending["steps"], pending["losses"], pending["grad_norms"]))
         if not are_finite(self.model.state_dict().values()):

@@ -1,13 +1,14 @@
-"""The folder of a run: what is written there before the first step, and whether a run may begin in it."""
+"""The folder of a run: whether a run may start in it, who has it, and what is written there before the first step."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import platform
-import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ import torch
 
 from gristmill.errors import OptionError
 from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
-from gristmill.lm.training.checkpoint import list_checkpoints
+from gristmill.lm.training.checkpoint import TOKENIZER_FILE, list_checkpoints
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.meters import device_name
 from gristmill.lm.training.records import METRICS_FILE
+from gristmill.lm.training.replacing import MACHINE_FILE, PLOT_FOLDER, put_back, remove_entry
+from gristmill.lm.training.run_lock import locked
 from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
 from gristmill.publish import publish
 from gristmill.shards.manifest import MANIFEST_FILE
@@ -26,19 +29,21 @@ from gristmill.shards.manifest import MANIFEST_FILE
 if TYPE_CHECKING:
     from gristmill.encode.tokenizer import Tokenizer
 
-__all__ = ["check_folder", "make_folder", "write_description"]
-
-MACHINE_FILE = "machine.json"
-TOKENIZER_FILE = "tokenizer.json"
+__all__ = ["check_folder", "claimed", "write_description"]
 
 
-def check_folder(run: Path, *, resume: str, overwrite: bool) -> None:
-    """Refuse a folder with a run in it, unless it is to go on or to be replaced. Nothing is changed yet."""
+def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | None = None) -> None:
+    """Refuse a folder with a run in it, unless that is to be resumed or replaced. Nothing is changed yet."""
     if resume not in ("never", "auto"):
         raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to go on with what is there, or 'never'.")
     if resume == "auto" and overwrite:
         raise OptionError(
             "resume and overwrite exclude each other: one keeps the run that is there, the other does not."
+        )
+    if overwrite and init_from is not None and run.exists() and Path(init_from).resolve() == run.resolve():
+        raise OptionError(
+            f"init_from={str(init_from)!r} is the run that overwrite=True replaces. If the new run were interrupted "
+            f"before its first checkpoint, no weights would be left. Pass another folder for the new run."
         )
     if resume == "never" and not overwrite and (found := list_checkpoints(run)):
         raise FileExistsError(
@@ -47,6 +52,8 @@ def check_folder(run: Path, *, resume: str, overwrite: bool) -> None:
             f"overwrite=True to start again, or another folder",
             str(run),
         )
+    if run.is_symlink():
+        raise FileExistsError(errno.EEXIST, "Is a symbolic link, which is not followed. Pass a folder", str(run))
     if run.exists() and not run.is_dir():
         raise FileExistsError(errno.EEXIST, "Is a file, and a run needs a folder. Pass another one", str(run))
     if (run / MANIFEST_FILE).exists():  # a run would write its own tokenizer.json over that of the shards
@@ -55,18 +62,28 @@ def check_folder(run: Path, *, resume: str, overwrite: bool) -> None:
         raise PermissionError(errno.EACCES, "No permission to write in this folder", str(run))
 
 
-def make_folder(run: Path, *, overwrite: bool) -> None:
-    """Make the folder, without the run that is in it, if that is to be replaced."""
-    run.mkdir(parents=True, exist_ok=True)
-    if overwrite:
-        _remove_run(run)
+@contextlib.contextmanager
+def claimed(run: Path, *, resume: str, overwrite: bool) -> Iterator[None]:
+    """Have the folder of a run to this process alone within the block; it is made if there is none.
+
+    For the first process of a run only, and before anything in the folder is changed. What processes that were killed
+    have left is put in order here, and nowhere else: no other process can be using it.
+    """
+    with locked(run) as is_exclusive:
+        put_back(run)  # the run that an interrupted overwrite=True would have replaced
+        check_folder(run, resume=resume, overwrite=overwrite)
+        if is_exclusive:
+            remove_leftovers(run)
+        yield
 
 
-def _remove_run(run: Path) -> None:
-    shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
-    plots = (f"plots/{name}" for name in (FIGURES_FILE, PICTURE_FILE))
-    for name in (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, *plots):
-        (run / name).unlink(missing_ok=True)
+def remove_leftovers(run: Path) -> None:
+    """Remove the temporary files of runs that were killed. The caller has the lock of the folder."""
+    published = (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE)
+    drawn = (f"{PLOT_FOLDER}/.{name}.tmp.*" for name in (FIGURES_FILE, PICTURE_FILE))
+    for pattern in (*(f".{name}.tmp.*" for name in published), *drawn, f"{CHECKPOINTS}/.step-*", ".removed.*"):
+        for leftover in run.glob(pattern):
+            remove_entry(leftover)
 
 
 def write_description(run: Path, config: TrainConfig, tokenizer: Tokenizer | None, machine: dict[str, Any]) -> None:

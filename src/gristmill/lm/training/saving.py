@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,8 @@ __all__ = ["Saver"]
 class Saver:
     """Writes the state of a run, at most once per step."""
 
-    def __init__(self, folder: Path, *, keep: int) -> None:
-        self.writer = checkpoints.CheckpointWriter(folder, keep=keep)
+    def __init__(self, folder: Path, *, keep: int, tell: Callable[[str], None]) -> None:
+        self.writer = checkpoints.CheckpointWriter(folder, keep=keep, tell=tell)
         self.saved_step = -1
         self._folder = folder
 

@@ -37,10 +37,11 @@ from gristmill.lm.training.devices import is_first_process, launch
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.presets import preset_options, without_length
 from gristmill.lm.training.records import Record, open_display
+from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
 from gristmill.lm.training.resuming import options_to_resume
 from gristmill.lm.training.run import Run
-from gristmill.lm.training.run_folder import check_folder, make_folder
+from gristmill.lm.training.run_folder import check_folder, claimed
 from gristmill.packages import require_packages
 from gristmill.shards import Shards
 
@@ -84,20 +85,22 @@ def train(
     asked = TrainConfig.from_options(
         options_to_resume(Path(out), asked_options) if resumes == "auto" else asked_options
     )
+    folder = Path(out)
     if is_first_process():
-        check_folder(Path(out), resume=resumes, overwrite=overwrite)
+        check_folder(folder, resume=resumes, overwrite=overwrite, init_from=asked.init_from)
     opened = asked.model.open_data(data, progress=progress if progress in (None, "auto", "bar") else None)
     check_length(asked, opened)
     if is_first_process():
         warn_of_guessed_vocabulary(opened, asked.model.vocab_size)
-        make_folder(Path(out), overwrite=overwrite)
-    fabric, settled = launch(asked)
     try:
-        messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
-        with _memory_advice(settled):
-            result = _train(fabric, settled, opened, Path(out), messages, progress)
-        _leave_together(fabric)
-        return result
+        claim = claimed(folder, resume=resumes, overwrite=overwrite) if is_first_process() else contextlib.nullcontext()
+        with claim, replacing(folder, overwrite=overwrite) as replacement:
+            fabric, settled = launch(asked)
+            messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
+            with _memory_advice(settled):
+                result = _train(fabric, settled, opened, replacement, folder, messages, progress)
+            _leave_together(fabric)
+            return result
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
@@ -114,9 +117,15 @@ def _asked_options(config: TrainConfig | str | os.PathLike[str] | None, preset: 
 
 
 def _train(
-    fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path, messages: list[str], progress: Any
+    fabric: Fabric,
+    config: TrainConfig,
+    data: TrainingData,
+    replacement: Replacement,
+    folder: Path,
+    messages: list[str],
+    progress: Any,
 ) -> TrainResult:
-    with contextlib.closing(Run(fabric, config, data, folder)) as run:
+    with contextlib.closing(Run(fabric, config, data, folder, replacement)) as run:
         shown = progress if fabric.is_global_zero else None
         with open_display(shown, total=run.max_steps, initial=run.step) as display:
             run.recorder.show_on(display, messages, step=run.step)

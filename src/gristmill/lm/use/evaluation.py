@@ -155,7 +155,8 @@ def _find_device(device: str) -> torch.device:
 def _check_tokenizer(run: Path, which: str, data: TrainingData) -> None:
     folder = find_checkpoint(run, which)
     then, now = read_state(folder)["shards"], data.identity
-    if found := identity_differences({**now, "tokenizer_fingerprint": then["tokenizer_fingerprint"]}, now):
+    asked = {**now, "tokenizer_fingerprint": then["tokenizer_fingerprint"]}
+    if found := identity_differences(asked, now, run=run, tokenizer=data.tokenizer):
         raise CheckpointError(
             f"{folder}: it does not fit the {data.noun}: {found[0]}. Encode the text with {run / 'tokenizer.json'}."
         )

@@ -1,0 +1,112 @@
+"""Replacing a run: the old one stays whole until the new one has taken its first step.
+
+    run/.replaced/    the old run, complete, while the new one is set up; it is a run folder of its own
+    run/.aside/       a part of the old run, on its way to `.replaced` or back; the rest is still in its place
+    run/.removed.*    an old run that is being deleted
+
+Whatever fails before the first step puts the old run back. A process that is killed meanwhile leaves one of these
+folders, and the next run in the folder, which has its lock, starts with `put_back`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, REPLACED_FOLDER
+from gristmill.lm.training.checkpoint import TOKENIZER_FILE
+from gristmill.lm.training.records import METRICS_FILE
+from gristmill.posterior.drawing import FIGURES_FILE
+from gristmill.publish import flush_folder
+
+__all__ = ["MACHINE_FILE", "PLOT_FOLDER", "Replacement", "put_back", "remove_entry", "replacing"]
+
+MACHINE_FILE = "machine.json"
+PLOT_FOLDER = "plots"
+ASIDE_FOLDER = ".aside"
+
+# Everything that a run, or the report of one, leaves in its folder. Other files there are somebody else's.
+OWN = (
+    *(CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, METRICS_FILE, CHECKPOINTS),
+    *("report.html", "report.md", "tensorboard", f"{PLOT_FOLDER}/{FIGURES_FILE}", f"{PLOT_FOLDER}/*.png"),
+)
+
+
+class Replacement:
+    """The run that is in a folder while another one takes its place; nothing happens unless `overwrite`."""
+
+    def __init__(self, run: Path, *, overwrite: bool) -> None:
+        self.overwrite = overwrite
+        self._run = run
+        self._is_aside = False
+
+    def set_aside(self) -> None:
+        """Move the old run to `.replaced`. Only the first process calls this, right before it writes the new one."""
+        if not self.overwrite or not (names := _own_names(self._run)):
+            return
+        self._is_aside = True
+        _move(self._run, self._run / ASIDE_FOLDER, names)
+        (self._run / ASIDE_FOLDER).rename(self._run / REPLACED_FOLDER)
+        flush_folder(self._run)
+
+    def drop(self) -> None:
+        """Delete the old run, if it is aside: the new one has started."""
+        if self._is_aside:
+            self._is_aside = False
+            removed = self._run / f".removed.{os.getpid()}"
+            (self._run / REPLACED_FOLDER).rename(removed)
+            remove_entry(removed)
+
+    def put_back(self) -> None:
+        """Remove the new run and put the old one back, if that is aside."""
+        if self._is_aside:
+            self._is_aside = False
+            put_back(self._run)
+
+
+@contextlib.contextmanager
+def replacing(run: Path, *, overwrite: bool) -> Iterator[Replacement]:
+    """The replacement of the run that is in the folder. An error before it is dropped puts the old run back."""
+    replacement = Replacement(run, overwrite=overwrite)
+    try:
+        yield replacement
+    except BaseException:
+        replacement.put_back()
+        raise
+    replacement.drop()
+
+
+def put_back(run: Path) -> None:
+    """Put a run back that was set aside and not dropped. After a kill at any moment, the next call completes it."""
+    replaced, aside = run / REPLACED_FOLDER, run / ASIDE_FOLDER
+    if replaced.is_dir():
+        # What is in the folder now is of the new run: the old one was moved completely.
+        for name in _own_names(run):
+            remove_entry(run / name)
+        replaced.rename(aside)
+    if aside.is_dir():
+        _move(aside, run, _own_names(aside))
+        shutil.rmtree(aside)
+        flush_folder(run)
+
+
+def _own_names(folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for pattern in OWN for path in sorted(folder.glob(pattern))]
+
+
+def _move(source: Path, target: Path, names: list[str]) -> None:
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).rename(target / name)
+
+
+def remove_entry(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it, as far as that is possible."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()

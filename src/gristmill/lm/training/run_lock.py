@@ -1,0 +1,105 @@
+"""The lock of a run folder: one process at a time trains in it.
+
+The lock is the system's (`flock`), on the file `.lock` in the folder, and ends with the process, whatever ends it. The
+file names the holder, for the error that a second process gets. Only the first process of a run takes the lock;
+reading a run (generate, evaluate, report) needs none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from gristmill.errors import FormatError
+from gristmill.shards.place import lock_file
+from gristmill.small_files import parse_json, read_small_file
+
+__all__ = ["LOCK_FILE", "locked"]
+
+LOCK_FILE = ".lock"
+MAX_BYTES = 1 << 12
+
+_held: set[int] = set()  # descriptors
+
+
+@contextlib.contextmanager
+def locked(run: Path) -> Iterator[bool]:
+    """Make the folder of a run if there is none, and hold its lock within the block.
+
+    Gives whether the lock is exclusive: some network file systems have no locks. `BlockingIOError` names the process
+    that holds it. A folder that was made here and is still empty at the end is removed.
+    """
+    is_new = not run.exists()
+    descriptor, is_exclusive = _open_and_lock(run)
+    _held.add(descriptor)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, _this_process())
+        yield is_exclusive
+    finally:
+        with contextlib.suppress(OSError):
+            (run / LOCK_FILE).unlink()  # while the lock is held: nobody else can have it
+        _held.discard(descriptor)
+        os.close(descriptor)
+        if is_new:
+            with contextlib.suppress(OSError):
+                run.rmdir()
+
+
+def _open_and_lock(run: Path) -> tuple[int, bool]:
+    path = run / LOCK_FILE
+    while True:
+        run.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        except FileNotFoundError:
+            continue  # the process that had made the folder has failed, and removed it
+        try:
+            is_exclusive = lock_file(descriptor, path)
+            # The process that had the lock may have removed the file before ours came to be locked.
+            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+                return descriptor, is_exclusive
+        except FileNotFoundError:
+            pass
+        except BlockingIOError as error:
+            os.close(descriptor)
+            advice = "Wait until that run has ended, or pass another folder"
+            raise BlockingIOError(
+                error.errno, f"Another run is using this folder: {_holder(path)}. {advice}", str(run)
+            ) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _this_process() -> bytes:
+    since = time.strftime("%Y-%m-%d %H:%M:%S %z")
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
+
+
+def _holder(path: Path) -> str:
+    """The process that holds the lock, in words."""
+    try:
+        data = read_small_file(path, what="a lock file", max_bytes=MAX_BYTES, error=FormatError)
+        content = parse_json(data, error=FormatError)
+        return f"process {int(content['pid'])} on {content['host']!s:.80}, since {content['since']!s:.40}"
+    except (OSError, FormatError, KeyError, TypeError, ValueError):
+        return "a process that has just started"
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked process, such as a worker that reads data: it may outlive its parent, and must not keep the lock."""
+    for descriptor in _held:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
