@@ -1,19 +1,16 @@
-"""Meters: what a reading says, the table of peaks, advice, and the file of records."""
+"""Meters: what a reading says, the table of peaks, and advice."""
 
 import dataclasses
 import json
 import math
-import sys
 
 import pytest
 import torch
 
-from gristmill import MissingPackageError, OptionError
 from gristmill.lm.training import meters
 from gristmill.lm.training.advice import Situation, advice, is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.meters import Meter, Reading, device_peak, measured_matmul_flops
-from gristmill.lm.training.records import MetricsFile, open_display, open_writer, read_records
 
 CPU = torch.device("cpu")
 
@@ -168,59 +165,3 @@ def test_out_of_memory_is_known_in_all_its_forms():
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
-
-
-def test_records_beyond_the_step_of_a_resume_are_dropped_and_a_torn_line_too(tmp_path):
-    file = MetricsFile(tmp_path)
-    for step in (1, 2, 3):
-        file.add({"kind": "train", "step": step, "loss": 0.5})
-    file.close()
-    with (tmp_path / "metrics.jsonl").open("ab") as torn:
-        torn.write(b'{"kind": "train", "st')
-    file = MetricsFile(tmp_path, up_to_step=2)
-    file.add({"kind": "event", "step": 2, "message": "on"})
-    file.close()
-    assert [(r["kind"], r["step"]) for r in read_records(tmp_path)] == [("train", 1), ("train", 2), ("event", 2)]
-
-
-def test_a_loss_that_is_not_a_number_is_null_in_the_file(tmp_path):
-    file = MetricsFile(tmp_path)
-    file.add({"kind": "train", "step": 1, "loss": math.nan})
-    file.close()
-    assert json.loads((tmp_path / "metrics.jsonl").read_bytes())["loss"] is None
-
-
-def test_an_unknown_display_is_refused():
-    with pytest.raises(OptionError, match="progress='loud' is not known"), open_display("loud", total=1, initial=0):
-        pass
-
-
-def test_the_bar_and_json_lines_go_to_stderr(capsys):
-    record = {"kind": "train", "step": 3, "loss": 1.5, "tokens_per_second": 2e3, "mfu": None, "mfu_matmul": 0.5}
-    for progress in ("bar", "jsonl"):
-        with open_display(progress, total=5, initial=0) as display:
-            display.show({**record, "memory_bytes": 10**9})
-            display.show({"kind": "val", "step": 3, "loss": 1.25})
-            display.show({"kind": "sample", "step": 3, "prompt": "Once", "text": " more"})
-            display.say("hello")
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "loss 1.500" in err
-    assert '"tokens_per_second": 2000.0' in err
-    assert "Once more" in err
-
-
-def test_tensorboard_gets_the_same_numbers(tmp_path):
-    pytest.importorskip("tensorboard")
-    writer = open_writer("tensorboard", tmp_path, {})
-    writer.add({"kind": "train", "step": 1, "loss": 0.5, "mfu": None})
-    writer.add({"kind": "sample", "step": 1, "prompt": "a", "text": "b"})
-    writer.close()
-    assert list((tmp_path / "tensorboard").iterdir())
-    assert open_writer("none", tmp_path, {}) is None
-
-
-def test_a_writer_that_is_not_installed_is_an_error_with_its_remedy(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(MissingPackageError, match="trackio, which is not installed"):
-        open_writer("trackio", tmp_path, {})

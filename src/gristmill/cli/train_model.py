@@ -15,6 +15,7 @@ from gristmill.cli.dialect import in_flags
 from gristmill.cli.options import Flag
 from gristmill.cli.table import pairs
 from gristmill.lm.training.config import FIELDS, TrainConfig, read_config
+from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, PRESETS, preset_options, without_length
 from gristmill.packages import require_packages
 
@@ -70,19 +71,19 @@ class Command(TrainConfig):
         """Train, and print what came of it."""
         options = {name: getattr(self, name) for name in FIELDS}
         config = TrainConfig.from_options(options)
-        require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
-        from gristmill.lm.training.devices import is_first_process
-        from gristmill.lm.training.records import spelled_by
-        from gristmill.lm.training.trainer import train
+        progress = None if self.progress == "none" else self.progress
+        with starting(progress), spelled_by(functools.partial(in_flags, command=self)):
+            require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
+            from gristmill.lm.training.devices import is_first_process
+            from gristmill.lm.training.trainer import train
 
-        with spelled_by(functools.partial(in_flags, command=self)):
             result = train(
                 self.data,
                 out=self.output,
                 config=config,
                 resume=self.resume,
                 overwrite=self.overwrite,
-                progress=None if self.progress == "none" else self.progress,
+                progress=progress,
             )
         if is_first_process():
             print(pairs(result.rows()))

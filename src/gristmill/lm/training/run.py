@@ -23,9 +23,10 @@ from gristmill.lm.data.training_data import TrainingData
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.display import Display
 from gristmill.lm.training.losses import LossModule, mean_loss, num_val_batches
 from gristmill.lm.training.meters import Reading, measured_matmul_flops, memory_bytes
-from gristmill.lm.training.records import Display, MetricsFile, Record, Writer, open_writer, read_records
+from gristmill.lm.training.records import MetricsFile, Record, read_records
 from gristmill.lm.training.restoring import find_latest, restore, take_weights
 from gristmill.lm.training.result import TrainResult, result_of
 from gristmill.lm.training.run_folder import describe_machine, write_description
@@ -43,6 +44,7 @@ from gristmill.lm.training.run_parts import (
 )
 from gristmill.lm.training.schedules import kl_weight, learning_rate, step_seed
 from gristmill.lm.training.stopping import StopSignals
+from gristmill.lm.training.writers import Writer, open_writer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -280,6 +282,7 @@ class Run:
         """Record the loss on the fixed subset of the validation split, or on all of it; save the best so far."""
         if self.val_dataset is None:
             return
+        self.display.busy("validating")
         begin, fabric = time.perf_counter(), self.fabric
         share_buffers(fabric, self.model)
         limit = None if full else num_val_batches(self.config.limit_val_batches, self.val_dataset)

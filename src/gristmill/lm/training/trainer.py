@@ -26,9 +26,10 @@ from gristmill.lm.data.training_data import TrainingData, open_training_data, wa
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig
 from gristmill.lm.training.devices import is_first_process, launch
+from gristmill.lm.training.display import open_display, say_starting
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.presets import without_length
-from gristmill.lm.training.records import Record, open_display
+from gristmill.lm.training.records import Record
 from gristmill.lm.training.result import TrainResult
 from gristmill.lm.training.run import Run
 from gristmill.lm.training.run_folder import check_folder, make_folder
@@ -75,6 +76,7 @@ def train(
     asked = TrainConfig.from_options({**base, **options}, preset=preset)
     if is_first_process():
         check_folder(Path(out), resume=resume, overwrite=overwrite)
+    say_starting(progress, "opening the data")
     opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
     if is_first_process():
         warn_of_guessed_vocabulary(opened, asked)
@@ -94,9 +96,11 @@ def train(
 def _train(
     fabric: Fabric, config: TrainConfig, data: TrainingData, folder: Path, messages: list[str], progress: Any
 ) -> TrainResult:
+    say_starting(progress, "building the model")
     with contextlib.closing(Run(fabric, config, data, folder)) as run:
         shown = progress if fabric.is_global_zero else None
-        with open_display(shown, total=run.max_steps, initial=run.step) as run.display:
+        compiles = config.compile_model
+        with open_display(shown, total=run.max_steps, initial=run.step, compiles=compiles) as run.display:
             run.tell_beginning(messages)
             return train_to_the_end(run)
 
@@ -133,6 +137,7 @@ def train_steps(run: Run) -> None:
             losses += torch.stack([stats[name] * (share if name in PER_TOKEN else even_share) for name in names])
         grad_norm = run.update_weights()
         run.end_step(losses, grad_norm, batch, stats)
+        run.display.tick(run.step)
         if run.is_due(config.log_interval) or run.step == run.max_steps:
             run.log()
         if run.is_due(config.val_check_interval):
