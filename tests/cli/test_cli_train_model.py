@@ -32,8 +32,8 @@ def test_a_run_prints_its_summary_and_can_be_evaluated(gristmill, shards, tmp_pa
     assert (code, err) == (0, "")
     rows = dict(line.strip().split("  ", 1) for line in out.splitlines())
     assert list(rows) == [
-        *("steps", "tokens", "parameters", "training loss", "validation loss", "bits per byte", "tokens/s"),
-        *("waiting for data", "MFU", "memory", "time", "saved to"),
+        *("steps", "tokens", "parameters", "training loss", "validation loss", "perplexity", "bits per byte"),
+        *("tokens/s", "waiting for data", "memory", "time", "saved to"),
     ]
     assert rows["tokens"].strip() == "384"
     assert rows["saved to"].strip().endswith("run/checkpoints/step-000006")

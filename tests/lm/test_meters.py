@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import time
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from gristmill.lm.training import meters
 from gristmill.lm.training.advice import Situation, advice, is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.data_wait import DeviceWait
 from gristmill.lm.training.meters import Meter, Reading, device_peak, measured_matmul_flops
 
 CPU = torch.device("cpu")
@@ -28,6 +30,7 @@ def reading(**changes):
         loss=1.0,
         stats={},
         grad_norm=1.0,
+        grad_norm_max=1.0,
         first_bad_step=None,
         tokens_per_second=1.0,
         padding=0.0,
@@ -47,9 +50,27 @@ def test_the_peak_of_a_device_by_its_name(name, tflops):
     assert device_peak(name) == tflops * 1e12
 
 
-def test_a_cpu_has_no_peak_on_a_data_sheet_but_a_measured_one():
+def test_a_cpu_has_no_peak_its_cores_are_shared():
     assert device_peak("AMD EPYC 9654") is None
-    assert measured_matmul_flops(CPU, torch.float32, seconds=0.05) > 1e8
+    assert measured_matmul_flops(CPU, torch.float32) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_measured_product_is_no_part_of_the_memory_of_the_run():
+    device = torch.device("cuda", 0)
+    assert measured_matmul_flops(device, torch.bfloat16) > 1e11
+    assert torch.cuda.max_memory_allocated(device) < 8192**2
+
+
+def test_a_share_of_the_peak_that_cannot_be_right_is_left_out(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(meters.time, "perf_counter", lambda: clock[0])
+    m = meter(peak=1e7, matmul_flops=1e8)
+    for seconds, shares in ((1.0, (None, 1.0)), (0.1, (None, None)), (10.0, (1.0, 0.1))):
+        clock[0] += seconds
+        add(m, 1, torch.tensor(1.0), torch.tensor(1.0))
+        found = m.read()
+        assert (found.mfu, found.mfu_matmul) == tuple(share and pytest.approx(share) for share in shares)
 
 
 def test_a_reading_is_the_mean_of_the_losses_since_the_last(monkeypatch):
@@ -62,11 +83,96 @@ def test_a_reading_is_the_mean_of_the_losses_since_the_last(monkeypatch):
         clock[0] += 0.9
         add(m, step, torch.tensor(loss), torch.tensor(step / 2))
     found = m.read()
-    assert (found.loss, found.grad_norm, found.first_bad_step) == (3.0, 1.0, None)
+    assert (found.loss, found.grad_norm, found.grad_norm_max, found.first_bad_step) == (3.0, 0.75, 1.0, None)
     assert found.tokens_per_second == pytest.approx(100)
     assert (found.mfu, found.mfu_matmul) == (pytest.approx(0.1), pytest.approx(0.05))
     assert (found.data_wait, found.padding, found.stats) == (pytest.approx(0.1), 0.0, {})
     assert not m.has_pending
+
+
+def test_a_gradient_norm_that_overflows_is_the_greatest_and_no_part_of_the_mean():
+    m = meter()
+    for step, norm in ((1, 2.0), (2, math.inf), (3, 4.0)):
+        add(m, step, torch.tensor(1.0), torch.tensor(norm))
+    found = m.read()
+    assert (found.grad_norm, found.grad_norm_max) == (3.0, math.inf)
+    add(m, 4, torch.tensor(1.0), torch.tensor(math.nan))
+    found = m.read()
+    assert math.isnan(found.grad_norm)
+    assert math.isnan(found.grad_norm_max)
+
+
+class Queue:
+    """A device as the host sees it: work is done later, one after the other, and marks are passed in between."""
+
+    def __init__(self):
+        self.now = self.free_from = 0.0  # seconds, of the host and of the device
+
+    def work(self, seconds):
+        self.free_from = max(self.free_from, self.now) + seconds
+
+    def mark(self):
+        queue, passed = self, max(self.free_from, self.now)
+
+        class Mark:
+            time = passed
+
+            def query(self):
+                return queue.now >= passed
+
+            def elapsed_time(self, end):
+                assert self.query() and end.query()  # CUDA refuses marks that were not passed
+                return 1e3 * (end.time - passed)
+
+        return Mark()
+
+
+@pytest.mark.parametrize(
+    ("work", "host_wait", "idle"),
+    [(1.0, 0.2, 0.0), (0.1, 0.4, 0.3), (0.0, 0.4, 0.4)],
+    ids=["the device is busy for longer", "it runs dry", "it has nothing to do"],
+)
+def test_only_the_time_after_the_device_ran_dry_is_waiting_for_data(work, host_wait, idle):
+    queue = Queue()
+    wait = DeviceWait(queue.mark)
+    for _ in range(10):
+        queue.now = max(queue.now, queue.free_from)
+        queue.work(work)
+        with wait.waiting():
+            queue.now += host_wait
+    queue.now += 10 * work  # all work is done
+    assert wait.seconds() == pytest.approx(10 * idle)
+    wait.restart()
+    assert wait.seconds() == 0
+
+
+def test_marks_of_steps_before_a_restart_do_not_count_after_it():
+    queue = Queue()
+    wait = DeviceWait(queue.mark)
+    queue.work(0.5)
+    with wait.waiting():
+        queue.now += 0.1
+    with wait.waiting():
+        queue.now += 3.0
+    wait.restart()
+    with wait.waiting():
+        queue.now += 0.25
+    assert wait.seconds() == pytest.approx(0.25)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_that_is_busy_while_the_host_waits_does_not_wait_for_data():
+    m = Meter(torch.device("cuda", 0), capacity=4, flops_per_token=1e6)
+    for step in range(1, 4):
+        torch.cuda._sleep(1_000_000_000)  # about half a second of the device
+        with m.waiting_for_data():
+            time.sleep(0.05)
+        add(m, step, torch.ones((), device="cuda"), torch.ones((), device="cuda"))
+    assert m.read().data_wait < 0.02
+    with m.waiting_for_data():
+        time.sleep(0.2)
+    add(m, 4, torch.ones((), device="cuda"), torch.ones((), device="cuda"))
+    assert m.read().data_wait > 0.5
 
 
 def test_time_before_a_restart_does_not_count(monkeypatch):

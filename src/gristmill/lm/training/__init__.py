@@ -12,6 +12,7 @@ In reading order:
     auto_batch.py                       the largest micro-batch that fits
     run_folder.py, checkpoint.py, restoring.py   what a run leaves, and how it is resumed
     records.py, meters.py, result.py    what it records, measures and returns
+    data_wait.py                        the time a device has nothing to do for lack of a batch
     display.py, standing.py, writers.py   what a person sees while it trains
     advice.py, stopping.py              what slows it down; what stops it
 """

@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from importlib.util import find_spec
 from typing import Any
 
 from gristmill.errors import OptionError
@@ -91,12 +92,23 @@ def say_starting(progress: Any, what: str = "loading torch") -> None:
 
 @contextlib.contextmanager
 def starting(progress: Any) -> Iterator[None]:
-    """Show that torch is being loaded; leaves no half line on the terminal, whatever happens in the block."""
-    say_starting(progress)
+    """Show that torch is being loaded; leaves no half line on the terminal, whatever happens in the block.
+
+    Where torch is not installed nothing is shown: the error that follows is one line.
+    """
+    if _has_torch():
+        say_starting(progress)
     try:
         yield
     finally:
         _starting_line.clear()
+
+
+def _has_torch() -> bool:
+    try:
+        return find_spec("torch") is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _is_first_process() -> bool:

@@ -218,6 +218,7 @@ class Run:
                 **({"kl_weight": self._kl_weight, "padding": reading.padding} if self.schedule else {}),
                 "lr": self._learning_rate,
                 "grad_norm": reading.grad_norm,
+                "grad_norm_max": reading.grad_norm_max,
                 "tokens": self.num_tokens,
                 "tokens_per_second": reading.tokens_per_second,
                 "mfu": reading.mfu,

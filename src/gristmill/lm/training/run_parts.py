@@ -150,7 +150,7 @@ def new_meter(
     model: nn.Module,
     *,
     sequence_length: float,
-    matmul_flops: float,
+    matmul_flops: float | None,
     seconds_before: float,
 ) -> Meter:
     """The meter of the run, which has lasted for `seconds_before` already."""
