@@ -55,6 +55,7 @@ def test_a_model_with_a_kl_has_its_statistics_and_no_perplexity(folder):
     rows = dict(found.rows())
     assert (rows["validation KL"], rows["validation reconstruction"]) == ("0.2500", "1.5000")
     assert "perplexity" not in rows
+    assert result(folder, has_perplexity=False).perplexity is None
 
 
 @pytest.mark.parametrize("loss", [None, math.nan])

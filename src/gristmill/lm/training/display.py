@@ -258,6 +258,12 @@ def _validation(record: Record) -> str:
     return ", ".join(part for part in parts if part is not None)
 
 
+def _narrower(shape: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    """Columns and rows of a terminal with room for the ^C that it writes itself: a line that wraps stays there."""
+    num_columns, num_rows = shape
+    return num_columns and max(num_columns - 2, 1), num_rows
+
+
 class _Bar(Display):
     """One line that moves by time; messages and samples stay above it."""
 
@@ -275,6 +281,8 @@ class _Bar(Display):
             dynamic_ncols=True,
             file=sys.stderr,
         )
+        if callable(shape := self._bar.dynamic_ncols):
+            self._bar.dynamic_ncols = lambda file: _narrower(shape(file))
 
     def tick(self, step: int) -> None:
         now = time.monotonic()

@@ -104,11 +104,20 @@ VAL_FIELDS = frozenset({"kind", "step", "loss", "bits_per_byte", "num_tokens", "
 
 
 def result_of(
-    folder: Path, *, readings: Sequence[Reading], full_validations: Sequence[Record], **numbers: Any
+    folder: Path,
+    *,
+    readings: Sequence[Reading],
+    full_validations: Sequence[Record],
+    has_perplexity: bool | None = None,
+    **numbers: Any,
 ) -> TrainResult:
-    """The result of a run with these readings and validations; `numbers` are fields of the result."""
+    """The result of a run with these readings and validations; `numbers` are fields of the result.
+
+    has_perplexity: whether exp(loss) is the perplexity of the tokens. None: unless there is a KL in the loss.
+    """
     val = full_validations[-1] if full_validations else {}
     stats = {name: value for name, value in val.items() if name not in VAL_FIELDS and isinstance(value, int | float)}
+    has_perplexity = "kl" not in stats if has_perplexity is None else has_perplexity
     readings = readings[1:] or readings  # the first holds compilation and cold caches
     last = readings[-1] if readings else None
     return TrainResult(
@@ -117,8 +126,7 @@ def result_of(
         loss=last.loss if last else None,
         val_loss=val.get("loss"),
         val_stats=stats,
-        # A loss with a KL in it is not the nats per token that perplexity is the exponential of.
-        perplexity=None if "kl" in stats else _perplexity(val.get("loss")),
+        perplexity=_perplexity(val.get("loss")) if has_perplexity else None,
         bits_per_byte=val.get("bits_per_byte"),
         tokens_per_second=statistics.median(r.tokens_per_second for r in readings) if last else None,
         padding=statistics.fmean(r.padding for r in readings) if last else None,
