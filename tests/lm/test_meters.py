@@ -1,19 +1,18 @@
-"""Meters: what a reading says, the table of peaks, advice, and the file of records."""
+"""Meters: what a reading says, the table of peaks, and advice."""
 
 import dataclasses
 import json
 import math
-import sys
+import time
 
 import pytest
 import torch
 
-from gristmill import MissingPackageError, OptionError
 from gristmill.lm.training import meters
 from gristmill.lm.training.advice import Situation, advice, is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.data_wait import DeviceWait
 from gristmill.lm.training.meters import Meter, Reading, device_peak, measured_matmul_flops
-from gristmill.lm.training.records import MetricsFile, open_display, open_writer, read_records
 
 CPU = torch.device("cpu")
 
@@ -31,6 +30,7 @@ def reading(**changes):
         loss=1.0,
         stats={},
         grad_norm=1.0,
+        grad_norm_max=1.0,
         first_bad_step=None,
         tokens_per_second=1.0,
         padding=0.0,
@@ -50,9 +50,27 @@ def test_the_peak_of_a_device_by_its_name(name, tflops):
     assert device_peak(name) == tflops * 1e12
 
 
-def test_a_cpu_has_no_peak_on_a_data_sheet_but_a_measured_one():
+def test_a_cpu_has_no_peak_its_cores_are_shared():
     assert device_peak("AMD EPYC 9654") is None
-    assert measured_matmul_flops(CPU, torch.float32, seconds=0.05) > 1e8
+    assert measured_matmul_flops(CPU, torch.float32) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_measured_product_is_no_part_of_the_memory_of_the_run():
+    device = torch.device("cuda", 0)
+    assert measured_matmul_flops(device, torch.bfloat16) > 1e11
+    assert torch.cuda.max_memory_allocated(device) < 8192**2
+
+
+def test_a_share_of_the_peak_that_cannot_be_right_is_left_out(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(meters.time, "perf_counter", lambda: clock[0])
+    m = meter(peak=1e7, matmul_flops=1e8)
+    for seconds, shares in ((1.0, (None, 1.0)), (0.1, (None, None)), (10.0, (1.0, 0.1))):
+        clock[0] += seconds
+        add(m, 1, torch.tensor(1.0), torch.tensor(1.0))
+        found = m.read()
+        assert (found.mfu, found.mfu_matmul) == tuple(share and pytest.approx(share) for share in shares)
 
 
 def test_a_reading_is_the_mean_of_the_losses_since_the_last(monkeypatch):
@@ -65,11 +83,96 @@ def test_a_reading_is_the_mean_of_the_losses_since_the_last(monkeypatch):
         clock[0] += 0.9
         add(m, step, torch.tensor(loss), torch.tensor(step / 2))
     found = m.read()
-    assert (found.loss, found.grad_norm, found.first_bad_step) == (3.0, 1.0, None)
+    assert (found.loss, found.grad_norm, found.grad_norm_max, found.first_bad_step) == (3.0, 0.75, 1.0, None)
     assert found.tokens_per_second == pytest.approx(100)
     assert (found.mfu, found.mfu_matmul) == (pytest.approx(0.1), pytest.approx(0.05))
     assert (found.data_wait, found.padding, found.stats) == (pytest.approx(0.1), 0.0, {})
     assert not m.has_pending
+
+
+def test_a_gradient_norm_that_overflows_is_the_greatest_and_no_part_of_the_mean():
+    m = meter()
+    for step, norm in ((1, 2.0), (2, math.inf), (3, 4.0)):
+        add(m, step, torch.tensor(1.0), torch.tensor(norm))
+    found = m.read()
+    assert (found.grad_norm, found.grad_norm_max) == (3.0, math.inf)
+    add(m, 4, torch.tensor(1.0), torch.tensor(math.nan))
+    found = m.read()
+    assert math.isnan(found.grad_norm)
+    assert math.isnan(found.grad_norm_max)
+
+
+class Queue:
+    """A device as the host sees it: work is done later, one after the other, and marks are passed in between."""
+
+    def __init__(self):
+        self.now = self.free_from = 0.0  # seconds, of the host and of the device
+
+    def work(self, seconds):
+        self.free_from = max(self.free_from, self.now) + seconds
+
+    def mark(self):
+        queue, passed = self, max(self.free_from, self.now)
+
+        class Mark:
+            time = passed
+
+            def query(self):
+                return queue.now >= passed
+
+            def elapsed_time(self, end):
+                assert self.query() and end.query()  # CUDA refuses marks that were not passed
+                return 1e3 * (end.time - passed)
+
+        return Mark()
+
+
+@pytest.mark.parametrize(
+    ("work", "host_wait", "idle"),
+    [(1.0, 0.2, 0.0), (0.1, 0.4, 0.3), (0.0, 0.4, 0.4)],
+    ids=["the device is busy for longer", "it runs dry", "it has nothing to do"],
+)
+def test_only_the_time_after_the_device_ran_dry_is_waiting_for_data(work, host_wait, idle):
+    queue = Queue()
+    wait = DeviceWait(queue.mark)
+    for _ in range(10):
+        queue.now = max(queue.now, queue.free_from)
+        queue.work(work)
+        with wait.waiting():
+            queue.now += host_wait
+    queue.now += 10 * work  # all work is done
+    assert wait.seconds() == pytest.approx(10 * idle)
+    wait.restart()
+    assert wait.seconds() == 0
+
+
+def test_marks_of_steps_before_a_restart_do_not_count_after_it():
+    queue = Queue()
+    wait = DeviceWait(queue.mark)
+    queue.work(0.5)
+    with wait.waiting():
+        queue.now += 0.1
+    with wait.waiting():
+        queue.now += 3.0
+    wait.restart()
+    with wait.waiting():
+        queue.now += 0.25
+    assert wait.seconds() == pytest.approx(0.25)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_that_is_busy_while_the_host_waits_does_not_wait_for_data():
+    m = Meter(torch.device("cuda", 0), capacity=4, flops_per_token=1e6)
+    for step in range(1, 4):
+        torch.cuda._sleep(1_000_000_000)  # about half a second of the device
+        with m.waiting_for_data():
+            time.sleep(0.05)
+        add(m, step, torch.ones((), device="cuda"), torch.ones((), device="cuda"))
+    assert m.read().data_wait < 0.02
+    with m.waiting_for_data():
+        time.sleep(0.2)
+    add(m, 4, torch.ones((), device="cuda"), torch.ones((), device="cuda"))
+    assert m.read().data_wait > 0.5
 
 
 def test_time_before_a_restart_does_not_count(monkeypatch):
@@ -168,59 +271,3 @@ def test_out_of_memory_is_known_in_all_its_forms():
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
-
-
-def test_records_beyond_the_step_of_a_resume_are_dropped_and_a_torn_line_too(tmp_path):
-    file = MetricsFile(tmp_path)
-    for step in (1, 2, 3):
-        file.add({"kind": "train", "step": step, "loss": 0.5})
-    file.close()
-    with (tmp_path / "metrics.jsonl").open("ab") as torn:
-        torn.write(b'{"kind": "train", "st')
-    file = MetricsFile(tmp_path, up_to_step=2)
-    file.add({"kind": "event", "step": 2, "message": "on"})
-    file.close()
-    assert [(r["kind"], r["step"]) for r in read_records(tmp_path)] == [("train", 1), ("train", 2), ("event", 2)]
-
-
-def test_a_loss_that_is_not_a_number_is_null_in_the_file(tmp_path):
-    file = MetricsFile(tmp_path)
-    file.add({"kind": "train", "step": 1, "loss": math.nan})
-    file.close()
-    assert json.loads((tmp_path / "metrics.jsonl").read_bytes())["loss"] is None
-
-
-def test_an_unknown_display_is_refused():
-    with pytest.raises(OptionError, match="progress='loud' is not known"), open_display("loud", total=1, initial=0):
-        pass
-
-
-def test_the_bar_and_json_lines_go_to_stderr(capsys):
-    record = {"kind": "train", "step": 3, "loss": 1.5, "tokens_per_second": 2e3, "mfu": None, "mfu_matmul": 0.5}
-    for progress in ("bar", "jsonl"):
-        with open_display(progress, total=5, initial=0) as display:
-            display.show({**record, "memory_bytes": 10**9})
-            display.show({"kind": "val", "step": 3, "loss": 1.25})
-            display.show({"kind": "sample", "step": 3, "prompt": "Once", "text": " more"})
-            display.say("hello")
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "loss 1.500" in err
-    assert '"tokens_per_second": 2000.0' in err
-    assert "Once more" in err
-
-
-def test_tensorboard_gets_the_same_numbers(tmp_path):
-    pytest.importorskip("tensorboard")
-    writer = open_writer("tensorboard", tmp_path, {})
-    writer.add({"kind": "train", "step": 1, "loss": 0.5, "mfu": None})
-    writer.add({"kind": "sample", "step": 1, "prompt": "a", "text": "b"})
-    writer.close()
-    assert list((tmp_path / "tensorboard").iterdir())
-    assert open_writer("none", tmp_path, {}) is None
-
-
-def test_a_writer_that_is_not_installed_is_an_error_with_its_remedy(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "trackio", None)
-    with pytest.raises(MissingPackageError, match="trackio, which is not installed"):
-        open_writer("trackio", tmp_path, {})

@@ -1,44 +1,47 @@
-"""What a run shows while it trains."""
+"""metrics.jsonl, and the writers that show the same numbers elsewhere."""
 
-import io
+import json
+import math
 import sys
 
 import pytest
 
-from gristmill.lm.training.records import open_display, spelled_by
-
-RECORD = {
-    "kind": "train",
-    "step": 10,
-    "loss": 6.628,
-    "tokens_per_second": 155.2,
-    "mfu": None,
-    "mfu_matmul": 0.12,
-    "memory_bytes": 383_000_000,
-}
+from gristmill import MissingPackageError
+from gristmill.lm.training.records import MetricsFile, read_records
+from gristmill.lm.training.writers import open_writer
 
 
-@pytest.mark.parametrize(
-    ("rate", "shown"), [(155.2, "155 tokens/s"), (9_999.0, "10k tokens/s"), (1_234_567.0, "1,235k tokens/s")]
-)
-def test_the_bar_shows_losses_and_speed_in_80_columns(monkeypatch, rate, shown):
-    """The rate that tqdm adds by itself pushes them out of the line; a slow run is not one of 0k tokens a second."""
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with open_display("bar", total=40_000, initial=0) as display:
-        display._bar.dynamic_ncols = lambda _: (80, 24)
-        display.show({"kind": "val", "loss": 6.7})
-        display.show({**RECORD, "tokens_per_second": rate})
-        display._bar.refresh()
-        lines = sys.stderr.getvalue().replace("\r", "\n").splitlines()
-    assert all(part in lines[-1] for part in ("10/40000", "loss 6.628", "val 6.700", shown))
-    assert len(lines[-1]) <= 80
+def test_records_beyond_the_step_of_a_resume_are_dropped_and_a_torn_line_too(tmp_path):
+    file = MetricsFile(tmp_path)
+    for step in (1, 2, 3):
+        file.add({"kind": "train", "step": step, "loss": 0.5})
+    file.close()
+    with (tmp_path / "metrics.jsonl").open("ab") as torn:
+        torn.write(b'{"kind": "train", "st')
+    file = MetricsFile(tmp_path, up_to_step=2)
+    file.add({"kind": "event", "step": 2, "message": "on"})
+    file.close()
+    assert [(r["kind"], r["step"]) for r in read_records(tmp_path)] == [("train", 1), ("train", 2), ("event", 2)]
 
 
-def test_messages_name_keyword_arguments_unless_the_caller_spells_options_otherwise(capsys):
-    with open_display("auto", total=10, initial=0) as display:
-        display.say("Pass resume='auto' to resume.")
-        with spelled_by(lambda message: message.replace("resume='auto'", "--resume auto")):
-            display.say("Pass resume='auto' to resume.")
-    assert capsys.readouterr().err == (
-        "gristmill: Pass resume='auto' to resume.\ngristmill: Pass --resume auto to resume.\n"
-    )
+def test_a_loss_that_is_not_a_number_is_null_in_the_file(tmp_path):
+    file = MetricsFile(tmp_path)
+    file.add({"kind": "train", "step": 1, "loss": math.nan})
+    file.close()
+    assert json.loads((tmp_path / "metrics.jsonl").read_bytes())["loss"] is None
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorboard")
+    writer = open_writer("tensorboard", tmp_path, {})
+    writer.add({"kind": "train", "step": 1, "loss": 0.5, "mfu": None})
+    writer.add({"kind": "sample", "step": 1, "prompt": "a", "text": "b"})
+    writer.close()
+    assert list((tmp_path / "tensorboard").iterdir())
+    assert open_writer("none", tmp_path, {}) is None
+
+
+def test_a_writer_that_is_not_installed_is_an_error_with_its_remedy(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(MissingPackageError, match="trackio, which is not installed"):
+        open_writer("trackio", tmp_path, {})

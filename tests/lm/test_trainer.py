@@ -35,8 +35,8 @@ def test_a_run_leaves_its_whole_record(tiny_shards, tmp_path):
     assert [r["step"] for r in records(run, "sample")] == [10, 20]
     train_record = json.loads((run / "metrics.jsonl").read_text().splitlines()[1])
     assert set(train_record) == {
-        *("kind", "step", "loss", "lr", "grad_norm", "tokens", "tokens_per_second", "mfu", "mfu_matmul", "data_wait"),
-        *("memory_bytes", "seconds"),
+        *("kind", "step", "loss", "lr", "grad_norm", "grad_norm_max", "tokens", "tokens_per_second", "mfu"),
+        *("mfu_matmul", "data_wait", "memory_bytes", "seconds"),
     }
     assert train_record["tokens"] == 4 * 4 * 16
     assert load_config(run).max_steps == 20
@@ -44,8 +44,7 @@ def test_a_run_leaves_its_whole_record(tiny_shards, tmp_path):
     assert gm.Tokenizer.load(run / "tokenizer.json").fingerprint == gm.Shards(tiny_shards).tokenizer.fingerprint
     assert (result.num_steps, result.num_tokens, result.checkpoint.name) == (20, 20 * 64, "step-000020")
     assert result.val_loss == records(run, "val")[-1]["loss"]
-    assert result.mfu is None
-    assert result.mfu_matmul > 0
+    assert (result.mfu, result.mfu_matmul) == (None, None)  # a CPU has no peak to compare with
     assert result.tokens_per_second > 0
 
 

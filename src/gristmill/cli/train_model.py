@@ -28,6 +28,7 @@ from gristmill.errors import GristmillError
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_meanings
 from gristmill.lm.training.config import TrainConfig, load_config, options_of_model, read_config
+from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, without_length
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
@@ -95,19 +96,19 @@ class TrainModel:
         """Train, and print what came of it."""
         values = vars(self)
         config = TrainConfig.from_options({name: values[name] for name in options_of_model(values["model"])})
-        require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
-        from gristmill.lm.training.devices import is_first_process
-        from gristmill.lm.training.records import spelled_by
-        from gristmill.lm.training.trainer import train
+        progress = None if self.progress == "none" else self.progress
+        with starting(progress), spelled_by(functools.partial(in_flags, command=self)):
+            require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
+            from gristmill.lm.training.devices import is_first_process
+            from gristmill.lm.training.trainer import train
 
-        with spelled_by(functools.partial(in_flags, command=self)):
             result = train(
                 self.data,
                 out=self.output,
                 config=config,
                 resume=self.resume,
                 overwrite=self.overwrite,
-                progress=None if self.progress == "none" else self.progress,
+                progress=progress,
             )
         if is_first_process():
             print(pairs(result.rows()))

@@ -16,5 +16,7 @@ In reading order:
     checkpoint.py, restoring.py         what a run leaves, and how it is resumed
     size_check.py                       whether a model fits the weights of a checkpoint
     records.py, meters.py, result.py    what it records, measures and returns
+    data_wait.py                        the time a device has nothing to do for lack of a batch
+    display.py, standing.py, writers.py   what a person sees while it trains
     advice.py, stopping.py              what slows it down; what stops it
 """

@@ -1,8 +1,8 @@
-"""Meters: tokens a second, share of the device's peak (MFU), padding, time spent waiting for data, memory.
+"""Meters: tokens per second, share of the device's peak (MFU), padding, time the device waits for data, memory.
 
-MFU is reckoned twice: against the peak on the data sheet (`device_peak`), and against a large matrix product measured
+MFU is computed twice: against the peak on the data sheet (`device_peak`), and against a large matrix product measured
 on this very device at the start of the run (`measured_matmul_flops`), which is what a perfect program could reach here.
-Nothing here waits for the device but `Meter.read`, and that is called once in `log_interval` steps.
+A CPU has neither. Only `Meter.read` waits for the device, once in `log_interval` steps.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from gristmill.lm.training.data_wait import DataWait, DeviceWait, HostWait, mark_on
 from gristmill.progress import resident_bytes
 
 __all__ = ["Meter", "Pending", "Reading", "device_peak", "first_bad_step", "measured_matmul_flops", "memory_bytes"]
@@ -53,6 +54,9 @@ DEVICE_PEAKS = {
     "MI250X": 383e12,
 }
 FP32_SHARE = 0.5  # TF32 runs at half the rate of bf16 on all of these
+# No program is faster than the device. A greater share means that the yardstick is wrong, so it is not shown; a little
+# more than 1 is the noise of two measurements.
+MAX_SHARE = 1.05
 
 
 def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
@@ -74,10 +78,27 @@ def device_name(device: torch.device) -> str:
     return {"cpu": "CPU", "mps": "Apple GPU"}.get(device.type, device.type)
 
 
-def measured_matmul_flops(device: torch.device, dtype: torch.dtype, *, seconds: float = 0.2) -> float:
-    """The FLOP a second of a square matrix product on this device: the best of those that fit into `seconds`."""
-    size = 8192 if device.type == "cuda" else 512
-    a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
+def measured_matmul_flops(device: torch.device, dtype: torch.dtype, *, seconds: float = 0.2) -> float | None:
+    """The FLOP per second of a square matrix product on this device: the best of those that fit into `seconds`.
+
+    None for a CPU, and where memory is short. A CPU shares its cores: beside three other busy processes the product
+    ran at a thirtieth of its speed, and a run that had the cores to itself later would seem to reach 339 % of it.
+    """
+    if device.type == "cpu":
+        return None
+    try:
+        return _best_matmul_flops(device, dtype, 8192 if device.type == "cuda" else 2048, seconds)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        if device.type == "cuda":  # the matrices are no part of the memory of the run
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(device)
+
+
+def _best_matmul_flops(device: torch.device, dtype: torch.dtype, size: int, seconds: float) -> float:
+    # Of random numbers, as those of a model are: ones and zeros take less power, and a GPU at its limit runs faster.
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     torch.mm(a, b)  # the first one also loads the library
     best, end = math.inf, time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -110,13 +131,14 @@ class Reading:
 
     loss: float  # mean over the steps
     stats: dict[str, float]  # what else the model tells of a step, likewise
-    grad_norm: float
+    grad_norm: float  # mean over the steps that have a finite one: a step of 16-mixed may have none, and is skipped
+    grad_norm_max: float
     first_bad_step: int | None  # the first whose loss or gradient norm is not a number
     tokens_per_second: float  # without padding
     padding: float  # share of what was computed on that is no token
     mfu: float | None  # padding is work for nothing: it counts as none
     mfu_matmul: float | None
-    data_wait: float
+    data_wait: float  # share of the time in which the device had nothing to do for lack of a batch
     seconds: float  # since the run began, those before a resume among them
     bad_value: str = ""  # what was not a number: "the loss of" or "the gradient norm of" the first bad step
 
@@ -155,7 +177,9 @@ class Meter:
         matmul_flops: float | None = None,
         seconds_before: float = 0.0,
         reduce: Callable[[Tensor], Tensor] | None = None,
+        wait: DataWait | None = None,
     ) -> None:
+        self._wait = wait or (DeviceWait(mark_on(device)) if device.type == "cuda" else HostWait())
         self._names = ("losses", *stats, "grad_norms")
         self._values = torch.zeros(len(self._names), capacity, device=device)
         self._steps: list[int] = []
@@ -167,15 +191,13 @@ class Meter:
 
     def restart(self) -> None:
         """Begin to take time here: what lies before (a validation, a checkpoint) is no part of a step."""
-        self._restarted, self._waited = time.perf_counter(), 0.0
+        self._restarted = time.perf_counter()
+        self._wait.restart()
         self._num_tokens, self._num_slots = 0, 0
 
-    @contextlib.contextmanager
-    def waiting_for_data(self) -> Iterator[None]:
-        """The time in this block is spent waiting for data."""
-        begin = time.perf_counter()
-        yield
-        self._waited += time.perf_counter() - begin
+    def waiting_for_data(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which the host waits for data; what the device has to do meanwhile is no waiting."""
+        return self._wait.waiting()
 
     def add(self, step: int, losses: Tensor, grad_norm: Tensor, num_tokens: int, num_slots: int) -> None:
         """Note a step: loss and stats, and its tokens without and with padding.
@@ -229,20 +251,28 @@ class Meter:
         elapsed = max(time.perf_counter() - self._restarted, 1e-9)
         rate = self._num_tokens / elapsed
         bad_step, bad_value = first_bad_step(self._steps, losses, norms)
-        mfu, mfu_matmul = (None if peak is None else rate * self._flops_per_token / peak for peak in self._peaks)
+        mfu, mfu_matmul = (_share(rate * self._flops_per_token, peak) for peak in self._peaks)
+        finite_norms = [norm for norm in norms if math.isfinite(norm)]
         reading = Reading(
             loss=math.fsum(losses) / len(losses) if bad_step is None else math.nan,
             stats={name: math.fsum(row) / len(row) for name, row in zip(self._names[1:-1], stats, strict=True)},
-            grad_norm=norms[-1],
+            grad_norm=math.fsum(finite_norms) / len(finite_norms) if finite_norms else math.nan,
+            grad_norm_max=max(norms, key=lambda norm: math.inf if math.isnan(norm) else norm),
             first_bad_step=bad_step,
             bad_value=bad_value,
             tokens_per_second=rate,
             padding=1 - self._num_tokens / self._num_slots if self._num_slots else 0.0,
             mfu=mfu,
             mfu_matmul=mfu_matmul,
-            data_wait=self._waited / elapsed,
+            data_wait=min(self._wait.seconds() / elapsed, 1.0),
             seconds=self.seconds,
         )
         self._steps = []
         self.restart()
         return reading
+
+
+def _share(flops: float, peak: float | None) -> float | None:
+    """The share of the peak that is used; None where there is no peak, or one that cannot be right."""
+    share = None if peak is None else flops / peak
+    return None if share is None or share > MAX_SHARE else share

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.training.records import Display, MetricsFile, Record, Writer, open_writer, read_records
+from gristmill.lm.training.display import Display
+from gristmill.lm.training.records import MetricsFile, Record, read_records
+from gristmill.lm.training.writers import Writer, open_writer
 
 __all__ = ["Recorder"]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gristmill.lm.training.checkpoint import find_checkpoint
 from gristmill.lm.training.meters import Reading
 from gristmill.lm.training.records import Record
 from gristmill.notebook import html_table
+from gristmill.report import figures
 
 __all__ = ["TrainResult", "result_of"]
 
@@ -27,15 +29,22 @@ class TrainResult:
     num_parameters: int
     loss: float | None  # of the last steps; None where a finished run had nothing left to do
     val_loss: float | None  # on the whole validation split
-    val_kl: float | None  # of a VAE: nats a sequence, likewise
+    val_stats: dict[str, float] = field(default_factory=dict)  # what else the model tells of a batch, likewise
+    perplexity: float | None = None  # exp(val_loss), where that is in nats per token and nothing else
     bits_per_byte: float | None
     tokens_per_second: float | None  # without padding
     padding: float | None  # share of what was computed on that is no token
-    data_wait: float | None  # share of the time
+    data_wait: float | None  # share of the time in which the device had no batch to work on
     mfu: float | None  # of the peak on the data sheet
     mfu_matmul: float | None  # of a matrix product measured here
     memory_bytes: int | None
     seconds: float
+    warnings: tuple[str, ...] = ()  # what a person should know before using the model
+
+    @property
+    def val_kl(self) -> float | None:
+        """Of a VAE: the KL to the prior on the whole validation split, nats per sequence; otherwise None."""
+        return self.val_stats.get("kl")
 
     def __repr__(self) -> str:
         loss = self.val_loss if self.val_loss is not None else self.loss
@@ -48,37 +57,67 @@ class TrainResult:
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to show, as names and values."""
+        optional = {
+            "perplexity": None if self.perplexity is None else f"{self.perplexity:,.4g}",
+            **{f"validation {_label(name)}": f"{value:.4f}" for name, value in self.val_stats.items()},
+        }
+        speed = {
+            "padding": f"{self.padding:.1%}" if self.padding else None,
+            "waiting for data": "-" if self.data_wait is None else f"{self.data_wait:.1%}",
+            "MFU": self._shares(),
+        }
         return [
             ("steps", f"{self.num_steps:,}"),
             ("tokens", f"{self.num_tokens:,}"),
             ("parameters", f"{self.num_parameters:,}"),
             ("training loss", _number(self.loss)),
             ("validation loss", _number(self.val_loss)),
-            *([("validation KL", f"{self.val_kl:.4f} nats per sequence")] if self.val_kl is not None else []),
+            *_known(optional),
             ("bits per byte", _number(self.bits_per_byte)),
             ("tokens/s", "-" if self.tokens_per_second is None else f"{self.tokens_per_second:,.0f}"),
-            *([("padding", f"{self.padding:.1%}")] if self.padding else []),
-            ("waiting for data", "-" if self.data_wait is None else f"{self.data_wait:.1%}"),
-            ("MFU", self._shares()),
-            ("memory", "-" if self.memory_bytes is None else f"{self.memory_bytes / 1e9:,.3g} GB"),
-            ("time", f"{self.seconds:,.1f} s"),
+            *_known(speed),
+            ("memory", "-" if self.memory_bytes is None else figures.size(self.memory_bytes)),
+            ("time", figures.duration(self.seconds)),
             ("saved to", str(self.checkpoint)),
+            *(("warning", message) for message in self.warnings),
         ]
 
-    def _shares(self) -> str:
+    def _shares(self) -> str | None:
         kinds = ((self.mfu, "the device's peak"), (self.mfu_matmul, "a matrix product measured here"))
-        return ", ".join(f"{share:.0%} of {what}" for share, what in kinds if share is not None) or "-"
+        return ", ".join(f"{share:.0%} of {what}" for share, what in kinds if share is not None) or None
+
+
+def _label(name: str) -> str:
+    return name.upper() if len(name) == 2 else name.replace("_", " ")  # two letters are initials: KL
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
+def _known(rows: dict[str, str | None]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in rows.items() if value is not None]
+
+
+# What a validation records besides the model's own statistics.
+VAL_FIELDS = frozenset({"kind", "step", "loss", "bits_per_byte", "num_tokens", "full", "seconds"})
+
+
 def result_of(
-    folder: Path, *, readings: Sequence[Reading], full_validations: Sequence[Record], **numbers: Any
+    folder: Path,
+    *,
+    readings: Sequence[Reading],
+    full_validations: Sequence[Record],
+    has_perplexity: bool | None = None,
+    **numbers: Any,
 ) -> TrainResult:
-    """The result of a run that has these readings and validations behind it; `numbers` are fields of their own."""
+    """The result of a run with these readings and validations; `numbers` are fields of the result.
+
+    has_perplexity: whether exp(loss) is the perplexity of the tokens. None: unless there is a KL in the loss.
+    """
     val = full_validations[-1] if full_validations else {}
+    stats = {name: value for name, value in val.items() if name not in VAL_FIELDS and isinstance(value, int | float)}
+    has_perplexity = "kl" not in stats if has_perplexity is None else has_perplexity
     readings = readings[1:] or readings  # the first holds compilation and cold caches
     last = readings[-1] if readings else None
     return TrainResult(
@@ -86,12 +125,24 @@ def result_of(
         checkpoint=find_checkpoint(folder),
         loss=last.loss if last else None,
         val_loss=val.get("loss"),
-        val_kl=val.get("kl"),
+        val_stats=stats,
+        perplexity=_perplexity(val.get("loss")) if has_perplexity else None,
         bits_per_byte=val.get("bits_per_byte"),
         tokens_per_second=statistics.median(r.tokens_per_second for r in readings) if last else None,
         padding=statistics.fmean(r.padding for r in readings) if last else None,
         data_wait=statistics.median(r.data_wait for r in readings) if last else None,
-        mfu=statistics.median(r.mfu for r in readings if r.mfu is not None) if last and last.mfu else None,
-        mfu_matmul=statistics.median(r.mfu_matmul or 0.0 for r in readings) if last else None,
+        mfu=_median(r.mfu for r in readings),
+        mfu_matmul=_median(r.mfu_matmul for r in readings),
         **numbers,
     )
+
+
+def _median(shares: Iterable[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return statistics.median(known) if known else None
+
+
+def _perplexity(loss: float | None) -> float | None:
+    if loss is None or not math.isfinite(loss):
+        return None
+    return math.exp(loss) if loss < 700 else math.inf

@@ -106,7 +106,7 @@ class Run:
         self.saver.saved_step = self.step if latest else -1
         self._open_folder(matmul_flops)
 
-    def _open_folder(self, matmul_flops: float) -> None:
+    def _open_folder(self, matmul_flops: float | None) -> None:
         """Write what describes the run, and open what it writes to; only the first process does."""
         self.fabric.barrier()  # the old run may be set aside only when every process is set up
         if self.fabric.is_global_zero:
@@ -221,6 +221,7 @@ class Run:
                 **({} if self.data.even_batches else {"padding": reading.padding}),
                 "lr": self._learning_rate,
                 "grad_norm": reading.grad_norm,
+                "grad_norm_max": reading.grad_norm_max,
                 "tokens": self.num_tokens,
                 "tokens_per_second": reading.tokens_per_second,
                 "mfu": reading.mfu,
@@ -273,6 +274,7 @@ class Run:
 
     def validate(self) -> None:
         """Record the loss on the fixed subset of the validation split; save the best so far."""
+        self.recorder.display.busy("validating")
         share_buffers(self.fabric, self.model)
         record, is_best = self.validation.on_subset(self.step, stopped=lambda: self.stopped)
         if record is not None:
@@ -284,6 +286,7 @@ class Run:
 
     def validate_on_everything(self) -> None:
         """Record the loss on the whole validation split."""
+        self.recorder.display.busy("validating on the whole split")
         share_buffers(self.fabric, self.model)
         if (record := self.validation.on_everything(self.step, stopped=lambda: self.stopped)) is not None:
             self.recorder.add(record)
@@ -337,6 +340,7 @@ class Run:
             num_parameters=self.model.num_parameters,
             readings=self._readings,
             full_validations=self._full_validations(),
+            has_perplexity=self.config.model.HAS_PERPLEXITY,
             memory_bytes=memory_bytes(self.fabric.device),
             seconds=self.meter.seconds,
         )

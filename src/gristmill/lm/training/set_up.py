@@ -163,7 +163,7 @@ def new_meter(
     model: Model,
     *,
     sequence_length: float,
-    matmul_flops: float,
+    matmul_flops: float | None,
     seconds_before: float,
 ) -> Meter:
     """The meter of the run, which has lasted for `seconds_before` already."""

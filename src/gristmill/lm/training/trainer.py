@@ -34,9 +34,10 @@ from gristmill.lm.training.config import (
     read_config,
 )
 from gristmill.lm.training.devices import is_first_process, launch
+from gristmill.lm.training.display import open_display, say_starting
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.presets import preset_options, without_length
-from gristmill.lm.training.records import Record, open_display
+from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
 from gristmill.lm.training.resuming import options_to_resume
@@ -88,6 +89,7 @@ def train(
     folder = Path(out)
     if is_first_process():
         check_folder(folder, resume=resumes, overwrite=overwrite, init_from=asked.init_from)
+    say_starting(progress, "opening the data")
     opened = asked.model.open_data(data, progress=progress if progress in (None, "auto", "bar") else None)
     check_length(asked, opened)
     if is_first_process():
@@ -125,9 +127,12 @@ def _train(
     messages: list[str],
     progress: Any,
 ) -> TrainResult:
+    say_starting(progress, "building the model")
     with contextlib.closing(Run(fabric, config, data, folder, replacement)) as run:
         shown = progress if fabric.is_global_zero else None
-        with open_display(shown, total=run.max_steps, initial=run.step) as display:
+        with open_display(
+            shown, total=run.max_steps, initial=run.step, compiles=config.compile_model
+        ) as display:
             run.recorder.show_on(display, messages, step=run.step)
             return train_to_the_end(run)
 
@@ -167,6 +172,7 @@ def train_steps(run: Run) -> None:
             losses += torch.stack([stats[name] * shares[averaging[name]] for name in averaging])
         grad_norm = run.update_weights()
         run.end_step(losses, grad_norm, batch, stats)
+        run.recorder.display.tick(run.step)
         if run.is_due(config.log_interval) or run.step == run.max_steps or run.updates.has_failed:
             run.log()
         if run.is_due(config.val_check_interval) or run.step == run.max_steps:
