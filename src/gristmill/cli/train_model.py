@@ -71,7 +71,7 @@ class Command(TrainConfig):
         options = {name: getattr(self, name) for name in FIELDS}
         config = TrainConfig.from_options(options)
         require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
-        from gristmill.lm.training.devices import is_first_process
+        from gristmill.lm.training.processes import is_first_process
         from gristmill.lm.training.records import spelled_by
         from gristmill.lm.training.trainer import train
 

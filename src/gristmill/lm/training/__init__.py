@@ -4,7 +4,8 @@ In reading order:
 
     config.py, config_checks.py, options.py, presets.py   every option of a run
     trainer.py                          train: the loop on one screen
-    devices.py                          what it is computed on, and its processes
+    preflight.py                        what is checked before a run changes anything
+    devices.py, processes.py            what it is computed on, and one process per device
     run.py, run_parts.py                what the loop works on
     losses.py                           the loss as a module, and its mean over many batches
     optimizers.py, muon.py              AdamW and Muon

@@ -25,9 +25,11 @@ from gristmill.errors import TrainingError
 from gristmill.lm.data.training_data import TrainingData, open_training_data, warn_of_guessed_vocabulary
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig
-from gristmill.lm.training.devices import is_first_process, launch
+from gristmill.lm.training.devices import check_devices, launched
 from gristmill.lm.training.options import TrainOptions, train_defaults
+from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import without_length
+from gristmill.lm.training.processes import end_with_parent, is_first_process
 from gristmill.lm.training.records import Record, open_display
 from gristmill.lm.training.result import TrainResult
 from gristmill.lm.training.run import Run
@@ -69,26 +71,23 @@ def train(
 
     With several devices the program is started once more for each of the others, as Lightning does it.
     """
+    end_with_parent()
     require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
     check_option_names("train", options, inspect.signature(train).parameters, OTHER_NAMES)
     base = without_length(config.to_json(), options) if config else {}
     asked = TrainConfig.from_options({**base, **options}, preset=preset)
+    check_devices(asked)
     if is_first_process():
         check_folder(Path(out), resume=resume, overwrite=overwrite)
     opened = open_training_data(data, asked, progress=progress if progress in (None, "auto", "bar") else None)
+    check_plan(asked, opened)
     if is_first_process():
         warn_of_guessed_vocabulary(opened, asked)
         make_folder(Path(out), overwrite=overwrite)
-    fabric, settled = launch(asked)
-    try:
+    with launched(asked) as (fabric, settled):
         messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
         with _memory_advice(settled):
-            result = _train(fabric, settled, opened, Path(out), messages, progress)
-        _leave_together(fabric)
-        return result
-    finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+            return _train(fabric, settled, opened, Path(out), messages, progress)
 
 
 def _train(
@@ -156,13 +155,6 @@ def _without_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
         if was_enabled:
             gc.enable()
-
-
-def _leave_together(fabric: Fabric) -> None:
-    """Wait for the other processes, with nothing left that talks to them and would wait for one that is gone."""
-    if fabric.world_size > 1:
-        gc.collect()
-        fabric.barrier()
 
 
 @contextlib.contextmanager
