@@ -39,9 +39,9 @@ def start_on_two(folder, shards, *, trouble="", **options):
     script.write_text(SCRIPT.format(trouble=textwrap.dedent(trouble)))
     environment = {key: value for key, value in os.environ.items() if key not in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
     options = {"devices": 2, "strategy": "ddp", "log_interval": 1, **options}
+    paths = json.dumps([path for path in sys.path if path])
     return subprocess.Popen(
-        [sys.executable, str(script), json.dumps([path for path in sys.path if path]), str(shards)]
-        + [str(folder / "run"), json.dumps(options)],
+        [sys.executable, str(script), paths, str(shards), str(folder / "run"), json.dumps(options)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

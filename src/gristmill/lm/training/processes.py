@@ -51,8 +51,10 @@ def start_others(strategy: Any) -> None:
     """
     global _others
     launcher = getattr(strategy, "launcher", None)
-    environment = getattr(strategy, "cluster_environment", None)
-    if launcher is None or launcher.is_interactive_compatible or environment.creates_processes_externally:
+    if launcher is None or launcher.is_interactive_compatible:
+        return
+    environment = strategy.cluster_environment
+    if environment.creates_processes_externally:
         return
     command, num_local = _this_command(), int(strategy.num_processes)
     os.environ |= {
