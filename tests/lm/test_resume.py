@@ -40,9 +40,10 @@ def assert_broken_run_is_the_same(shards, folder, **options):
     assert_same_run(folder / "whole", folder / "broken", 20)
 
 
+@pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
 @pytest.mark.parametrize("case", CASES)
-def test_20_steps_are_10_a_crash_and_10_more(tiny_shards, tmp_path, case):
-    assert_broken_run_is_the_same(tiny_shards, tmp_path, **CASES[case])
+def test_20_steps_are_10_a_crash_and_10_more(tiny_shards, tmp_path, case, device):
+    assert_broken_run_is_the_same(tiny_shards, tmp_path, device=device, deterministic=device == "cuda", **CASES[case])
 
 
 # Inductor is what users run, and takes a minute to compile even this model.

@@ -2,7 +2,7 @@
 
 For 64 sequences of 1,024 tokens and 50,304 logits each, the logits alone are 6.6 GB in bfloat16, and they are written
 and read several times over. Here a part of the tokens at a time goes all the way: logits, their softmax, its gradient,
-and the two products of the backward pass, before the next part begins. The gradient is so known in the forward pass;
+and the two products of the backward pass, before the next part begins. So the forward pass already knows the gradient;
 the backward pass only scales it. The numbers are those of `F.cross_entropy(x @ weight.T, targets)`.
 
 Shapes: N tokens, C of them in a part, D width, V rows of the weight.
@@ -38,46 +38,54 @@ def linear_cross_entropy(
         x_ND, weight = x_ND.to(kind), weight_VD.to(kind)
     else:
         weight = weight_VD
-    loss = _LinearCrossEntropy.apply(x_ND, weight, targets_N, vocab_size, num_parts)  # type: ignore[no-untyped-call]
+    # Asked here: inside a Function, a parameter seems to need a gradient even under no_grad.
+    with_gradient = torch.is_grad_enabled()
+    loss = _LinearCrossEntropy.apply(x_ND, weight, targets_N, vocab_size, num_parts, with_gradient)  # type: ignore[no-untyped-call]
     return cast(Tensor, loss)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, vocab_size: int, num_parts: int
+        ctx: Any,
+        x_ND: Tensor,
+        weight_VD: Tensor,
+        targets_N: Tensor,
+        vocab_size: int,
+        num_parts: int,
+        with_gradient: bool,
     ) -> Tensor:
-        needs_gradient = any(ctx.needs_input_grad[:2])
-        scale = 1 / (targets_N != IGNORED).sum().clamp(min=1)
+        of_x, of_weight = (with_gradient and needed for needed in ctx.needs_input_grad[:2])
         loss = torch.zeros((), device=x_ND.device, dtype=torch.float32)
-        grad_x_ND = torch.empty_like(x_ND)
+        grads_x_CD = []
         # Of many parts: a sum of bfloat16 would lose the small ones.
-        grad_weight_VD = torch.zeros(weight_VD.shape, device=x_ND.device, dtype=torch.float32)
-        parts = zip(x_ND.chunk(num_parts), targets_N.chunk(num_parts), grad_x_ND.chunk(num_parts), strict=True)
-        for x_CD, targets_C, grad_x_CD in parts:
-            part_loss, grad_CV = _loss_and_gradient(x_CD @ weight_VD.T, targets_C, scale, vocab_size)
+        grad_weight_VD = torch.zeros(weight_VD.shape, device=x_ND.device, dtype=torch.float32) if of_weight else None
+        for x_CD, targets_C in zip(x_ND.chunk(num_parts), targets_N.chunk(num_parts), strict=True):
+            part_loss, grad_CV = _loss_and_gradient(x_CD @ weight_VD.T, targets_C, vocab_size)
             loss = loss + part_loss
-            if needs_gradient:
-                grad_x_CD.copy_(grad_CV @ weight_VD)
+            if of_x:
+                grads_x_CD.append(grad_CV @ weight_VD)
+            if grad_weight_VD is not None:
                 grad_weight_VD = grad_weight_VD + grad_CV.T @ x_CD
-        ctx.save_for_backward(grad_x_ND, grad_weight_VD.to(weight_VD.dtype))
-        return loss
+        scale = 1 / (targets_N != IGNORED).sum().clamp(min=1)
+        ctx.save_for_backward(torch.cat(grads_x_CD) if of_x else None, grad_weight_VD, scale)
+        ctx.weight_dtype = weight_VD.dtype
+        return loss * scale
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        grad_x_ND, grad_weight_VD = ctx.saved_tensors
-        return (
-            grad_x_ND * grad_loss.to(grad_x_ND.dtype),
-            grad_weight_VD * grad_loss.to(grad_weight_VD.dtype),
-            None,
-            None,
-            None,
-        )
+        grad_x_ND, grad_weight_VD, scale = ctx.saved_tensors
+        # The mean is taken here and not before: float16 has no room for 1 / N times a small probability, and what
+        # became 0 there no scale of the loss would bring back.
+        factor = grad_loss * scale
+        grad_x = None if grad_x_ND is None else (grad_x_ND * factor).to(grad_x_ND.dtype)
+        grad_weight = None if grad_weight_VD is None else (grad_weight_VD * factor).to(ctx.weight_dtype)
+        return grad_x, grad_weight, None, None, None, None
 
 
-def _loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, scale: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """The summed loss of some tokens times `scale`, and its gradient by their logits; in float32 inside one kernel.
+def _loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, vocab_size: int) -> tuple[Tensor, Tensor]:
+    """The summed loss of some tokens, and its gradient by their logits; in float32 inside one kernel.
 
     Nothing is done for each logit that can be done for each token: the kernel is bound by arithmetic, not by memory
     (comparing every column with the target, and two divisions, took a third longer).
@@ -90,8 +98,10 @@ def _loss_and_gradient(logits_CV: Tensor, targets_C: Tensor, scale: Tensor, voca
     powers_CV = (wide_CV - top_C1).exp()
     sums_C1 = powers_CV.sum(-1, keepdim=True)
     targets_C1 = targets_C.clamp(min=0)[:, None]
-    weights_C1 = (targets_C != IGNORED)[:, None] * scale
+    counted_C1 = (targets_C != IGNORED)[:, None].float()
     chosen_C1 = logits_CV.gather(-1, targets_C1).float()
-    loss = ((sums_C1.log() + top_C1 - chosen_C1) * weights_C1).sum()
-    grad_CV = (powers_CV * (weights_C1 / sums_C1)).to(logits_CV.dtype)
-    return loss, grad_CV.scatter_add(-1, targets_C1, -weights_C1.to(logits_CV.dtype))
+    losses_C1 = (sums_C1.log() + top_C1 - chosen_C1) * counted_C1
+    grad_CV = (powers_CV * (counted_C1 / sums_C1)).to(logits_CV.dtype)
+    # The target's, its probability less 1: in bfloat16, one above 0.998 would be rounded to 1 before 1 is subtracted.
+    of_targets_C1 = torch.expm1(-losses_C1).to(logits_CV.dtype)
+    return losses_C1.sum(), grad_CV.scatter(-1, targets_C1, of_targets_C1)

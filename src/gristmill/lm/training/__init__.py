@@ -5,10 +5,12 @@ In reading order:
     config.py, config_checks.py, options.py, presets.py   every option of a run
     trainer.py                          train: the loop on one screen
     preflight.py                        what is checked before a run changes anything
-    devices.py, processes.py            what it is computed on, and one process per device
+    devices.py, precision.py            what it is computed on, and in which precision
+    processes.py                        one process per device, and one error for all of them
     run.py, run_parts.py                what the loop works on
     losses.py                           the loss as a module, and its mean over many batches
     optimizers.py, muon.py              AdamW and Muon
+    weight_updates.py                   gradients checked and applied
     schedules.py                        the learning rate of a step
     auto_batch.py                       the largest micro-batch that fits
     run_folder.py, checkpoint.py, restoring.py   what a run leaves, and how it is resumed

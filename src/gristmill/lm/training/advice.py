@@ -129,6 +129,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 NOT_FINITE = (
-    "the loss of step {step} is not a number. The run is stopped; {kept} What helps, in this order: a lower "
+    "{what} step {step} is not a number. The run is stopped; {kept} What helps, in this order: a lower "
     "learning_rate, more warmup_steps, clip_norm=1, {precision}another seed."
 )

@@ -17,7 +17,8 @@ from torch import nn
 
 from gristmill.errors import OptionError
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.training.processes import joining, one_error, start_others
+from gristmill.lm.training.precision import find_precision, precision_plugin
+from gristmill.lm.training.processes import is_first_process, joining, one_error, start_others
 
 __all__ = ["check_devices", "launch", "launched"]
 
@@ -45,7 +46,8 @@ def _leave_together(fabric: Fabric) -> None:
 def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
     """Fabric on the devices that were asked for, its processes started, and the config with its precision settled."""
     kind = check_devices(config)
-    config = TrainConfig.from_options({**config.to_json(), "precision": _find_precision(config, kind)})
+    precision = find_precision(config.precision, device=kind, strategy=config.strategy, warns=is_first_process())
+    config = TrainConfig.from_options({**config.to_json(), "precision": precision})
     _set_torch(config, kind)
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     with warnings.catch_warnings():
@@ -55,7 +57,7 @@ def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
             devices=config.devices,
             num_nodes=config.num_nodes,
             strategy=_strategy(config),
-            precision="32-true" if config.precision == "32" else config.precision,
+            plugins=[precision_plugin(config.precision, kind)],
         )
         start_others(fabric.strategy)
         with joining():
@@ -80,15 +82,6 @@ def check_devices(config: TrainConfig) -> str:
             f"Pass devices <= {there[kind]}."
         )
     return kind
-
-
-def _find_precision(config: TrainConfig, kind: str) -> str:
-    """The precision that was asked for; for "auto", bf16 where the device has it."""
-    if config.precision == "auto":
-        return "bf16-mixed" if kind == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
-    if config.precision == "16-mixed" and (kind == "cpu" or config.strategy == "fsdp"):
-        raise OptionError("precision='16-mixed' needs a GPU, and no fsdp. Pass precision='bf16-mixed' or '32'.")
-    return config.precision
 
 
 def _set_torch(config: TrainConfig, kind: str) -> None:

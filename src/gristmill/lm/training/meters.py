@@ -12,13 +12,14 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from gristmill.progress import resident_bytes
 
-__all__ = ["Meter", "Reading", "device_peak", "measured_matmul_flops", "memory_bytes"]
+__all__ = ["Meter", "Pending", "Reading", "device_peak", "first_bad_step", "measured_matmul_flops", "memory_bytes"]
 
 # Dense matrix products in bf16 or fp16, FLOP a second, by a part of the device's name; the first that fits counts.
 DEVICE_PEAKS = {
@@ -110,13 +111,33 @@ class Reading:
     loss: float  # mean over the steps
     stats: dict[str, float]  # what else the model tells of a step, likewise
     grad_norm: float
-    first_bad_step: int | None  # the first whose loss is not a number
+    first_bad_step: int | None  # the first whose loss or gradient norm is not a number
     tokens_per_second: float  # without padding
     padding: float  # share of what was computed on that is no token
     mfu: float | None  # padding is work for nothing: it counts as none
     mfu_matmul: float | None
     data_wait: float
     seconds: float  # since the run began, those before a resume among them
+    bad_value: str = ""  # what was not a number: "the loss of" or "the gradient norm of" the first bad step
+
+
+Pending: TypeAlias = dict[str, list[float | None]]
+
+
+def first_bad_step(
+    steps: Sequence[float | None], losses: Sequence[float | None], norms: Sequence[float | None]
+) -> tuple[int | None, str]:
+    """The first step whose loss or gradient norm is not a number, and which of them; (None, "") if there is none.
+
+    A norm of inf, or None, is no error: precision 16-mixed has skipped that step (see weight_updates.py).
+    """
+    for step, loss, norm in zip(steps, losses, norms, strict=True):
+        assert step is not None
+        if loss is None or not math.isfinite(loss):
+            return int(step), "the loss of"
+        if norm is not None and math.isnan(norm):
+            return int(step), "the gradient norm of"
+    return None, ""
 
 
 class Meter:
@@ -178,37 +199,43 @@ class Meter:
         """Whether there are steps that were not read yet."""
         return bool(self._steps)
 
-    def pending(self) -> dict[str, list[float]]:
-        """The losses and gradient norms that were not read yet: what a checkpoint between two readings must keep."""
-        return {"steps": list(self._steps), **dict(zip(self._names, self._host_values(), strict=True))}
+    def pending(self) -> Pending:
+        """The losses and gradient norms that were not read yet: what a checkpoint between two readings must keep.
+
+        None stands for inf, the norm of a step that was skipped: JSON has no such number.
+        """
+        rows = [[None if math.isinf(value) else value for value in row] for row in self._host_values()]
+        return {"steps": list(self._steps), **dict(zip(self._names, rows, strict=True))}
 
     def _host_values(self) -> list[list[float]]:
         values = self._values[:, : len(self._steps)].clone()
         rows: list[list[float]] = (values if self._reduce is None else self._reduce(values)).tolist()
         return rows
 
-    def restore(self, pending: dict[str, list[float]]) -> None:
+    def restore(self, pending: Pending) -> None:
         """Take up what `pending` gave."""
-        self._steps = [int(step) for step in pending["steps"]]
+        self._steps = [int(step) for step in pending["steps"] if step is not None]
         # The interval of readings may be another one now, and these steps then come on top of a whole one.
         self._values = torch.cat(
             [self._values, torch.zeros_like(self._values[:, :1]).expand(-1, len(self._steps))], dim=1
         )
         for row, name in enumerate(self._names):
-            self._values[row, : len(self._steps)] = torch.tensor(pending[name], dtype=self._values.dtype)
+            values = [math.inf if value is None else value for value in pending[name]]
+            self._values[row, : len(self._steps)] = torch.tensor(values, dtype=self._values.dtype)
 
     def read(self) -> Reading:
         """Wait for the device, and say how the steps since the last reading went."""
         losses, *stats, norms = self._host_values()
         elapsed = max(time.perf_counter() - self._restarted, 1e-9)
         rate = self._num_tokens / elapsed
-        bad = [step for step, loss in zip(self._steps, losses, strict=True) if not math.isfinite(loss)]
+        bad_step, bad_value = first_bad_step(self._steps, losses, norms)
         mfu, mfu_matmul = (None if peak is None else rate * self._flops_per_token / peak for peak in self._peaks)
         reading = Reading(
-            loss=math.fsum(losses) / len(losses) if not bad else math.nan,
+            loss=math.fsum(losses) / len(losses) if bad_step is None else math.nan,
             stats={name: math.fsum(row) / len(row) for name, row in zip(self._names[1:-1], stats, strict=True)},
             grad_norm=norms[-1],
-            first_bad_step=bad[0] if bad else None,
+            first_bad_step=bad_step,
+            bad_value=bad_value,
             tokens_per_second=rate,
             padding=1 - self._num_tokens / self._num_slots if self._num_slots else 0.0,
             mfu=mfu,

@@ -30,6 +30,9 @@ class Muon(torch.optim.Optimizer):
     For two-dimensional weights. A group may say `num_stacked`: its weights are then so many matrices on top of each
     other, as those of query, key and value, and each is made orthogonal for itself. All matrices of one shape are done
     in one go: a GPU has little to do on a single one.
+
+    As torch's fused optimizers do, a step heeds an attribute `found_inf`, a tensor of 0 or 1: where it is 1, weights
+    and momenta stay as they are. Nobody has to wait for the device to know.
     """
 
     def __init__(
@@ -54,7 +57,8 @@ class Muon(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        updates = [self._momentum_updates(group) for group in self.param_groups]
+        skip: Tensor | None = getattr(self, "found_inf", None)
+        updates = [self._momentum_updates(group, skip) for group in self.param_groups]
         _orthogonalize_all(
             [
                 matrix
@@ -65,12 +69,16 @@ class Muon(torch.optim.Optimizer):
         )
         for group, of_group in zip(self.param_groups, updates, strict=True):
             if of_group:
-                weights = _weights(group)
-                torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+                weights, kept = _weights(group), 1 - group["lr"] * group["weight_decay"]
+                if skip is None:
+                    torch._foreach_mul_(weights, kept)
+                else:
+                    torch._foreach_mul_(weights, torch.where(skip > 0, 1.0, kept))
+                    of_group = [torch.where(skip > 0, 0.0, update) for update in of_group]
                 torch._foreach_add_(weights, of_group, alpha=-group["lr"])
         return loss
 
-    def _momentum_updates(self, group: dict[str, Any]) -> list[Tensor]:
+    def _momentum_updates(self, group: dict[str, Any], skip: Tensor | None) -> list[Tensor]:
         weights = _weights(group)
         if not weights:
             return []
@@ -79,6 +87,9 @@ class Muon(torch.optim.Optimizer):
                 self.state[weight]["momentum"] = torch.zeros_like(weight)
         momenta = [self.state[weight]["momentum"] for weight in weights]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
+        if skip is not None:  # towards itself, a momentum does not move
+            pairs = zip(momenta, gradients, strict=True)
+            gradients = [torch.where(skip > 0, momentum, gradient) for momentum, gradient in pairs]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         return list(torch._foreach_lerp(gradients, momenta, group["momentum"]))
 

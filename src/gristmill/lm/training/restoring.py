@@ -13,6 +13,7 @@ from gristmill.errors import CheckpointError
 from gristmill.lm.explain import CHECKPOINTS
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.config import differences
+from gristmill.lm.training.precision import restore_scaler
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -52,7 +53,7 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     checkpoints.load_weights(run.model, weights, folder / checkpoints.MODEL_FILE)
     tensors = _divided(run.model, checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state))
     run.optimizers.load_state_tensors(tensors, state["optimizer"])
-    run.fabric.strategy.precision.load_state_dict(state["scaler"])
+    restore_scaler(run.fabric, state["scaler"])
     run.meter.restore(state["pending"])
     run.step = state["step"]
     # Runs of version 0.1.0 did not count: all their steps were of one length.

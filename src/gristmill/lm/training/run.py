@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gristmill.errors import NotFiniteError
 from gristmill.lm.data.batch import Batch
@@ -24,7 +24,7 @@ from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.losses import LossModule, mean_loss, num_val_batches
-from gristmill.lm.training.meters import Reading, measured_matmul_flops, memory_bytes
+from gristmill.lm.training.meters import Pending, Reading, first_bad_step, measured_matmul_flops, memory_bytes
 from gristmill.lm.training.records import Display, MetricsFile, Record, Writer, open_writer, read_records
 from gristmill.lm.training.restoring import find_latest, restore, take_weights
 from gristmill.lm.training.result import TrainResult, result_of
@@ -43,6 +43,7 @@ from gristmill.lm.training.run_parts import (
 )
 from gristmill.lm.training.schedules import kl_weight, learning_rate, step_seed
 from gristmill.lm.training.stopping import StopSignals
+from gristmill.lm.training.weight_updates import WeightUpdates, are_finite
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -75,6 +76,7 @@ class Run:
         is_eager = config.compile_model and config.model == "vae" and not self._is_sharded
         self._val_module = LossModule(self.model) if is_eager else self.module
         self.optimizers = new_optimizers(config, self.model)
+        self.updates = WeightUpdates(fabric, self.optimizers, self.model, clip_norm=config.clip_norm)
         self.schedule: dict[str, Tensor] = {}
         self.watch = new_watch(fabric, config, self.model, folder)
         self._matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
@@ -155,20 +157,8 @@ class Run:
         return share
 
     def update_weights(self) -> Tensor:
-        """Clip the gradients by their norm over all parameters, step, and return the norm."""
-        scaler = getattr(self.fabric.strategy.precision, "scaler", None)
-        if scaler is not None:
-            for optimizer in self.optimizers.torch_optimizers:
-                scaler.unscale_(optimizer)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or math.inf)
-        if scaler is None:
-            self.optimizers.step()
-        else:
-            for optimizer in self.optimizers.torch_optimizers:
-                scaler.step(optimizer)
-            scaler.update()
-        self.optimizers.zero_grad()
-        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        """Change the weights along their clipped gradients, and return the norm of the gradients."""
+        return self.updates.update()
 
     def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
         """Count the step and note what is known of it: its losses, and of its last micro-batch the rest of `stats`."""
@@ -205,7 +195,7 @@ class Run:
     def log(self) -> None:
         """Read the losses since the last time, and record them; the only thing in a step that waits for the device."""
         reading = self.meter.read()
-        self._check_finite(reading.first_bad_step)
+        self._check_finite(reading.first_bad_step, reading.bad_value)
         self._readings.append(reading)
         self._record(
             {
@@ -248,14 +238,14 @@ class Run:
         for message in messages:
             self.tell(message)
 
-    def _check_finite(self, bad_step: int | None) -> None:
+    def _check_finite(self, bad_step: int | None, bad_value: str) -> None:
         if bad_step is None:
             return
         self.writer.wait()
         there = checkpoints.list_checkpoints(self.folder)
         kept = f"{there[-1].name} is the last good checkpoint." if there else "there was no checkpoint yet."
         half = "precision='bf16-mixed', " if self.config.precision == "16-mixed" else ""
-        message = NOT_FINITE.format(step=bad_step, kept=kept, precision=half)
+        message = NOT_FINITE.format(what=bad_value, step=bad_step, kept=kept, precision=half)
         self._record({"kind": "event", "step": self.step, "message": message})
         raise NotFiniteError(message)
 
@@ -328,8 +318,9 @@ class Run:
         if self._saved_step == self.step:
             return
         pending = self.meter.pending()
-        bad = [step for step, loss in zip(pending["steps"], pending["losses"], strict=True) if not math.isfinite(loss)]
-        self._check_finite(int(bad[0]) if bad else None)
+        self._check_finite(*first_bad_step(pending["steps"], pending["losses"], pending["grad_norms"]))
+        if not are_finite(self.model.state_dict().values()):
+            self._check_finite(self.step, "a weight after")
         self._tell_posterior()  # a run that goes on from here does not see these again
         share_buffers(self.fabric, self.model)
         if self.fabric.is_global_zero or self._is_sharded:
@@ -349,7 +340,7 @@ class Run:
         self.meter.restart()
         gc.collect()
 
-    def _state(self, pending: dict[str, list[float]]) -> dict[str, Any]:
+    def _state(self, pending: Pending) -> dict[str, Any]:
         validated_step, val_loss = self._validated
         return {
             "step": self.step,

@@ -132,7 +132,7 @@ def train_steps(run: Run) -> None:
             losses += torch.stack([stats[name] * (share if name in PER_TOKEN else even_share) for name in names])
         grad_norm = run.update_weights()
         run.end_step(losses, grad_norm, batch, stats)
-        if run.is_due(config.log_interval) or run.step == run.max_steps:
+        if run.is_due(config.log_interval) or run.step == run.max_steps or run.updates.has_failed:
             run.log()
         if run.is_due(config.val_check_interval):
             run.validate()
