@@ -27,8 +27,8 @@ from typing import Any
 import torch
 
 import gristmill as gm
+from gristmill.lm.data.document_data import DocumentData
 from gristmill.lm.data.sequences import open_sequences
-from gristmill.lm.data.training_data import DocumentData
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.devices import launch
 from gristmill.lm.training.run import Run

@@ -1,17 +1,23 @@
-"""The sequence VAE of train_optimized.py as such scripts usually are: one sequence at a time, in float32, padded to the
-longest, its posterior looked at every 20 steps, a validation every 5 % of the run.
+"""The sequence VAE of train_optimized.py, trained as such scripts usually are, to compare with.
 
-    python examples/train_with_collapse_detection.py stories.parquet -o run/ --tokenizer tokenizer.json
+One sequence at a time, in float32, padded to the greatest length; the posterior is looked at every 20 steps, drawn
+every 500, over a window of 100; everything is validated every 5 % of the run, three checkpoints are kept, and a line is
+logged every 10 steps.
 
-It is there to compare with: benchmarks/bench_vae.py goes from here to train_optimized.py, one measure at a time.
+    python train_with_collapse_detection.py stories.parquet
+
+DATA, the output and all options are those of train_optimized.py. benchmarks/bench_vae.py goes from here to there, one
+measure at a time.
 """
 
 import sys
 
-from train_optimized import train
+from train_optimized import SMALL, train
 
-UNOPTIMIZED = ["--model", "vae", "--batch_size", "1", "--num_workers", "2", "--no-pin_memory", "--precision", "32"]
-UNOPTIMIZED += ["--update_frequency", "20", "--val_check_interval", "0.05", "--limit_val_batches", "1.0"]
+UNOPTIMIZED = ["--model", "vae", "--batch_size", "1", "--gradient_accumulation_steps", "1", "--num_workers", "2"]
+UNOPTIMIZED += ["--no-pin_memory", "--precision", "32", "--val_check_interval", "0.05", "--limit_val_batches", "1.0"]
+UNOPTIMIZED += ["--update_frequency", "20", "--window_size", "100", "--plot_frequency", "500", "--keep", "3"]
+UNOPTIMIZED += ["--log_interval", "10"]
 
 if __name__ == "__main__":
-    sys.exit(train(UNOPTIMIZED))
+    sys.exit(train(UNOPTIMIZED, "train_with_collapse_detection", for_sample=SMALL))

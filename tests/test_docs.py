@@ -109,8 +109,8 @@ def test_links_of_the_page_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda example: example.stem)
-def test_example_runs(example):
-    subprocess.run([sys.executable, example], check=True, timeout=120)
+def test_example_runs(example, tmp_path):
+    subprocess.run([sys.executable, example], cwd=tmp_path, check=True, timeout=120)
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -99,7 +99,7 @@ class TrainModel:
         progress = None if self.progress == "none" else self.progress
         with starting(progress), spelled_by(functools.partial(in_flags, command=self)):
             require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
-            from gristmill.lm.training.devices import is_first_process
+            from gristmill.lm.training.processes import is_first_process
             from gristmill.lm.training.trainer import train
 
             result = train(

@@ -4,7 +4,9 @@ In reading order:
 
     config.py, config_checks.py, options.py, presets.py   every option of a run
     trainer.py                          train: the loop on one screen
-    devices.py, precision.py            what it is computed on, in which precision, and its processes
+    preflight.py                        what is checked before a run changes anything
+    devices.py, precision.py            what it is computed on, and in which precision
+    processes.py                        one process per device, and one error for all of them
     run.py, run_parts.py                what the loop works on
     losses.py                           the loss as a module, and its mean over many batches
     optimizers.py, muon.py              AdamW and Muon

@@ -423,9 +423,3 @@ def load_config(run: Path) -> TrainConfig:
 def config_of_run(options: Mapping[str, Any], *, source: str) -> TrainConfig:
     """The config that a run was saved with, without the options of other models that runs of version 0.1 saved."""
     return TrainConfig.from_options(normalized(options, source=source, lenient=True), source=source)
-
-
-def check_length(config: TrainConfig, data: TrainingData) -> None:
-    """Raise `OptionError` for a warm-up that is longer than the run, before any process is started."""
-    batch = asked_global_batch(config, config.devices * config.num_nodes)
-    check_warmup(config.warmup_steps, num_steps(config, data, global_batch_size=batch))

@@ -1,11 +1,14 @@
-"""Devices: Lightning Fabric on what a run is computed on, its processes started, and torch set for it."""
+"""Devices: Lightning Fabric on what a run is computed on, with its processes started and torch set up for it."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import logging
 import os
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,13 +19,34 @@ from torch import nn
 from gristmill.errors import OptionError
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.precision import find_precision, precision_plugin
+from gristmill.lm.training.processes import is_first_process, joining, one_error, start_others
 
-__all__ = ["is_first_process", "launch"]
+__all__ = ["check_devices", "launch", "launched"]
+
+
+@contextlib.contextmanager
+def launched(config: TrainConfig) -> Iterator[tuple[Fabric, TrainConfig]]:
+    """`launch`, and within the block one error for all processes, which leave the block together."""
+    try:
+        with one_error():
+            fabric, settled = launch(config)
+            yield fabric, settled
+            _leave_together(fabric)
+    finally:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _leave_together(fabric: Fabric) -> None:
+    """Wait for the other processes, with nothing left that talks to them and would wait for one that is gone."""
+    if fabric.world_size > 1:
+        gc.collect()
+        fabric.barrier()
 
 
 def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
     """Fabric on the devices that were asked for, its processes started, and the config with its precision settled."""
-    kind = _find_device(config)
+    kind = check_devices(config)
     precision = find_precision(config.precision, device=kind, strategy=config.strategy, warns=is_first_process())
     config = dataclasses.replace(config, precision=precision)  # type: ignore[arg-type]
     _set_torch(config, kind)
@@ -36,11 +60,14 @@ def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
             strategy=_strategy(config),
             plugins=[precision_plugin(config.precision, kind)],
         )
-        fabric.launch()
+        start_others(fabric.strategy)
+        with joining():
+            fabric.launch()
     return fabric, config
 
 
-def _find_device(config: TrainConfig) -> str:
+def check_devices(config: TrainConfig) -> str:
+    """The kind of device that `config` asks for; an error where this machine has none, or fewer than `devices`."""
     there = {
         "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
         "mps": int(torch.backends.mps.is_available()),
@@ -49,9 +76,11 @@ def _find_device(config: TrainConfig) -> str:
     kind = next(name for name in there if there[name]) if config.device == "auto" else config.device
     if not there[kind]:
         raise OptionError(f"device={kind!r}: torch finds none here. Pass device='cpu', or install a torch made for it.")
-    if config.devices > there[kind] and kind != "cpu":
+    if config.devices > there[kind]:
+        has = f"{there[kind]} {'core' if kind == 'cpu' else 'device'}{'s' * (there[kind] > 1)}"
         raise OptionError(
-            f"devices={config.devices}: this machine has {there[kind]} of kind {kind!r}. Pass devices <= {there[kind]}."
+            f"devices={config.devices} is more than the {has} of kind {kind!r} on this machine. "
+            f"Pass devices <= {there[kind]}."
         )
     return kind
 
@@ -82,8 +111,3 @@ def _shard(module: nn.Module, mesh: Any) -> nn.Module:
             fully_shard(block, mesh=devices)
     fully_shard(module, mesh=devices)
     return module
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that others are started from, or would be."""
-    return all(int(os.environ.get(name, "0")) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))

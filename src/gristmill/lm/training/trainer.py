@@ -28,15 +28,16 @@ from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import (
     OTHER_NAMES,
     TrainConfig,
-    check_length,
     normalized,
     options_of_model,
     read_config,
 )
-from gristmill.lm.training.devices import is_first_process, launch
+from gristmill.lm.training.devices import check_devices, launched
 from gristmill.lm.training.display import open_display, say_starting
 from gristmill.lm.training.options import TrainOptions, train_defaults
+from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import preset_options, without_length
+from gristmill.lm.training.processes import end_with_parent, is_first_process
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
@@ -80,32 +81,38 @@ def train(
 
     With several devices the program is started once more for each of the others, as Lightning does it.
     """
+    end_with_parent()
     require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
-    asked_options = _asked_options(config, preset, dict(options))
-    resumes = "auto" if resume is True else resume or "never"
-    asked = TrainConfig.from_options(
-        options_to_resume(Path(out), asked_options) if resumes == "auto" else asked_options
-    )
-    folder = Path(out)
+    asked, resumes = _asked_config(Path(out), config, preset, dict(options), resume)
+    check_devices(asked)
     if is_first_process():
-        check_folder(folder, resume=resumes, overwrite=overwrite, init_from=asked.init_from)
+        check_folder(Path(out), resume=resumes, overwrite=overwrite, init_from=asked.init_from)
     say_starting(progress, "opening the data")
     opened = asked.model.open_data(data, progress=progress if progress in (None, "auto", "bar") else None)
-    check_length(asked, opened)
+    check_plan(asked, opened)
     if is_first_process():
         warn_of_guessed_vocabulary(opened, asked.model.vocab_size)
-    try:
-        claim = claimed(folder, resume=resumes, overwrite=overwrite) if is_first_process() else contextlib.nullcontext()
-        with claim, replacing(folder, overwrite=overwrite) as replacement:
-            fabric, settled = launch(asked)
-            messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
-            with _memory_advice(settled):
-                result = _train(fabric, settled, opened, replacement, folder, messages, progress)
-            _leave_together(fabric)
-            return result
-    finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+    with _owning(Path(out), resume=resumes, overwrite=overwrite) as replacement, launched(asked) as (fabric, settled):
+        messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
+        with _memory_advice(settled):
+            return _train(fabric, settled, opened, replacement, Path(out), messages, progress)
+
+
+@contextlib.contextmanager
+def _owning(folder: Path, *, resume: str, overwrite: bool) -> Iterator[Replacement]:
+    """Hold the lock of the folder, which only the first process takes, and keep the run that is to be replaced."""
+    claim = claimed(folder, resume=resume, overwrite=overwrite) if is_first_process() else contextlib.nullcontext()
+    with claim, replacing(folder, overwrite=overwrite) as replacement:
+        yield replacement
+
+
+def _asked_config(
+    out: Path, config: Any, preset: str | None, options: dict[str, Any], resume: Resume
+) -> tuple[TrainConfig, str]:
+    """The config that is asked for, with the options of the run to resume underneath, and "auto" or "never"."""
+    asked = _asked_options(config, preset, options)
+    resumes = "auto" if resume is True else resume or "never"
+    return TrainConfig.from_options(options_to_resume(out, asked) if resumes == "auto" else asked), resumes
 
 
 def _asked_options(config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any) -> Any:
@@ -130,9 +137,7 @@ def _train(
     say_starting(progress, "building the model")
     with contextlib.closing(Run(fabric, config, data, folder, replacement)) as run:
         shown = progress if fabric.is_global_zero else None
-        with open_display(
-            shown, total=run.max_steps, initial=run.step, compiles=config.compile_model
-        ) as display:
+        with open_display(shown, total=run.max_steps, initial=run.step, compiles=config.compile_model) as display:
             run.recorder.show_on(display, messages, step=run.step)
             return train_to_the_end(run)
 
@@ -196,13 +201,6 @@ def _without_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
         if was_enabled:
             gc.enable()
-
-
-def _leave_together(fabric: Fabric) -> None:
-    """Wait for the other processes, with nothing left that talks to them and would wait for one that is gone."""
-    if fabric.world_size > 1:
-        gc.collect()
-        fabric.barrier()
 
 
 @contextlib.contextmanager

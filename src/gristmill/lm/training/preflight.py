@@ -1,0 +1,34 @@
+"""What is checked of a run before it changes anything: before its folder is made and its processes are started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gristmill.lm.training.config import TrainConfig, resolved
+from gristmill.lm.training.schedules import learning_rate
+
+if TYPE_CHECKING:
+    from gristmill.lm.data.training_data import TrainingData
+
+__all__ = ["check_plan"]
+
+
+def check_plan(config: TrainConfig, data: TrainingData) -> None:
+    """Raise `OptionError` where the batches, the vocabulary or the schedule do not fit the data and the devices.
+
+    With batch_size="auto" the number of steps is known too: it depends on the sequences of a step, not on how many of
+    them are computed at once.
+    """
+    world_size = config.devices * config.num_nodes
+    size = 1 if config.batch_size == "auto" else int(config.batch_size)
+    plan = resolved(config, data, batch_size=size, world_size=world_size)
+    assert plan.max_steps is not None  # it is resolved
+    learning_rate(
+        0,
+        peak=plan.learning_rate,
+        warmup_steps=int(plan.warmup_steps),
+        total_steps=plan.max_steps,
+        shape=plan.schedule,
+        final_fraction=plan.final_fraction,
+        decay_fraction=plan.decay_fraction,
+    )
