@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gristmill.lm.models.vae.network import SequenceVAE
     from gristmill.lm.models.vae.options import VAEConfig
     from gristmill.lm.training.config import TrainConfig
+    from gristmill.lm.training.registries import register_optimizer, register_schedule
     from gristmill.lm.training.result import TrainResult
     from gristmill.lm.training.trainer import train
     from gristmill.lm.use.evaluation import Evaluation, evaluate
@@ -73,6 +74,8 @@ __all__ = [
     "open_sequences",
     "reconstruct_texts",
     "register_model",
+    "register_optimizer",
+    "register_schedule",
     "sample_texts",
     "stream_text",
     "train",
@@ -105,6 +108,8 @@ _PLACES = {
     "open_sequences": "data.sequences",
     "reconstruct_texts": "use.latent",
     "register_model": "models.registry",
+    "register_optimizer": "training.registries",
+    "register_schedule": "training.registries",
     "sample_texts": "use.latent",
     "stream_text": "models.generation",
     "train": "training.trainer",

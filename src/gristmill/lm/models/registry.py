@@ -24,7 +24,7 @@ from gristmill.lm.models.vae.options import VAEConfig
 if TYPE_CHECKING:
     from gristmill.lm.models.model import Model
 
-__all__ = ["MODELS", "ModelEntry", "build_model", "find_model", "register_model"]
+__all__ = ["BUILT_IN", "MODELS", "ModelEntry", "build_model", "find_model", "register_model"]
 
 Network = TypeVar("Network", bound="type[Any]")
 
@@ -52,13 +52,12 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(_entries)
 """The models that can be trained, by name."""
 
 
-def register_model(name: str, *, config: type[ModelConfig]) -> Callable[[Network], Network]:
+def register_model(name: str, *, config: type[ModelConfig], overwrite: bool = False) -> Callable[[Network], Network]:
     """Make a model known as `name`: a decorator for its network, which takes a `config` and has a `loss`.
 
     config: the dataclass of its options, which inherits from `WindowModelConfig` or `DocumentModelConfig`.
-
-    Registering a name a second time replaces the first, so that a cell of a notebook can be run again; the built-in
-    names cannot be replaced.
+    overwrite: replace another model of this name. A class that is defined again, as when the cell of a notebook runs
+        twice, needs no permission; the built-in names cannot be replaced.
     """
     _check_entry(name, config)
 
@@ -68,6 +67,11 @@ def register_model(name: str, *, config: type[ModelConfig]) -> Callable[[Network
                 f"register_model({name!r}): the network must be a class with a method loss(batch, schedule). Inherit "
                 f"from gm.lm.Model."
             )
+        if name in _entries and not overwrite and not _is_same_class(_entries[name].network, network):
+            raise OptionError(
+                f"register_model({name!r}): there is another model of this name. Choose another one, or pass "
+                f"overwrite=True to replace it."
+            )
         config.name = name
         _entries[name] = ModelEntry(config, network)
         return network
@@ -75,10 +79,14 @@ def register_model(name: str, *, config: type[ModelConfig]) -> Callable[[Network
     return register
 
 
+def _is_same_class(one: Any, other: type) -> bool:
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+
+
 def _check_entry(name: str, config: type[ModelConfig]) -> None:
     if not _NAME.fullmatch(name):
         raise OptionError(f"register_model({name!r}): pass a name of lowercase letters, digits, '-' and '_'.")
-    if name in _BUILT_IN:
+    if name in BUILT_IN:
         raise OptionError(f"register_model({name!r}): the name is taken by a built-in model. Pass another one.")
     if not (isinstance(config, type) and issubclass(config, WindowModelConfig | DocumentModelConfig)):
         raise OptionError(
@@ -121,4 +129,4 @@ def _register_built_in() -> frozenset[str]:
     return frozenset(_entries)
 
 
-_BUILT_IN = _register_built_in()
+BUILT_IN = _register_built_in()

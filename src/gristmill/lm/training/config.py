@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from gristmill.arguments import check_choice, check_whole_number, nearest
+from gristmill.arguments import check_whole_number, nearest
 from gristmill.errors import CheckpointError, OptionError, warn_user
 from gristmill.lm.explain import CONFIG_FILE, why_no_run
 from gristmill.lm.models.config import ModelConfig, steps_of
@@ -157,8 +157,8 @@ class TrainConfig:
                 f"TrainConfig.from_options({{'model': 'gpt'}})."
             )
         check_options(self)
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        check_choice("schedule", self.schedule, SCHEDULES)
+        OPTIMIZERS.check(self.optimizer, "optimizer")
+        SCHEDULES.check(self.schedule, "schedule")
         if self.optimizer == "muon" and self.strategy == "fsdp":
             raise OptionError(
                 "optimizer='muon' needs whole matrices, and strategy='fsdp' divides them. Pass one of them."

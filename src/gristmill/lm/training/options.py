@@ -9,7 +9,7 @@ import textwrap
 from typing import Any, Literal, TypedDict
 
 from gristmill.lm.models.config import ModelConfig
-from gristmill.lm.models.registry import MODELS
+from gristmill.lm.models.registry import BUILT_IN, MODELS
 from gristmill.lm.option_types import option_fields, option_meanings
 from gristmill.lm.training.config import DeviceName, PrecisionName, TrainConfig
 
@@ -106,7 +106,7 @@ class TrainOptions(TypedDict, total=False):
 def options_help() -> str:
     """A paragraph per option, as help() shows it: those of every run, then those of each model."""
     sections: dict[str, Any] = {"Options of every run:": TrainConfig}
-    sections |= {f"Options of model={name!r}:": entry.config for name, entry in MODELS.items()}
+    sections |= {f"Options of model={name!r}:": MODELS[name].config for name in sorted(BUILT_IN)}
     return "\n\n".join(
         "\n".join([title, *map(_paragraph, option_meanings(kind).items())]) for title, kind in sections.items()
     )
@@ -123,6 +123,6 @@ TrainOptions.__doc__ = f"{TrainOptions.__doc__ or ''}\n\n{options_help()}"  # wh
 def train_defaults() -> dict[str, Any]:
     """The default of each option."""
     defaults: dict[str, Any] = {"model": "gpt"}
-    for kind in (*(entry.config for entry in MODELS.values()), TrainConfig):
+    for kind in (*(MODELS[name].config for name in sorted(BUILT_IN)), TrainConfig):
         defaults |= {name: field.default for name, field in option_fields(kind).items() if name != "model"}
     return defaults
