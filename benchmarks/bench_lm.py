@@ -6,6 +6,7 @@ optimizer. Each idea is also switched off alone, to see what it brings. Results 
 
     python benchmarks/bench_lm.py                        both shapes
     python benchmarks/bench_lm.py --shapes 124m --rounds 5 --steps 20
+    python benchmarks/bench_lm.py --quick                a smoke test on a CPU that writes nothing
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ class Shape:
     ours: GPTConfig
     baseline_heads: int
     batch_size: int
+    device: str = "cuda"
 
 
+# As in the presets "gpt2-124m" and "tinystories-17m", the latter with a head of its own.
 SHAPES = {
     "124m": Shape(
         "124m",
@@ -66,12 +69,21 @@ SHAPES = {
             num_heads=16,
             d_model=512,
             d_ff=1344,
-            tie_embeddings=True,
+            tie_embeddings=False,
         ),
         baseline_heads=16,
         batch_size=256,
     ),
 }
+
+
+QUICK = Shape(
+    "quick",
+    GPTConfig(vocab_size=300, context_length=16, num_layers=2, num_heads=2, d_model=32, tie_embeddings=False),
+    baseline_heads=4,
+    batch_size=2,
+    device="cpu",
+)
 
 
 class Contestant:
@@ -80,11 +92,12 @@ class Contestant:
     def __init__(self, name: str, model: nn.Module, loss: Callable[[Batch], Tensor], shape: Shape) -> None:
         self.name = name
         self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        self._model, self._loss = model, torch.compile(loss)
+        self._device = shape.device
+        self._model, self._loss = model, torch.compile(loss) if self._device == "cuda" else loss
         self._optimizer = build_optimizer(model, lr=3e-4)
         tokens = np.random.default_rng(0).integers(0, shape.ours.vocab_size, 20_000_000, dtype=np.uint16)
         self._dataset = TokenDataset(
-            tokens, context_length=shape.ours.context_length, batch_size=shape.batch_size, seed=0, device="cuda"
+            tokens, context_length=shape.ours.context_length, batch_size=shape.batch_size, seed=0, device=shape.device
         )
         self.wait_seconds = 0.0
 
@@ -93,7 +106,7 @@ class Contestant:
         began = time.perf_counter()
         batch = self._dataset.batch(number)
         self.wait_seconds += time.perf_counter() - began
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(self._device, torch.bfloat16):
             loss = self._loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
@@ -102,31 +115,41 @@ class Contestant:
         return loss.detach()
 
     def timed(self, first: int, num_steps: int) -> float:
-        """Seconds a step."""
-        torch.cuda.synchronize()
+        """Seconds per step."""
+        self._wait()
         began = time.perf_counter()
         for number in range(first, first + num_steps):
             self.step(number)
-        torch.cuda.synchronize()
+        self._wait()
         return (time.perf_counter() - began) / num_steps
 
+    def _wait(self) -> None:
+        if self._device == "cuda":
+            torch.cuda.synchronize()
 
-def baseline(shape: Shape) -> Contestant:
-    """GPT-2 as everyone writes it."""
+
+def new_baseline(shape: Shape) -> Baseline:
+    """GPT-2 as everyone writes it, of the sizes of our model."""
     config = shape.ours
-    model = Baseline(
+    return Baseline(
         vocab_size=config.padded_vocab_size,
         context_length=config.context_length,
         num_layers=config.num_layers,
         num_heads=shape.baseline_heads,
         d_model=config.d_model,
-    ).cuda()
+        tie_embeddings=config.tie_embeddings,
+    )
+
+
+def baseline(shape: Shape) -> Contestant:
+    """The baseline, ready."""
+    model = new_baseline(shape).to(shape.device)
     return Contestant("baseline", model, lambda batch: model(batch.inputs_BT, batch.targets_BT), shape)
 
 
 def ours(name: str, shape: Shape, **changes: object) -> Contestant:
     """Our model, with some of its settings changed."""
-    model = GPT(replace(shape.ours, **changes)).cuda()  # type: ignore[arg-type]
+    model = GPT(replace(shape.ours, **changes)).to(shape.device)  # type: ignore[arg-type]
     return Contestant(name, model, lambda batch: model.loss(batch, {})[0], shape)
 
 
@@ -146,7 +169,11 @@ def main() -> None:
     parser.add_argument("--shapes", default="124m,17m")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="a tiny model on a CPU; writes nothing")
     arguments = parser.parse_args()
+    if arguments.quick:
+        contest(QUICK, 2, 2)
+        return
     if not torch.cuda.is_available():
         parser.error("no GPU here. These figures are those of a GPU.")
     torch.set_float32_matmul_precision("high")
@@ -159,7 +186,8 @@ def contest(shape: Shape, num_rounds: int, num_steps: int) -> None:
     torch.manual_seed(0)
     entries: list[tuple[Contestant, list[float], float]] = []
     for make in contestants(shape):
-        torch.cuda.reset_peak_memory_stats()
+        if shape.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         contestant = make()
         contestant.timed(0, 4)  # compiles
@@ -175,7 +203,8 @@ def contest(shape: Shape, num_rounds: int, num_steps: int) -> None:
 def report(shape: Shape, entries: list[tuple[Contestant, list[float], float]], num_steps: int) -> None:
     """Print the table and write it to results/."""
     tokens = shape.batch_size * shape.ours.context_length
-    peak = device_peak(torch.cuda.get_device_name())
+    gpu = torch.cuda.get_device_name() if shape.device == "cuda" else None
+    peak = device_peak(gpu) if gpu else None
     flops = GPT(shape.ours).flops_per_token()
     first = statistics.median(entries[0][1])
     rows, data = [], {}
@@ -200,7 +229,9 @@ def report(shape: Shape, entries: list[tuple[Contestant, list[float], float]], n
     header = ["step", "parameters", "ms", "min–max", "tokens/s", "MFU", "of baseline", "batch", "GB"]
     table = markdown_table(header, rows)
     print(table, flush=True)
-    about = {"GPU": torch.cuda.get_device_name(), **describe_run(["torch", "numpy"])}
+    if gpu is None:
+        return
+    about = {"GPU": gpu, **describe_run(["torch", "numpy"])}
     title = f"A training step: {shape.name}, {shape.batch_size} x {shape.ours.context_length} tokens, bf16, one GPU"
     note = "\nbatch: share of a step in which the CPU prepared the batch; the GPU works meanwhile."
     write_result(f"lm_{shape.name}", title=title, about=about, body=table + "\n" + note, data=data)

@@ -130,6 +130,23 @@ def test_a_batch_is_the_same_whenever_it_is_asked_for():
     assert all(same(forward.batch(step), batches[step]) for step in (3, 4, 5, 3, 11, 0))
 
 
+@pytest.mark.parametrize(("world_size", "num_micro_steps"), [(1, 1), (3, 1), (2, 2)])
+@pytest.mark.parametrize("num_windows", [2, 25, 1000])
+def test_batches_computed_many_at_once_are_those_of_the_plain_order(num_windows, world_size, num_micro_steps):
+    data = dataset(numbered(4 * num_windows + 1), prefetch=False)
+    for step in (0, 1, 20, 63, 64, 65, 500):
+        for micro_step, rank in itertools.product(range(num_micro_steps), range(world_size)):
+            first = ((step * num_micro_steps + micro_step) * world_size + rank) * 3
+            expected = [
+                permuted(np.array([place % num_windows]), num_windows, seed=1, epoch=place // num_windows).item()
+                for place in range(first, first + 3)
+            ]
+            batch = data.batch(
+                step, rank=rank, world_size=world_size, micro_step=micro_step, num_micro_steps=num_micro_steps
+            )
+            assert windows(batch) == expected
+
+
 def test_another_seed_is_another_order():
     orders = {tuple(windows(dataset(seed=seed, batch_size=25).batch(0))) for seed in range(20)}
     assert len(orders) == 20
