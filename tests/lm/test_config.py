@@ -1,26 +1,29 @@
 """TrainConfig: presets, YAML, checks, and what a run settles."""
 
+import json
+
 import pytest
 
 from gristmill import OptionError, Shards, VocabSizeError
-from gristmill.lm.data.training_data import WindowData
+from gristmill.lm.data.window_data import WindowData
+from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.training.config import TrainConfig, differences, load_config, read_config, resolved
-from gristmill.lm.training.presets import PRESETS
+from gristmill.lm.training.presets import all_presets
 
 
 def settle(shards, *, batch_size=4, world_size=1, **options):
     config = TrainConfig.from_options({"batch_size": batch_size, **options})
-    return resolved(config, WindowData(Shards(shards)), batch_size=batch_size, world_size=world_size)
+    return resolved(config, WindowData(Shards(shards), config.model), batch_size=batch_size, world_size=world_size)
 
 
 def test_every_preset_is_sound():
-    for name in PRESETS:
-        assert TrainConfig.from_options({}, preset=name).model == ("vae" if name.startswith("vae-") else "gpt")
+    for name in all_presets():
+        assert TrainConfig.from_options({}, preset=name).model.name == ("vae" if name.startswith("vae-") else "gpt")
 
 
 def test_an_option_goes_on_top_of_the_preset():
     config = TrainConfig.from_options({"num-layers": 2}, preset="quickstart")
-    assert (config.num_layers, config.d_model) == (2, PRESETS["quickstart"]["d_model"])
+    assert (config.model.num_layers, config.model.d_model) == (2, all_presets()["quickstart"]["d_model"])
 
 
 def test_a_length_replaces_the_length_of_the_preset_and_does_not_contradict_it():
@@ -47,7 +50,7 @@ def test_an_unknown_option_names_the_one_that_is_meant():
     [
         ({"num_layers": 0}, "num_layers=0 is too small"),
         ({"num_layers": 1.5}, "num_layers=1.5 is a float"),
-        ({"batch_size": 0}, "Pass batch_size >= 1, or 'auto'"),
+        ({"batch_size": 0}, "batch_size=0 is too small. Pass batch_size >= 1, or 'auto'"),
         ({"batch_size": "many"}, "batch_size='many' is a str"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0 must be greater than 0"),
         ({"learning_rate": float("nan")}, "learning_rate=nan must be greater than 0"),
@@ -95,7 +98,7 @@ def test_a_wrong_yaml_file_says_what_is_wrong(tmp_path, text, message):
 def test_text_that_looks_like_a_number_in_yaml_is_still_text(tmp_path):
     (tmp_path / "c.yaml").write_text("model: vae\ntext_column: 2020\nlearning_rate: 1e-3\n")
     config = TrainConfig.from_options(read_config(tmp_path / "c.yaml"))
-    assert (config.text_column, config.learning_rate) == ("2020", 1e-3)
+    assert (config.model.text_column, config.learning_rate) == ("2020", 1e-3)
 
 
 @pytest.mark.parametrize("value", ["no", "false", 0, None])
@@ -120,7 +123,7 @@ def test_the_length_of_a_run_in_tokens_and_epochs(tiny_shards):
 def test_a_fraction_is_a_share_of_the_run_and_a_whole_number_is_steps(tiny_shards):
     config = settle(tiny_shards, max_steps=200, val_check_interval=0.25, checkpoint_interval=7, warmup_steps=0.1)
     assert (config.val_check_interval, config.checkpoint_interval, config.warmup_steps) == (50, 7, 20)
-    assert (config.sample_interval, config.vocab_size) == (0, 300)
+    assert (config.sample_interval, config.model.vocab_size) == (0, 300)
 
 
 def test_the_global_batch_is_kept_by_accumulation(tiny_shards):
@@ -133,7 +136,7 @@ def test_the_global_batch_is_kept_by_accumulation(tiny_shards):
 def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tiny_shards):
     with pytest.raises(VocabSizeError, match="vocab_size=299 is too small: the tokenizer of the shards has 300 tokens"):
         settle(tiny_shards, vocab_size=299)
-    assert settle(tiny_shards, vocab_size=512).vocab_size == 512
+    assert settle(tiny_shards, vocab_size=512).model.vocab_size == 512
 
 
 def test_a_settled_config_survives_json(tiny_shards):
@@ -143,10 +146,48 @@ def test_a_settled_config_survives_json(tiny_shards):
 
 def test_differences_name_what_decides_the_weights_only(tiny_shards):
     one = settle(tiny_shards, max_steps=10).to_json()
-    other = settle(tiny_shards, max_steps=11, keep=9, log_interval=3).to_json()
-    found = differences(one, other)
-    assert "max_steps was 10 and is now 11" in found
-    assert not any("keep" in line or "log_interval" in line for line in found)
+    other = settle(tiny_shards, max_steps=9, keep=9, log_interval=3, sample_prompt="A")
+    assert differences(one, other) == ["max_steps was 10 and is now 9"]
+
+
+def test_a_longer_run_is_no_difference(tiny_shards):
+    one = settle(tiny_shards, max_steps=10).to_json()
+    assert differences(one, settle(tiny_shards, max_steps=11)) == []
+
+
+def test_an_option_that_a_saved_run_did_not_have_yet_counts_as_its_default(tiny_shards):
+    now = settle(tiny_shards, max_steps=10)
+    saved = {name: value for name, value in now.to_json().items() if name != "norm_eps"}
+    assert differences(saved, now) == []
+    assert differences(saved | {"norm_eps": 1e-6}, now) == ["norm_eps was 1e-06 and is now 1e-05"]
+
+
+def test_the_config_of_a_run_of_version_0_1_has_the_options_of_every_model(tmp_path):
+    old = {"model": "gpt", "d_model": 64, "latent_dim": 32, "kl_warmup_steps": 3, "max_sequence_length": 1000}
+    (tmp_path / "config.json").write_text(json.dumps(old | {"max_steps": 7}))
+    config = load_config(tmp_path)
+    assert (config.model.d_model, config.max_steps) == (64, 7)
+    assert "latent_dim" not in config.to_json()
+
+
+def test_a_warm_up_longer_than_the_run_is_refused_and_a_share_never_is():
+    with pytest.raises(OptionError, match=r"warmup_steps=700 is longer than the run of 500 steps.*warmup_steps=0.02"):
+        TrainConfig.from_options({"warmup_steps": 700, "max_steps": 500})
+    for name in all_presets():
+        assert TrainConfig.from_options({"max_steps": 1}, preset=name).max_steps == 1
+
+
+def test_a_preset_of_another_model_is_refused():
+    with pytest.raises(OptionError, match="preset='vae-fast' is for model='vae', and this is model='gpt'"):
+        TrainConfig.from_options({"model": "gpt"}, preset="vae-fast")
+
+
+def test_the_options_of_a_model_may_be_given_as_its_config():
+    config = TrainConfig.from_options({"model": GPTConfig(d_model=64), "num_layers": 3})
+    assert (config.model.d_model, config.model.num_layers) == (64, 3)
+    assert TrainConfig(model=GPTConfig(d_model=64, num_layers=3)) == config
+    with pytest.raises(OptionError, match="model='gpt': pass the config of a model"):
+        TrainConfig(model="gpt")
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path):
@@ -163,7 +204,12 @@ def test_a_vae_has_defaults_of_its_own_beneath_presets_and_options():
     assert TrainConfig.from_options({}).batch_size == 32
     plain = TrainConfig.from_options({"model": "vae"})
     assert (plain.batch_size, plain.gradient_accumulation_steps, plain.limit_val_batches) == (4, 2, 0.1)
-    assert (plain.num_workers, plain.max_sequence_length, plain.val_check_interval, plain.keep) == (8, 1000, 0.1, 2)
+    assert (plain.model.num_workers, plain.model.max_sequence_length, plain.val_check_interval, plain.keep) == (
+        8,
+        1000,
+        0.1,
+        2,
+    )
     assert TrainConfig.from_options({}, preset="vae-debug").batch_size == 1
     assert TrainConfig.from_options({"batch_size": 7}, preset="vae-debug").batch_size == 7
 
@@ -179,9 +225,9 @@ def test_a_vae_has_defaults_of_its_own_beneath_presets_and_options():
 )
 def test_the_presets_of_the_vae_are_what_their_names_promise(preset, expected):
     c = TrainConfig.from_options({}, preset=preset)
-    assert c.pin_memory
-    monitoring = (c.fast_detection, c.disable_metrics_monitoring, c.compile_model)
-    sizes = (c.batch_size, c.num_workers, c.gradient_accumulation_steps, c.max_sequence_length)
+    assert c.model.pin_memory
+    monitoring = (c.model.fast_detection, c.model.disable_metrics_monitoring, c.compile_model)
+    sizes = (c.batch_size, c.model.num_workers, c.gradient_accumulation_steps, c.model.max_sequence_length)
     assert (*sizes, c.precision, *monitoring) == expected
 
 
@@ -195,4 +241,4 @@ def test_an_option_of_the_other_model_is_an_error_and_not_ignored():
 def test_columns_may_be_a_list_in_a_file_and_in_python(tmp_path):
     (tmp_path / "c.yaml").write_text("model: vae\nembedding_columns: [a, b]\n")
     assert read_config(tmp_path / "c.yaml")["embedding_columns"] == "a,b"
-    assert TrainConfig.from_options({"model": "vae", "embedding_columns": ["a", "b"]}).embedding_columns == "a,b"
+    assert TrainConfig.from_options({"model": "vae", "embedding_columns": ["a", "b"]}).model.embedding_columns == "a,b"

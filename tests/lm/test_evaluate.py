@@ -8,9 +8,10 @@ import torch
 import gristmill as gm
 from gristmill import CheckpointError, OptionError
 from gristmill.lm.data.token_dataset import TokenDataset
-from gristmill.lm.data.training_data import bits_per_byte
+from gristmill.lm.data.window_data import WindowData
+from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.training.checkpoint import load_model
-from gristmill.lm.training.losses import mean_loss, num_val_batches
+from gristmill.lm.training.losses import mean_loss
 from gristmill.lm.use.evaluation import evaluate
 from lm.tiny_runs import build_shards, records, train
 
@@ -35,8 +36,8 @@ def test_the_loss_is_the_mean_over_every_target_whatever_the_batch_size(run, tin
     model, config = load_model(run, which="latest")
     tokens = torch.from_numpy(shards.tokens[:].astype("int64"))
     losses = []
-    for begin in range(0, len(tokens) - config.context_length, config.context_length):
-        window = tokens[begin : begin + config.context_length + 1]
+    for begin in range(0, len(tokens) - config.model.context_length, config.model.context_length):
+        window = tokens[begin : begin + config.model.context_length + 1]
         with torch.no_grad():
             logits = model(window[None, :-1])[0]
         losses += torch.nn.functional.cross_entropy(logits, window[1:], reduction="none").tolist()
@@ -49,18 +50,7 @@ def test_the_loss_is_the_mean_over_every_target_whatever_the_batch_size(run, tin
 def test_bits_per_byte_are_those_of_the_texts(tiny_shards):
     shards = gm.Shards(tiny_shards, split="val")
     bits = 2.0 / math.log(2) * shards.num_tokens
-    assert bits_per_byte(2.0, shards) == pytest.approx(bits / shards.source_bytes)
-
-
-def test_a_subset_is_a_number_or_a_share_of_the_batches(tiny_shards):
-    dataset = TokenDataset(gm.Shards(tiny_shards), context_length=16, batch_size=4, seed=0)
-    total = math.ceil(dataset.num_windows / 4)
-    assert num_val_batches(None, dataset) is None
-    assert num_val_batches(3, dataset) == 3
-    assert num_val_batches(total, dataset) is None
-    assert num_val_batches(0.5, dataset) == round(total / 2)
-    assert num_val_batches(1.0, dataset) is None
-    assert num_val_batches(1e-9, dataset) == 1
+    assert WindowData(shards, GPTConfig()).bits_per_byte(2.0, "val") == pytest.approx(bits / shards.source_bytes)
 
 
 def test_the_subset_is_the_same_each_time(run, tiny_shards):

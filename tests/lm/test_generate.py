@@ -8,17 +8,13 @@ import torch
 
 import gristmill as gm
 from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm.models.generation import end_of_text_id, generate, stream_text
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
-from gristmill.lm.training.checkpoint import build_model, write_checkpoint
+from gristmill.lm.models.registry import build_model
+from gristmill.lm.models.sampling import token_probabilities
+from gristmill.lm.training.checkpoint import write_checkpoint
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.use.generation import (
-    end_of_text_id,
-    generate,
-    generate_text,
-    load_for_generation,
-    stream_text,
-    token_probabilities,
-)
+from gristmill.lm.use.generation import generate_text, load_for_generation
 
 torch.set_num_threads(1)
 
@@ -40,24 +36,21 @@ def ids_of(model, prompt=(1, 2, 3), **options):
     return list(generate(model, prompt, **{"max_tokens": 12, "seed": 0, **options}))
 
 
-class Scripted(torch.nn.Module):
+class Scripted(gm.lm.Model):
     """A model that says what stands in a list, whatever it reads."""
 
-    config = CONFIG
-    embedding = torch.nn.Embedding(1, 1)
+    sizes = CONFIG
 
     def __init__(self, ids):
-        super().__init__()
+        super().__init__(self.sizes)
+        self.embedding = torch.nn.Embedding(1, 1)
         self.ids, self.modes = iter(ids), []
 
-    def forward(self, tokens_BT, *, cache=None):
+    def forward(self, tokens_BT):
         self.modes.append((self.training, torch.is_grad_enabled()))
         logits = torch.zeros(*tokens_BT.shape, CONFIG.vocab_size)
         logits[:, -1, next(self.ids)] = 5.0
         return logits
-
-    def new_cache(self, *_):
-        return None
 
 
 # Ids
@@ -205,7 +198,7 @@ def test_logits_times_1000_give_probabilities():
 
 def test_tokens_are_chosen_as_often_as_their_probabilities_say():
     class Fixed(Scripted):
-        def forward(self, tokens_BT, *, cache=None):
+        def forward(self, tokens_BT):
             return torch.full((1, 1, 70), -torch.inf).index_copy(2, torch.arange(4), LOGITS.view(1, 1, 4))
 
     counts = collections.Counter(ids_of(Fixed([]), max_tokens=4000))
@@ -227,9 +220,9 @@ def test_text_comes_in_whole_characters_and_ends_with_the_document(tokenizer):
     eot = tokenizer.special_tokens["<|endoftext|>"]
 
     class Writer(Scripted):
-        config = GPTConfig(vocab_size=262, context_length=16, num_layers=1, num_heads=1, d_model=4)
+        sizes = GPTConfig(vocab_size=262, context_length=16, num_layers=1, num_heads=1, d_model=4)
 
-        def forward(self, tokens_BT, *, cache=None):
+        def forward(self, tokens_BT):
             return torch.nn.functional.one_hot(torch.tensor([[next(self.ids)]]), 262) * 5.0
 
     script = [*b"\xc3", *b"\xa9", *tokenizer.encode(" low"), *b"\xe2\x82", eot, *b"never"]
@@ -242,9 +235,9 @@ def test_an_empty_prompt_begins_a_document(tokenizer):
     seen = []
 
     class Listener(Scripted):
-        config = GPTConfig(vocab_size=262, context_length=16, num_layers=1, num_heads=1, d_model=4)
+        sizes = GPTConfig(vocab_size=262, context_length=16, num_layers=1, num_heads=1, d_model=4)
 
-        def forward(self, tokens_BT, *, cache=None):
+        def forward(self, tokens_BT):
             seen.append(tokens_BT.tolist())
             return torch.zeros(1, 1, 262)
 
@@ -259,9 +252,9 @@ def test_a_special_token_in_a_prompt_is_its_id(tokenizer):
     seen = []
 
     class Listener(Scripted):
-        config = GPTConfig(vocab_size=262, context_length=16, num_layers=1, num_heads=1, d_model=4)
+        sizes = GPTConfig(vocab_size=262, context_length=16, num_layers=1, num_heads=1, d_model=4)
 
-        def forward(self, tokens_BT, *, cache=None):
+        def forward(self, tokens_BT):
             seen.append(tokens_BT[0].tolist())
             return torch.zeros(1, tokens_BT.shape[1], 262)
 
@@ -285,10 +278,10 @@ def write_run(folder, tokenizer, *, vocab_size=None, steps=(5, 10), losses=(1.0,
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
     sizes = {"num_layers": 1, "num_heads": 2, "d_model": 16, "context_length": 32, "max_steps": 10}
-    config = TrainConfig(vocab_size=vocab_size or tokenizer.vocab_size, **sizes)
+    config = TrainConfig.from_options({"vocab_size": vocab_size or tokenizer.vocab_size, **sizes})
     (folder / "config.json").write_text(json.dumps(config.to_json()))
     for step, loss in zip(steps, losses, strict=True):
-        model = build_model(TrainConfig(**{**config.to_json(), "seed": step}))
+        model = build_model(config.model, seed=step)
         shards = {"tokenizer_fingerprint": tokenizer.fingerprint if fingerprint is ... else fingerprint}
         state = {"step": step, "shards": shards, "val_loss": loss}
         write_checkpoint(folder, state, {"model.safetensors": model.state_dict()})

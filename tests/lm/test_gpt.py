@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm import functional as plain
 from gristmill.lm.data.batch import Batch
-from gristmill.lm.models import MODELS
 from gristmill.lm.models.gpt.network import GPT, GPTConfig, rope_tables, rotate
+from gristmill.lm.models.registry import MODELS
 
 torch.set_num_threads(1)
 
@@ -45,7 +45,7 @@ def batch_of(tokens_BT, **changes):
 def plain_weights(model):
     """The weights as `functional.transformer_lm` names them."""
     config, state = model.config, model.state_dict()
-    v, f = config.vocab_size, config.d_ff
+    v, f = config.vocab_size, config.feed_forward_width
     weights = {
         "token_embeddings.weight": state["embedding.weight"][:v],
         "lm_head.weight": model.head_weight.detach()[:v],
@@ -297,8 +297,10 @@ def test_a_tiny_model_learns_one_batch_by_heart(tie_embeddings):
 
 
 def test_gpt2_shape_has_the_parameters_of_gpt2_within_2_percent():
-    config = GPTConfig(50_257, context_length=1024, num_layers=12, num_heads=12, d_model=768, tie_embeddings=True)
-    assert config.d_ff == 2048
+    config = GPTConfig(
+        vocab_size=50_257, context_length=1024, num_layers=12, num_heads=12, d_model=768, tie_embeddings=True
+    )
+    assert (config.d_ff, config.feed_forward_width) == (None, 2048)
     with torch.device("meta"):
         model = GPT(config)
     assert model.num_parameters == pytest.approx(124_439_808, rel=0.02)
@@ -307,7 +309,7 @@ def test_gpt2_shape_has_the_parameters_of_gpt2_within_2_percent():
 def test_operations_per_token_are_six_for_each_multiplied_weight_and_attention():
     for tied in (False, True):
         model = GPT(dataclasses.replace(CONFIG, tie_embeddings=tied))
-        d, f, layers = 16, CONFIG.d_ff, 2
+        d, f, layers = 16, CONFIG.feed_forward_width, 2
         multiplied = layers * (4 * d * d + 3 * d * f) + 70 * d
         norms = (2 * layers + 1) * d
         assert model.flops_per_token(10) == 6 * (multiplied + norms) + 12 * layers * d * 10
@@ -319,10 +321,10 @@ def test_operations_per_token_are_six_for_each_multiplied_weight_and_attention()
     [
         ({"vocab_size": 0}, "vocab_size=0 is too small"),
         ({"num_layers": 1.5}, "num_layers=1.5 is a float"),
-        ({"num_heads": 3}, "d_model=16 does not give 3 heads of an even size"),
-        ({"d_model": 6, "num_heads": 2}, "Pass a d_model that is a multiple of 4"),
-        ({"dropout": 1.0}, "dropout=1.0 is out of range"),
-        ({"rope_theta": 0.0}, "rope_theta=0.0 is out of range"),
+        ({"num_heads": 3}, "d_model=16 is not a multiple of num_heads=3"),
+        ({"d_model": 6, "num_heads": 2}, "give heads of size 3: rotary positions need an even one"),
+        ({"dropout": 1.0}, "dropout=1.0 must lie between 0 and 1"),
+        ({"rope_theta": 0.0}, "rope_theta=0.0 must be greater than 0"),
         ({"d_ff": 0}, "d_ff=0 is too small"),
         ({"d_model": "16"}, "d_model='16' is a str"),
     ],
@@ -338,8 +340,8 @@ def test_the_config_comes_back_from_a_dict():
 
 
 def test_the_registry_makes_models_by_name():
-    config_class, model_class = MODELS["gpt"]
-    assert isinstance(model_class(config_class(**dataclasses.asdict(CONFIG))), GPT)
+    entry = MODELS["gpt"]
+    assert isinstance(entry.network_class()(entry.config(**dataclasses.asdict(CONFIG))), GPT)
 
 
 def test_head_is_reckoned_from_the_final_norm():

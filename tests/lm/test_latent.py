@@ -10,21 +10,18 @@ import torch
 
 import gristmill as gm
 from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm.models.registry import build_model
 from gristmill.lm.models.vae.network import SequenceVAE
-from gristmill.lm.training.checkpoint import build_model, write_checkpoint
+from gristmill.lm.models.vae.texts import between, encoded, reconstructed, spherical, texts_from_prior
+from gristmill.lm.training.checkpoint import write_checkpoint
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.use.generation import generate_text, load_for_generation
 from gristmill.lm.use.latent import (
-    between,
     encode_texts,
-    encoded,
     interpolate_texts,
     load_vae,
     reconstruct_texts,
-    reconstructed,
     sample_texts,
-    spherical,
-    texts_from_prior,
 )
 
 torch.set_num_threads(1)
@@ -49,7 +46,7 @@ def write_run(folder, tokenizer, model=VAE, *, fingerprint="its own", train=None
     sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 32}
     config = TrainConfig.from_options({**model, **sizes, **options})
     (folder / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
-    built = build_model(config)
+    built = build_model(config.model)
     if train is not None:
         train(built)
     fingerprint = tokenizer.fingerprint if fingerprint == "its own" else fingerprint
@@ -61,7 +58,7 @@ def write_run(folder, tokenizer, model=VAE, *, fingerprint="its own", train=None
 @pytest.fixture(scope="module")
 def run(tokenizer, tmp_path_factory):
     """A run whose model knows the three texts by heart."""
-    from gristmill.lm.use.latent import _padded, _sequence
+    from gristmill.lm.models.vae.texts import _padded, _sequence
 
     def train(model):
         torch.manual_seed(0)
@@ -101,7 +98,7 @@ def test_samples_depend_on_the_seed_alone_and_differ_from_each_other(run):
 def test_more_texts_than_are_done_at_once_are_all_there(run, monkeypatch):
     model, tokenizer = load_vae(run, device="cpu")
     whole = encoded(model, tokenizer, TEXTS * 3)
-    monkeypatch.setattr("gristmill.lm.use.latent.TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr("gristmill.lm.models.vae.texts.TEXTS_AT_ONCE", 2)
     for one, other in zip(encoded(model, tokenizer, TEXTS * 3), whole, strict=True):
         torch.testing.assert_close(one, other)
     assert reconstructed(model, tokenizer, TEXTS * 3) == TEXTS * 3
@@ -179,10 +176,10 @@ def test_a_gpt_has_no_latents_and_a_vae_does_not_go_on_from_a_prompt(tmp_path, t
     gpt = write_run(tmp_path / "gpt", tokenizer, GPT)
     with pytest.raises(CheckpointError, match=r"its model is a GPT, which has no latents\. Call gm.lm.generate"):
         load_vae(gpt, device="cpu")
-    with pytest.raises(CheckpointError, match=r"call gm\.lm\.sample_texts"):
-        load_for_generation(run, device="cpu")
-    with pytest.raises(CheckpointError, match="only a GPT goes on from a prompt"):
+    with pytest.raises(OptionError, match=r"the model is a VAE, which makes whole texts of latents"):
         generate_text(run, "Once", device="cpu")
+    with pytest.raises(OptionError, match=r"continues no prompt\. Call gm\.lm\.sample_texts"):
+        list(gm.lm.stream_text(*load_for_generation(run, device="cpu"), "Once"))
 
 
 def test_a_run_on_vectors_or_on_ids_without_a_tokenizer_is_said_so(tmp_path, tokenizer):
@@ -217,8 +214,8 @@ def test_a_foreign_tokenizer_no_run_and_no_checkpoint_are_said_so(tmp_path, toke
 def test_a_model_from_a_config_has_all_its_switches():
     options = {"word_dropout": 0.2, "batch_norm_mu": 0.5, "free_bits": 1.5, "free_bits_mode": "dimension"}
     config = TrainConfig.from_options({"model": "vae", "vocab_size": 50, "latent_injection": "embedding", **options})
-    model = build_model(config)
+    model = build_model(config.model)
     assert isinstance(model, SequenceVAE)
     assert {name: getattr(model.config, name) for name in options} == options
-    assert model.config.max_sequence_length == config.max_sequence_length
+    assert model.config.max_sequence_length == config.model.max_sequence_length
     assert math.isfinite(model.flops_per_token(100))

@@ -213,7 +213,7 @@ def test_the_first_step_without_a_number_is_named():
     assert m.read().first_bad_step == 6
 
 
-GPT, VAE = TrainConfig(), TrainConfig(model="vae")
+GPT, VAE = TrainConfig(), TrainConfig.from_options({"model": "vae"})
 CUDA = torch.device("cuda")
 
 
@@ -232,7 +232,7 @@ def test_a_device_that_waits_for_data_is_not_called_idle_too():
 
 def test_advice_leaves_out_what_is_already_done(monkeypatch):
     monkeypatch.setattr("gristmill.lm.training.advice.usable_cores", lambda: 16)
-    few = dataclasses.replace(VAE, num_workers=2, pin_memory=False)
+    few = TrainConfig.from_options({"model": "vae", "num_workers": 2, "pin_memory": False})
     message = advice(Situation(reading(data_wait=0.2), CUDA, few, 2))["slow data"]
     assert message.index("num_workers=16") < message.index("pin_memory=True") < message.index("prefetch_factor=4")
     message = advice(Situation(reading(data_wait=0.2), CUDA, VAE, 16))["slow data"]
@@ -247,7 +247,7 @@ def test_advice_leaves_out_what_is_already_done(monkeypatch):
 
 def test_much_padding_is_told_with_the_flag_that_makes_it_less():
     assert "use_dynamic_padding=True" in advice(Situation(reading(padding=0.6), CPU, VAE))["much padding"]
-    bucketed = dataclasses.replace(VAE, use_dynamic_padding=True)
+    bucketed = TrainConfig.from_options({"model": "vae", "use_dynamic_padding": True})
     assert "num_buckets=32" in advice(Situation(reading(padding=0.3), CPU, bucketed))["much padding"]
     assert advice(Situation(reading(padding=0.05), CPU, VAE)) == {}
 

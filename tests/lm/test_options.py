@@ -8,15 +8,28 @@ import typing
 import pytest
 
 import gristmill as gm
-from gristmill.lm.training.config import FIELDS, OTHER_NAMES, TrainConfig
-from gristmill.lm.training.options import TrainOptions, option_meanings
-from gristmill.lm.use.latent import Choice
+from gristmill.lm.models.registry import BUILT_IN, MODELS
+from gristmill.lm.models.vae.texts import Choice
+from gristmill.lm.option_types import option_fields, option_meanings
+from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, options_of_model
+from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.posterior.monitor import MonitorOptions
+
+KINDS = [TrainConfig, *(MODELS[name].config for name in sorted(BUILT_IN))]
 
 
 def test_train_options_are_the_fields_of_the_config_with_their_types():
-    assert typing.get_type_hints(TrainOptions) == typing.get_type_hints(TrainConfig)
-    assert list(TrainOptions.__annotations__) == list(FIELDS)
+    hints = {name: hint for kind in KINDS for name, hint in typing.get_type_hints(kind).items()}
+    named = {name for kind in KINDS for name in option_fields(kind)}
+    expected = {name: hints[name] for name in named} | {"model": str | gm.lm.ModelConfig}
+    assert typing.get_type_hints(TrainOptions) == expected
+
+
+def test_an_option_that_two_models_have_is_the_same_option():
+    """One keyword of train() cannot have two defaults."""
+    defaults = [{name: field.default for name, field in option_fields(kind).items()} for kind in KINDS[1:]]
+    for name in set.intersection(*map(set, defaults)):
+        assert len({str(of_kind[name]) for of_kind in defaults}) == 1
 
 
 def test_monitor_options_are_the_arguments_of_the_monitor():
@@ -27,14 +40,19 @@ def test_monitor_options_are_the_arguments_of_the_monitor():
 
 def test_help_shows_every_option_of_train_with_its_default_and_meaning():
     parameters = inspect.signature(gm.lm.train).parameters
-    for name, field in FIELDS.items():
-        assert parameters[name].default == field.default
-        assert f"\n{name}: {option_meanings()[name][:40]}" in gm.lm.train.__doc__
+    for name, default in train_defaults().items():
+        assert parameters[name].default == default
+    for kind in KINDS:
+        for name in option_fields(kind):
+            assert f"\n{name}: {option_meanings(kind)[name][:40]}" in gm.lm.train.__doc__
     assert "options" not in parameters
 
 
 def test_every_name_of_another_trainer_leads_to_an_option():
-    assert set(OTHER_NAMES.values()) <= FIELDS.keys() and not OTHER_NAMES.keys() & FIELDS.keys()
+    assert (
+        set(OTHER_NAMES.values()) <= options_of_model("gpt").keys()
+        and not OTHER_NAMES.keys() & options_of_model("gpt").keys()
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import gristmill as gm
+from gristmill.lm.data.identity import shards_identity
 from gristmill.lm.data.sequences import ShardSequences, open_sequences
-from gristmill.lm.training.checkpoint import shards_identity
 from lm.sequence_sources import dataset, same
 from lm.tiny_runs import build_shards, texts, tokenizer
 from shards.builder import build_folder

@@ -11,7 +11,7 @@ import torch
 
 import gristmill as gm
 from gristmill import NotFiniteError, OptionError, TrainingError
-from gristmill.lm.models import GPT
+from gristmill.lm.models.gpt.network import GPT
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.auto_batch import find_batch_size, largest_that_fits
 from gristmill.lm.training.checkpoint import list_checkpoints, load_model, read_state

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
-from gristmill.lm.models import MODELS
+from gristmill.lm.models.registry import MODELS
 from gristmill.lm.models.vae.network import BatchNormMu, SequenceVAE, VAEConfig, kl_divergence, pooled, with_free_bits
 from gristmill.lm.training.optimizers import build_optimizer
 from lm.tiny_vae import (
@@ -56,7 +56,7 @@ def test_loss_is_reconstruction_and_weighted_kl_over_the_number_of_targets(injec
         torch.testing.assert_close(stats["kl"], kl_B.mean())
         assert torch.equal(stats["loss"], loss)
     assert not any(value.requires_grad for value in stats.values())
-    assert set(SequenceVAE.STATS) < set(stats)
+    assert set(VAEConfig.STATISTICS) < set(stats)
 
 
 def test_a_token_costs_what_the_decoder_step_by_step_says_of_it():
@@ -185,7 +185,9 @@ def test_every_token_and_already_the_first_depends_on_the_latent(injection):
 
 
 def test_an_untrained_posterior_is_spread_enough_not_to_be_taken_for_a_collapsed_one():
-    model = SequenceVAE(VAEConfig(500, max_sequence_length=200, num_layers=2, num_heads=4, d_model=64)).eval()
+    model = SequenceVAE(
+        VAEConfig(vocab_size=500, max_sequence_length=200, num_layers=2, num_heads=4, d_model=64)
+    ).eval()
     # As in texts of one language, a few tokens are everywhere.
     frequencies_V = 1 / torch.arange(1, 501, dtype=torch.float64)
     for length in (1, 20, 200):
@@ -198,7 +200,9 @@ def test_an_untrained_posterior_is_spread_enough_not_to_be_taken_for_a_collapsed
 
 @pytest.mark.parametrize("injection", INJECTIONS)
 def test_at_the_start_tokens_are_equally_likely_and_a_latent_is_heard_beside_embeddings(injection):
-    config = VAEConfig(1000, 16, num_layers=2, num_heads=4, d_model=128, latent_injection=injection)
+    config = VAEConfig(
+        vocab_size=1000, max_sequence_length=16, num_layers=2, num_heads=4, d_model=128, latent_injection=injection
+    )
     model = SequenceVAE(config).eval()
     tokens_BT = torch.randint(1000, (8, 16))
     stats = loss_of(model, Batch(tokens_BT, tokens_BT))[1]
@@ -212,7 +216,7 @@ def test_at_the_start_tokens_are_equally_likely_and_a_latent_is_heard_beside_emb
 
 
 def test_a_step_of_adam_does_not_carry_the_posteriors_away_from_the_prior():
-    config = VAEConfig(500, max_sequence_length=32, num_layers=1, num_heads=4, d_model=256)
+    config = VAEConfig(vocab_size=500, max_sequence_length=32, num_layers=1, num_heads=4, d_model=256)
     model = SequenceVAE(config).train()
     tokens_BT = torch.randint(500, (32, 32))
     batch = Batch(tokens_BT, tokens_BT)
@@ -364,7 +368,7 @@ def test_rows_of_no_token_get_no_probability_no_gradient_and_stay_zero():
 def test_operations_per_token_count_both_stacks_and_the_head():
     for tied in (False, True):
         model = make(tie_embeddings=tied, encoder_layers=3)
-        d, f, layers = 16, model.config.d_ff, 5
+        d, f, layers = 16, model.config.blocks.feed_forward_width, 5
         multiplied = layers * (4 * d * d + 3 * d * f) + V * d + (2 * layers + 2) * d
         assert model.flops_per_token(10) == 6 * multiplied + 12 * layers * d * 10
     assert model.flops_per_token() == model.flops_per_token(T)
@@ -380,21 +384,20 @@ def test_more_tokens_than_the_longest_sequence_are_refused():
     ("changes", "message"),
     [
         ({"vocab_size": 0}, "vocab_size=0 is too small"),
-        ({"vocab_size": None}, "pass vocab_size for sequences of tokens, or embedding_dim"),
         ({"embedding_dim": 3}, "vocab_size=70 and embedding_dim=3"),
         ({"vocab_size": None, "embedding_dim": 0}, "embedding_dim=0 is too small"),
         ({"vocab_size": None, "embedding_dim": 3, "bag_of_words_weight": 1.0}, "bag_of_words_weight is for tokens"),
         ({"vocab_size": None, "embedding_dim": 3, "tie_embeddings": True}, "tie_embeddings is for tokens"),
-        ({"num_heads": 3}, "d_model=16 does not give 3 heads of an even size"),
+        ({"num_heads": 3}, "d_model=16 is not a multiple of num_heads=3"),
         ({"latent_dim": 0}, "latent_dim=0 is too small"),
         ({"memory_tokens": 0}, "memory_tokens=0 is too small"),
         ({"encoder_layers": 0}, "encoder_layers=0 is too small"),
         ({"max_sequence_length": 0}, "max_sequence_length=0 is too small"),
         ({"latent_injection": "cross"}, "latent_injection='cross' is not known. Pass one of 'memory', 'embedding'"),
         ({"free_bits_mode": "all"}, "free_bits_mode='all' is not known"),
-        ({"word_dropout": 1.0}, "word_dropout=1.0 is out of range"),
-        ({"free_bits": -1.0}, "free_bits=-1.0 is out of range"),
-        ({"batch_norm_mu": math.nan}, "batch_norm_mu=nan is out of range"),
+        ({"word_dropout": 1.0}, "word_dropout=1.0 must lie between 0 and 1"),
+        ({"free_bits": -1.0}, "free_bits=-1.0 must be 0 or greater"),
+        ({"batch_norm_mu": math.nan}, "batch_norm_mu=nan must be 0 or greater"),
     ],
 )
 def test_sizes_that_make_no_model_are_refused(changes, message):
@@ -402,9 +405,14 @@ def test_sizes_that_make_no_model_are_refused(changes, message):
         VAEConfig(**{**dataclasses.asdict(CONFIG), **changes})
 
 
+def test_a_model_needs_a_vocabulary_or_vectors():
+    with pytest.raises(OptionError, match="pass vocab_size for sequences of tokens, or embedding_dim"):
+        SequenceVAE(dataclasses.replace(CONFIG, vocab_size=None))
+
+
 def test_the_registry_makes_it_by_name_from_a_dict():
-    config_class, model_class = MODELS["vae"]
-    model = model_class(config_class(**dataclasses.asdict(CONFIG)))
+    entry = MODELS["vae"]
+    model = entry.network_class()(entry.config(**dataclasses.asdict(CONFIG)))
     assert isinstance(model, SequenceVAE)
     assert model.config == CONFIG
 

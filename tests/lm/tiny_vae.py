@@ -8,12 +8,13 @@ import torch
 from torch.nn import functional as F
 
 from gristmill.lm.data.batch import IGNORED, Batch
-from gristmill.lm.models.vae.network import SequenceVAE, VAEConfig
+from gristmill.lm.models.vae.network import SequenceVAE
+from gristmill.lm.models.vae.options import VAEConfig
 
 torch.set_num_threads(1)
 
 V, T, E, Z = 70, 12, 5, 6
-CONFIG = VAEConfig(V, max_sequence_length=T, num_layers=2, num_heads=2, d_model=16, latent_dim=Z)
+CONFIG = VAEConfig(vocab_size=V, max_sequence_length=T, num_layers=2, num_heads=2, d_model=16, latent_dim=Z)
 OF_VECTORS = dataclasses.replace(CONFIG, vocab_size=None, embedding_dim=E)
 INJECTIONS = ("memory", "embedding")
 SWITCHES = {"word_dropout": 0.3, "batch_norm_mu": 0.5, "free_bits": 2.0, "bag_of_words_weight": 0.1}

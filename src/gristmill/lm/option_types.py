@@ -136,7 +136,7 @@ def _check_for(hint: Any) -> Callable[[str, Any], None]:
         if (value is None and type(None) in members) or (isinstance(value, str) and value in words):
             return
         if rules:
-            rules[0].check(name, value)
+            _check_rule(rules[0], name, value, words)
         elif words:
             raise OptionError(f"{name}={value!r} is not known. Pass one of {', '.join(map(repr, words))}.")
         elif bool in plain:
@@ -148,6 +148,14 @@ def _check_for(hint: Any) -> Callable[[str, Any], None]:
             check_whole_number(name, value) if float not in plain else _check_number(name, value)
 
     return check
+
+
+def _check_rule(rule: Rule, name: str, value: Any, words: tuple[str, ...]) -> None:
+    try:
+        rule.check(name, value)
+    except OptionError as error:
+        other = f", or {' or '.join(map(repr, words))}." if words else "."
+        raise OptionError(f"{str(error).removesuffix('.')}{other}") from None
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
