@@ -1,7 +1,8 @@
-"""PosteriorWatch: the posterior monitor in a run: what it is shown of a step, and what it has to tell.
+"""PosteriorWatch: the posterior monitor in a run. It takes a step's posteriors, and returns what was found.
 
-It looks at the last micro-batch of a step, after the weights have moved, and never touches weights or torch's
-generators: a run with it is equal to the bit to one without.
+The monitor looks at the last micro-batch of a step, after the weights have moved, and never touches weights or torch's
+generators: a run with it is bit-exact with one without. It always looks at the last step of a run, so that the
+shortest run ends with figures, with the alarms they raise, and with a picture.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from gristmill.lm.data.batch import Batch
+from gristmill.lm.models.vae.health import Health, health_of
 from gristmill.lm.training.config import TrainConfig
 from gristmill.posterior import PosteriorMetrics, PosteriorMetricsMonitor
 
@@ -39,6 +41,7 @@ class PosteriorWatch:
             config.plot_frequency or 0,
             config.window_size or 50,
             plot_folder=folder / PLOT_FOLDER,
+            last_step=config.max_steps,
             seed=config.seed,
             tell=self._told.append,
         )
@@ -70,6 +73,11 @@ class PosteriorWatch:
         others = [message for message in self._told if message not in alarms]
         self._told.clear()
         return found, others
+
+    def health(self, val_kl: float | None) -> Health:
+        """The state of the posterior after the last look, and by the KL of the validation."""
+        last = self.monitor.history[-1] if self.monitor.history else None
+        return health_of(val_kl, last=last, alarms=self.monitor.alarms)
 
     def close(self) -> None:
         """End the drawing of plots."""
