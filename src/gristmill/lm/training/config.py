@@ -131,16 +131,16 @@ class TrainConfig:
     """VAE: steps in which it rises (linear), or their share of the run."""
     kl_cycles: int = 4
     """VAE: cycles of the run (cyclical); it rises in the first half of each."""
-    free_bits: float = 0.0
+    free_bits: float = 0.25
     """VAE: nats of KL that cost nothing; 0: all of it costs."""
-    free_bits_mode: Literal["total", "dimension"] = "total"
+    free_bits_mode: Literal["total", "dimension"] = "dimension"
     """VAE: free nats of a sequence, or of each latent dimension."""
     word_dropout: float = 0.0
     """VAE: share of the decoder's inputs that are hidden, so that it must ask the latent."""
     batch_norm_mu: float = 0.0
     """VAE: scale of a batch norm on mu, which keeps KL above 0 (0.5 is usual); 0: none."""
-    bag_of_words_weight: float = 0.0
-    """VAE: weight of the loss of predicting the words of a sequence from its latent alone."""
+    bag_of_words_weight: float | None = None
+    """VAE: weight of predicting a sequence's words from its latent alone. None: 1, for vectors 0."""
 
     tokenizer: str | None = None
     """VAE: the tokenizer for a text column of Parquet files."""
@@ -357,6 +357,7 @@ def resolved(config: TrainConfig, data: TrainingData, *, batch_size: int, world_
         config,
         vocab_size=_vocab_size(config, data),
         embedding_dim=_embedding_dim(config, data),
+        bag_of_words_weight=_bag_of_words_weight(config, data),
         **_frequencies(config),
         batch_size=batch_size,
         gradient_accumulation_steps=accumulation,
@@ -419,6 +420,12 @@ def _embedding_dim(config: TrainConfig, data: TrainingData) -> int | None:
         there = "tokens" if data.embedding_dim is None else f"vectors of {data.embedding_dim} numbers"
         raise OptionError(f"embedding_dim={config.embedding_dim}, and the data has {there}. Leave it out.")
     return data.embedding_dim
+
+
+def _bag_of_words_weight(config: TrainConfig, data: TrainingData) -> float | None:
+    if config.bag_of_words_weight is not None or config.model != "vae":
+        return config.bag_of_words_weight
+    return 1.0 if data.embedding_dim is None else 0.0
 
 
 def _frequencies(config: TrainConfig) -> dict[str, Any]:

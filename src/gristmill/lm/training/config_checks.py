@@ -68,7 +68,8 @@ def check_config(config: TrainConfig) -> None:
     if config.limit_val_batches is not None:
         _check_interval("limit_val_batches", config.limit_val_batches)
     for name in (*_POSITIVE, *_NOT_NEGATIVE, *_FRACTIONS):
-        _check_float(name, getattr(config, name))
+        if getattr(config, name) is not None or name != "bag_of_words_weight":  # None: as the data asks for
+            _check_float(name, getattr(config, name))
     if config.optimizer == "muon" and config.strategy == "fsdp":
         raise OptionError("optimizer='muon' needs whole matrices, and strategy='fsdp' divides them. Pass one of them.")
     for name, nothing in (("num_workers", "a thread"), ("plot_frequency", "no plots")):
