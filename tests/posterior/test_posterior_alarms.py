@@ -126,3 +126,9 @@ def test_the_last_look_raises_by_itself_and_clears_nothing():
     assert [change.kind for change in alarms.look(metrics(1, **COLLAPSED), is_last=True)] == ["collapse"]
     assert alarms.look(metrics(2, **HEALTHY), is_last=True) == ()
     assert [alarm.kind for alarm in alarms.active] == ["collapse"]
+
+
+def test_the_gap_of_a_single_sequence_raises_nothing_by_itself():
+    assert Alarms().look(metrics(1, **IGNORED, gap_shuffled_error=None), is_last=True) == ()
+    (change,) = Alarms().look(metrics(1, **IGNORED, gap_shuffled_error=0.01), is_last=True)
+    assert change.kind == "ignored"

@@ -77,7 +77,7 @@ class Alarms:
         return tuple(
             self._changed(kind, metrics)
             for kind, verdict in verdicts.items()
-            if self._switches[kind].look(verdict, is_last=is_last)
+            if self._switches[kind].look(verdict, is_last=is_last and _is_sure(kind, metrics))
         )
 
     def _changed(self, kind: str, metrics: PosteriorMetrics) -> AlarmChange:
@@ -115,6 +115,11 @@ class _View(NamedTuple):
     collapsed: bool
     # While the weight of the KL rises the posterior is still on its way, and its distance from the prior says nothing.
     is_steady: bool
+
+
+def _is_sure(kind: str, metrics: PosteriorMetrics) -> bool:
+    """Whether one look may raise this alarm. The gap of a batch of one sequence has no error, and proves nothing."""
+    return kind != "ignored" or metrics.gap_shuffled_error is not None
 
 
 def _judged(judge: Callable[[_View], Verdict], view: _View) -> Verdict:

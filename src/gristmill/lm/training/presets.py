@@ -92,6 +92,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_sequence_length": 100,
         "precision": "32",
         "fast_detection": True,
+        "bag_of_words_weight": 3.0,  # a sequence of 100 tokens has a third of the words of a usual one
     },
 }
 
