@@ -310,7 +310,7 @@ def test_a_run_can_begin_with_the_weights_of_another(shards, tmp_path):
     train_vae(shards, tmp_path / "first", max_steps=5, checkpoint_interval=5, val_check_interval=0)
     train_vae(shards, tmp_path / "second", max_steps=1, learning_rate=1e-9, init_from=str(tmp_path / "first"))
     before, after = tensors(tmp_path / "first", 5), tensors(tmp_path / "second", 1)
-    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before if "counts" not in name)
     with pytest.raises(CheckpointError, match="another model"):
         train_vae(shards, tmp_path / "third", latent_dim=8, init_from=str(tmp_path / "first"))
 
@@ -323,7 +323,7 @@ def test_a_switch_that_brings_a_weight_can_be_turned_on_for_weights_that_lack_it
 
 def test_a_run_does_not_go_on_with_other_data_or_another_weight_of_kl(shards, parquet, tmp_path):
     train_vae(shards, tmp_path / "run", max_steps=4, checkpoint_interval=2)
-    with pytest.raises(CheckpointError, match=r"free_bits was 0\.0 and is now 1\.0"):
+    with pytest.raises(CheckpointError, match=r"free_bits was 0\.25 and is now 1\.0"):
         train_vae(shards, tmp_path / "run", max_steps=4, resume="auto", free_bits=1.0)
     with pytest.raises(CheckpointError, match="tokens"):
         train_vae(parquet, tmp_path / "run", max_steps=4, resume="auto", **from_parquet(parquet))
@@ -345,6 +345,8 @@ def test_samples_from_the_prior_are_recorded(shards, tmp_path):
 
 
 COLLAPSING = {
+    "free_bits": 0.0,  # the defaults prevent a collapse
+    "bag_of_words_weight": 0.0,
     "latent_injection": "embedding",
     "max_sequence_length": 16,
     "latent_dim": 16,

@@ -89,11 +89,10 @@ def test_while_the_kl_weight_rises_the_distance_from_the_prior_is_not_judged():
 def test_every_message_names_its_figure_and_the_options_that_help_in_their_order():
     options = {
         "collapse": [
-            "free_bits=0.5 and free_bits_mode='dimension'",
+            "bag_of_words_weight=1",
+            "free_bits=0.25 and free_bits_mode='dimension'",
             "word_dropout=0.5",
-            "kl_schedule='linear'",
             "batch_norm_mu=0.5",
-            "latent_injection='embedding'",
         ],
         "few_units": ["free_bits=0.1 and free_bits_mode='dimension'", "batch_norm_mu=0.5", "latent_dim=8"],
         "ignored": ["word_dropout=0.3", "bag_of_words_weight", "free_bits_mode='dimension'"],
@@ -120,3 +119,16 @@ def test_alarms_go_on_from_their_state():
     assert again.active == alarms.active
     assert [change.change for change in again.look(metrics(5))] == ["cleared"]
     assert again.active == ()
+
+
+def test_the_last_look_raises_by_itself_and_clears_nothing():
+    alarms = Alarms()
+    assert [change.kind for change in alarms.look(metrics(1, **COLLAPSED), is_last=True)] == ["collapse"]
+    assert alarms.look(metrics(2, **HEALTHY), is_last=True) == ()
+    assert [alarm.kind for alarm in alarms.active] == ["collapse"]
+
+
+def test_the_gap_of_a_single_sequence_raises_nothing_by_itself():
+    assert Alarms().look(metrics(1, **IGNORED, gap_shuffled_error=None), is_last=True) == ()
+    (change,) = Alarms().look(metrics(1, **IGNORED, gap_shuffled_error=0.01), is_last=True)
+    assert change.kind == "ignored"

@@ -333,3 +333,33 @@ def test_numbers_that_are_none_are_refused():
             PosteriorMetricsMonitor(**options)
     with pytest.raises(CheckpointError, match="alarms, step, window"):
         quiet_monitor(1, 0, 1).load_state_tensors({}, {})
+
+
+def test_the_last_step_is_looked_at_whatever_the_frequency():
+    steps = list(batches(37))
+    monitor = quiet_monitor(20, 0, 5, last_step=37)
+    found = feed(monitor, steps, reconstruct=squared)
+    assert [metrics.step for metrics in found] == [20, 37]
+    mu, logvar, z = (torch.cat(parts) for parts in zip(*steps[32:], strict=True))
+    assert found[-1].num_samples == 20
+    assert found[-1].mutual_information == pytest.approx(mutual_information(mu, logvar, z).item())
+    assert found[0].gap_shuffled is None and found[-1].gap_shuffled is not None
+    assert [step for step in range(1, 38) if not monitor.wants(step)] == [*range(1, 16), *range(21, 33)]
+
+
+def test_a_run_shorter_than_the_window_is_looked_at_once_with_all_it_has():
+    found = feed(quiet_monitor(100, 0, 50, last_step=7), batches(7))
+    assert [(metrics.step, metrics.num_samples) for metrics in found] == [(7, 28)]
+
+
+def test_the_only_look_of_a_short_run_raises_its_alarm():
+    collapsed = [(torch.zeros(4, 3), torch.zeros(4, 3), torch.randn(4, 3)) for _ in range(10)]
+    monitor = quiet_monitor(100, 0, 50, last_step=10)
+    feed(monitor, collapsed)
+    assert [alarm.kind for alarm in monitor.alarms] == ["collapse"]
+    assert monitor.told == [monitor.alarms[0].message]
+
+
+def test_a_last_step_below_one_is_refused():
+    with pytest.raises(OptionError, match=r"last_step=0 is out of range. Pass last_step >= 1"):
+        PosteriorMetricsMonitor(last_step=0)

@@ -1,7 +1,8 @@
 """Alarms: which figures are bad, when that is told, and what helps.
 
 A single bad window says little: an alarm is raised when its condition holds in two looks running, and cleared when the
-opposite, with some distance, holds in two running. A look at which a figure is unknown counts neither way.
+opposite, with some distance, holds in two running. A look at which a figure is unknown counts neither way. The last
+look of a run has no second one after it: it raises an alarm by itself.
 
 To add one: a function that judges, a function that tells, and a line in `KINDS`.
 """
@@ -39,12 +40,13 @@ class _Switch:
     active: bool = False
     num_looks: int = 0
 
-    def look(self, verdict: Verdict) -> bool:
+    def look(self, verdict: Verdict, *, is_last: bool) -> bool:
         """Whether the switch turns at this look."""
         if verdict is None:
             return False
         self.num_looks = self.num_looks + 1 if verdict == ("good" if self.active else "bad") else 0
-        if self.num_looks < NUM_LOOKS:
+        needed = 1 if is_last and not self.active else NUM_LOOKS
+        if self.num_looks < needed:
             return False
         self.active, self.num_looks = not self.active, 0
         return True
@@ -63,8 +65,8 @@ class Alarms:
         """Those that are on, in the order in which they were raised."""
         return tuple(self._active.values())
 
-    def look(self, metrics: PosteriorMetrics) -> tuple[AlarmChange, ...]:
-        """What is raised and what is cleared by these figures."""
+    def look(self, metrics: PosteriorMetrics, *, is_last: bool = False) -> tuple[AlarmChange, ...]:
+        """What is raised and what is cleared by these figures; one bad look is enough where it is the last."""
         view = _View(
             metrics,
             collapsed=self._switches["collapse"].active,
@@ -73,7 +75,9 @@ class Alarms:
         self._kl_weight = metrics.kl_weight
         verdicts = {kind: _judged(judge, view) for kind, (judge, _, _) in KINDS.items()}
         return tuple(
-            self._changed(kind, metrics) for kind, verdict in verdicts.items() if self._switches[kind].look(verdict)
+            self._changed(kind, metrics)
+            for kind, verdict in verdicts.items()
+            if self._switches[kind].look(verdict, is_last=is_last and _is_sure(kind, metrics))
         )
 
     def _changed(self, kind: str, metrics: PosteriorMetrics) -> AlarmChange:
@@ -111,6 +115,11 @@ class _View(NamedTuple):
     collapsed: bool
     # While the weight of the KL rises the posterior is still on its way, and its distance from the prior says nothing.
     is_steady: bool
+
+
+def _is_sure(kind: str, metrics: PosteriorMetrics) -> bool:
+    """Whether one look may raise this alarm. The gap of a batch of one sequence has no error, and proves nothing."""
+    return kind != "ignored" or metrics.gap_shuffled_error is not None
 
 
 def _judged(judge: Callable[[_View], Verdict], view: _View) -> Verdict:
@@ -184,10 +193,10 @@ def _tell_not_finite(metrics: PosteriorMetrics) -> str:
 def _tell_collapse(metrics: PosteriorMetrics) -> str:
     return (
         f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder does without "
-        f"them. What helps, best first: free_bits=0.5 and free_bits_mode='dimension' together with word_dropout=0.5 "
-        f"(also for this run: init_from with its folder), word_dropout=0.9 with kl_schedule='linear' and "
-        f"kl_warmup_steps=0.9, batch_norm_mu=0.5 from the start (with 16 sequences or more at once), "
-        f"latent_injection='embedding'."
+        f"them. What helps, best first: bag_of_words_weight=1 together with free_bits=0.25 and "
+        f"free_bits_mode='dimension', the defaults for tokens; a greater bag_of_words_weight; word_dropout=0.5 with "
+        f"free_bits=0.5 (also for this run: init_from with its folder); batch_norm_mu=0.5 from the start, with 16 "
+        f"sequences or more at once; a longer run."
     )
 
 

@@ -56,6 +56,7 @@ class MonitorOptions(TypedDict, total=False):
     max_samples: int
     plot_folder: str | os.PathLike[str] | None
     gap_interval: int
+    last_step: int | None
     seed: int
     tell: Callable[[str], object]
 
@@ -72,7 +73,11 @@ class PosteriorMetricsMonitor:
     with wrong latents, where `update` is told how to decode. Mutual information is capped near ln(number of
     posteriors).
 
-    Nothing waits for the device: figures are reckoned there, and read when they have arrived, a step or two later. No
+    `last_step` is the step that the training ends with, if it is known beforehand. The monitor then looks at it too,
+    whatever `update_frequency` is, and measures the gaps. This look raises alarms by itself, so that a short run ends
+    with a verdict.
+
+    Nothing waits for the device: figures are computed there, and read when they have arrived, a step or two later. No
     weight, gradient or random number of the training is touched.
 
     Every `plot_frequency` steps (0: never) `plot_folder` gets a picture, posterior.png, and beside it the figures as
@@ -89,6 +94,7 @@ class PosteriorMetricsMonitor:
         max_samples: int = 1024,
         plot_folder: str | os.PathLike[str] | None = None,
         gap_interval: int = 5,
+        last_step: int | None = None,
         seed: int = 0,
         tell: Callable[[str], object] = _tell_on_stderr,
     ) -> None:
@@ -96,9 +102,11 @@ class PosteriorMetricsMonitor:
         _check_at_least(1, update_frequency=update_frequency, window_size=window_size)
         _check_at_least(2, max_samples=max_samples)
         _check_at_least(0, plot_frequency=plot_frequency, gap_interval=gap_interval)
+        if last_step is not None:
+            _check_at_least(1, last_step=last_step)
         self.update_frequency, self.window_size = update_frequency, window_size
         self.history: deque[PosteriorMetrics] = deque(maxlen=MAX_HISTORY)
-        self._gap_interval, self._seed = gap_interval, seed
+        self._gap_interval, self._last_step, self._seed = gap_interval, last_step, seed
         self._verbose, self._tell = verbose, tell
         self._step = 0
         self._window = Window(num_steps=window_size, capacity=max_samples)
@@ -115,7 +123,8 @@ class PosteriorMetricsMonitor:
 
     def wants(self, step: int) -> bool:
         """Whether `update` at this step would look at anything: if not, it need not be called."""
-        return -step % self.update_frequency < self.window_size
+        is_near_the_end = self._last_step is not None and 0 <= self._last_step - step < self.window_size
+        return -step % self.update_frequency < self.window_size or is_near_the_end
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -146,7 +155,7 @@ class PosteriorMetricsMonitor:
         mu_BZ, logvar_BZ, z_BZ = self._detached(mu, logvar, z)
         nats = _nats_a_sequence(reconstruction, num_tokens, len(mu_BZ))
         self._window.add(step, mu_BZ, logvar_BZ, z_BZ, nats)
-        if step % self.update_frequency == 0:
+        if step % self.update_frequency == 0 or step == self._last_step:
             self._measure(z_BZ, kl_weight, reconstruct)
 
     def _checked_step(self, step: int | None) -> int:
@@ -162,10 +171,10 @@ class PosteriorMetricsMonitor:
             return mu, logvar, z.detach()
         return mu, logvar, mu + torch.exp(0.5 * logvar) * self._noise_like(mu, "z")
 
-    # What is reckoned, on the device
+    # What is computed, on the device
 
     def _measure(self, z_BZ: Tensor, kl_weight: Tensor | float, reconstruct: Reconstruct | None) -> None:
-        """Reckon the figures of the window, and have them copied to the host."""
+        """Compute the figures of the window, and have them copied to the host."""
         rows = self._window.rows()
         kl_Z = kl_per_dimension(rows.mu_NZ, rows.logvar_NZ)
         kl = kl_Z.sum()
@@ -189,8 +198,7 @@ class PosteriorMetricsMonitor:
         NaN where they are not known.
         """
         unknown = exact(torch.full((), math.nan, device=z_BZ.device))
-        number = self._step // self.update_frequency
-        if reconstruct is None or not self._gap_interval or number % self._gap_interval:
+        if reconstruct is None or not self._is_gap_due():
             return [unknown, unknown, unknown]
         true_B = exact(reconstruct(z_BZ))
         if true_B.shape != z_BZ.shape[:1]:
@@ -205,6 +213,11 @@ class PosteriorMetricsMonitor:
             error = gap_B.std() / math.sqrt(len(gap_B)) if len(gap_B) > 1 else unknown
         prior_B = exact(reconstruct(self._noise_like(z_BZ, "prior"))) - true_B
         return [shuffled, error, prior_B.mean()]
+
+    def _is_gap_due(self) -> bool:
+        """Whether this look measures the gaps; the last one does, because no later look can."""
+        number = self._step // self.update_frequency
+        return self._gap_interval > 0 and (number % self._gap_interval == 0 or self._step == self._last_step)
 
     def _shuffled(self, z_BZ: Tensor, rows: Rows) -> Tensor | None:
         """The latents, none with its own sequence: all moved on by a random number of rows.
@@ -247,7 +260,8 @@ class PosteriorMetricsMonitor:
             self._drawing.go_on()
 
     def _finish(self, metrics: PosteriorMetrics) -> None:
-        metrics = replace(metrics, alarms=self._alarms.look(metrics))
+        is_last = metrics.step == self._last_step
+        metrics = replace(metrics, alarms=self._alarms.look(metrics, is_last=is_last))
         self.history.append(metrics)
         self._finished.append(metrics)
         if self._drawing is not None:

@@ -39,12 +39,6 @@ class Watch(Protocol):
     def news(self) -> list[dict[str, Any]]:
         """The records since the last call, for metrics.jsonl; those of kind "event" are shown too."""
 
-    def finish(self, step: int) -> None:
-        """The run has ended at this step: look once more, so that `news` has something."""
-
-    def verdict(self) -> str | None:
-        """What is wrong with the trained model, in one line; None if nothing is."""
-
     def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint keeps."""
 
@@ -115,9 +109,14 @@ class Model(nn.Module):
         seed: int,
         autocast: Callable[[], AbstractContextManager[object]],
         is_sharded: bool,
+        last_step: int,
     ) -> Watch | None:
         """What observes the training of this model, or None. Its pictures go into `folder`."""
         return None
+
+    def warnings(self, val_stats: Mapping[str, float], watch: Watch | None) -> tuple[str, ...]:
+        """What a person should know before using the trained model, by its validation and its watch."""
+        return ()
 
     # Text
 

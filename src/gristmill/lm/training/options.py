@@ -45,7 +45,7 @@ class TrainOptions(TypedDict, total=False):
     free_bits_mode: Literal["total", "dimension"]
     word_dropout: float
     batch_norm_mu: float
-    bag_of_words_weight: float
+    bag_of_words_weight: float | None
     tokenizer: str | None
     text_column: str | None
     tokens_column: str | None

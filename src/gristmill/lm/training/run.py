@@ -8,6 +8,7 @@ work of its `recorder`, `validation` and `saver`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,11 @@ class Run:
         self.watch = None
         if fabric.is_global_zero:
             self.watch = self.model.new_watch(
-                folder, seed=config.seed, autocast=fabric.autocast, is_sharded=self.is_sharded
+                folder,
+                seed=config.seed,
+                autocast=fabric.autocast,
+                is_sharded=self.is_sharded,
+                last_step=self.max_steps,
             )
         matmul_flops = measured_matmul_flops(fabric.device, DTYPES[config.precision])
         self.meter = new_meter(
@@ -314,9 +319,6 @@ class Run:
         done = any(record["step"] == self.step for record in self._full_validations())
         if not self.fabric.broadcast(done):
             self.validate_on_everything()
-        if self.watch is not None:
-            self.watch.finish(self.step)
-            self._record_news()
 
     def _full_validations(self) -> list[dict[str, object]]:
         return [record for record in self.recorder.read() if record["kind"] == "val" and record["full"]]
@@ -333,7 +335,7 @@ class Run:
 
     def result(self) -> TrainResult:
         """What the run came to."""
-        return result_of(
+        result = result_of(
             self.folder,
             num_steps=self.step,
             num_tokens=self.num_tokens,
@@ -344,3 +346,4 @@ class Run:
             memory_bytes=memory_bytes(self.fabric.device),
             seconds=self.meter.seconds,
         )
+        return dataclasses.replace(result, warnings=self.model.warnings(result.val_stats, self.watch))

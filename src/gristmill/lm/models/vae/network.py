@@ -42,7 +42,8 @@ from gristmill.lm.models.gpt.network import (
     stacked_in_blocks,
     to_stream,
 )
-from gristmill.lm.models.model import Model
+from gristmill.lm.models.model import Model, Watch
+from gristmill.lm.models.vae.health import health_of
 from gristmill.lm.models.vae.options import VAEConfig
 from gristmill.lm.models.vae.texts import requested_texts
 
@@ -61,6 +62,8 @@ LOGVAR_STD = 0.1  # at the start, when that of mu is 1: all posteriors are about
 # How much larger than an embedding a latent is at the start, in memory: as large as one, among all the tokens, it was
 # found much later, and often only after the encoder had learned that it is of no use.
 MEMORY_LOUDNESS = 5.0
+COUNTS_KEPT = 0.999  # of the counts of tokens, from one batch to the next
+UNSEEN = 0.1  # the count of a token that has not been seen
 TOKENS_AT_ONCE = 8192  # whose logits are there together when every sequence is reckoned by itself
 
 
@@ -170,22 +173,37 @@ def with_free_bits(kl_BZ: Tensor, real_B: Tensor, free_bits: float, mode: str) -
 
 
 class BagOfWords(nn.Module):
-    """All tokens of a sequence, whatever their order, predicted from its latent alone."""
+    """All tokens of a sequence, whatever their order, predicted from its latent alone.
+
+    How frequent a token is anywhere is counted, not learned: the latent is left with what makes a sequence different
+    from the others. A learned bias rises by the learning rate per step, hundreds of steps too slowly. Until then the
+    quickest way to a good loss is one latent for all sequences that holds the frequencies, and the encoder forgets to
+    tell sequences apart.
+    """
+
+    counts_V: Tensor
 
     def __init__(self, config: VAEConfig) -> None:
         super().__init__()
-        self.vocab_size = config.blocks.vocab_size
-        # The bias says how frequent a token is anywhere: the latent need not.
+        self.vocab_size = config.blocks.required_vocab_size
         self.head = nn.Linear(config.latent_dim, config.blocks.padded_vocab_size)
+        self.register_buffer("counts_V", torch.zeros(self.vocab_size))
 
     def forward(self, z_BZ: Tensor, targets_BT: Tensor) -> Tensor:
         """The nats of all targets that are not -100."""
-        log_probabilities_BV = self.head(z_BZ)[:, : self.vocab_size].float().log_softmax(-1)
         real_BT = targets_BT != IGNORED
         # Counts first: gathering each target would add up its gradients in another order every time.
-        counts_BV = torch.zeros_like(log_probabilities_BV)
+        counts_BV = torch.zeros(len(z_BZ), self.vocab_size, device=z_BZ.device)
         counts_BV = counts_BV.scatter_add(1, targets_BT.clamp(min=0), real_BT.to(counts_BV.dtype))
-        return cast(Tensor, -(counts_BV * log_probabilities_BV).sum())
+        logits_BV = self.head(z_BZ)[:, : self.vocab_size].float() + self._log_frequencies(counts_BV)
+        return cast(Tensor, -(counts_BV * logits_BV.log_softmax(-1)).sum())
+
+    @torch.no_grad()
+    def _log_frequencies(self, counts_BV: Tensor) -> Tensor:
+        """The log-frequency of each token in this batch and about the last thousand."""
+        self.counts_V.mul_(COUNTS_KEPT).add_(counts_BV.sum(0))
+        smooth_V = self.counts_V + UNSEEN
+        return (smooth_V / smooth_V.sum()).log()
 
 
 # The model
@@ -496,13 +514,23 @@ class SequenceVAE(Model):
         seed: int,
         autocast: Callable[[], AbstractContextManager[object]],
         is_sharded: bool,
+        last_step: int,
     ) -> PosteriorWatch | None:
         """The posterior monitor, unless it is switched off."""
         if self.config.disable_metrics_monitoring:
             return None
         from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
 
-        return PosteriorWatch(self, folder, seed=seed, autocast=autocast, can_decode=not is_sharded)
+        return PosteriorWatch(
+            self, folder, seed=seed, autocast=autocast, can_decode=not is_sharded, last_step=last_step
+        )
+
+    def warnings(self, val_stats: Mapping[str, float], watch: Watch | None) -> tuple[str, ...]:
+        """Whether the posterior has collapsed."""
+        from gristmill.lm.models.vae.posterior_watch import PosteriorWatch
+
+        kl = val_stats.get("kl")
+        return (watch.health(kl) if isinstance(watch, PosteriorWatch) else health_of(kl)).warnings
 
     def stacked_weights(self) -> dict[str, int]:
         """The weights that are several matrices on top of each other, and how many: what Muon takes apart."""

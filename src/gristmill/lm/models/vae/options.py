@@ -79,16 +79,16 @@ class VAEConfig(DocumentModelConfig):
     """Steps in which the KL weight rises (linear), or their share of the run."""
     kl_cycles: Count = 4
     """Cycles of the run (cyclical). The weight rises in the first half of each."""
-    free_bits: NotNegative = 0.0
+    free_bits: NotNegative = 0.25
     """Nats of KL that cost nothing. 0: all of it costs."""
-    free_bits_mode: Literal["total", "dimension"] = "total"
+    free_bits_mode: Literal["total", "dimension"] = "dimension"
     """Whether free_bits are per sequence or per latent dimension."""
     word_dropout: Share = 0.0
     """Share of the decoder's inputs that are hidden, so that it must use the latent."""
     batch_norm_mu: NotNegative = 0.0
     """Scale of a batch norm on mu, which keeps the KL above 0 (0.5 is usual). 0: none."""
-    bag_of_words_weight: NotNegative = 0.0
-    """Weight of the loss of predicting the words of a sequence from its latent alone."""
+    bag_of_words_weight: NotNegative | None = None
+    """Weight of predicting the words of a sequence from its latent alone. None: 1, for vectors 0."""
 
     disable_metrics_monitoring: bool = False
     """Do not monitor the posterior for collapse: takes no memory and no time."""
@@ -126,6 +126,7 @@ class VAEConfig(DocumentModelConfig):
             "max_sequence_length": 100,
             "precision": "32",
             "fast_detection": True,
+            "bag_of_words_weight": 3.0,  # a sequence of 100 tokens has a third of the words of a usual one
         },
     }
     STATISTICS: ClassVar[Mapping[str, Averaging]] = {"reconstruction": "token", "kl": "sequence"}
@@ -159,9 +160,15 @@ class VAEConfig(DocumentModelConfig):
             self,
             vocab_size=self.settled_vocab_size(data),
             embedding_dim=self.settled_embedding_dim(data),
+            bag_of_words_weight=self._settled_bag_of_words(data),
             kl_warmup_steps=steps_of(self.kl_warmup_steps, max_steps, least=0),
             **{**usual, **given},
         )
+
+    def _settled_bag_of_words(self, data: TrainingData) -> float:
+        if self.bag_of_words_weight is not None:
+            return self.bag_of_words_weight
+        return 1.0 if data.embedding_dim is None else 0.0
 
     def schedule(self, step: int, *, total_steps: int) -> dict[str, float]:
         """The weight of the KL term."""

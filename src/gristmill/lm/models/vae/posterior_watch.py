@@ -1,7 +1,8 @@
-"""PosteriorWatch: the posterior monitor in a run: what it is shown of a step, and what it has to tell.
+"""PosteriorWatch: the posterior monitor in a run. It takes a step's posteriors, and returns what was found.
 
-It looks at the last micro-batch of a step, after the weights have moved, and never touches weights or torch's
-generators: a run with it is equal to the bit to one without.
+The monitor looks at the last micro-batch of a step, after the weights have moved, and never touches weights or torch's
+generators: a run with it is bit-exact with one without. It always looks at the last step of a run, so that the
+shortest run ends with figures, with the alarms they raise, and with a picture.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from gristmill.lm.data.batch import Batch
+from gristmill.lm.models.vae.health import Health, health_of
 from gristmill.posterior import PosteriorMetricsMonitor
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class PosteriorWatch:
         seed: int,
         autocast: Callable[[], AbstractContextManager[object]],
         can_decode: bool,
+        last_step: int,
     ) -> None:
         """Nothing is allocated before the first step that it looks at.
 
@@ -51,6 +54,7 @@ class PosteriorWatch:
             config.window_size or 50,
             plot_folder=folder / PLOT_FOLDER,
             seed=seed,
+            last_step=last_step,
             tell=self._told.append,
         )
 
@@ -88,13 +92,6 @@ class PosteriorWatch:
         self._told.clear()
         return records
 
-    def finish(self, step: int) -> None:
-        """Nothing: the last look was at the last step that the monitor wanted."""
-
-    def verdict(self) -> str | None:
-        """Nothing is known."""
-        return None
-
     def state_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The posteriors in the window, and what the monitor knows."""
         return self.monitor.state_tensors()
@@ -104,6 +101,11 @@ class PosteriorWatch:
         self.monitor.go_on_after(step)
         if tensors is not None and values is not None:
             self.monitor.load_state_tensors(dict(tensors), dict(values))
+
+    def health(self, val_kl: float | None) -> Health:
+        """The state of the posterior after the last look, and by the KL of the validation."""
+        last = self.monitor.history[-1] if self.monitor.history else None
+        return health_of(val_kl, last=last, alarms=self.monitor.alarms)
 
     def close(self) -> None:
         """End the drawing of plots."""
