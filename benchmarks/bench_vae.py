@@ -1,14 +1,18 @@
 """From a sequence VAE as scripts usually train it to train_optimized.py, one measure at a time, on one GPU.
 
-Every rung of the ladder is one epoch of the same documents through the trainer itself, with the same model, the same
-sequences a step (accumulation makes up for small batches), validations and the posterior monitor included; a rung keeps
-the measures of those before it. Tokens are counted without padding. The time is that of the steps after a warm-up,
-which holds compilation; validations and plots between them count, checkpoints do not.
+A rung of the ladder is a run through the trainer itself, as examples/train_with_collapse_detection.py starts it, with
+one more measure than the rung before it; the guide's options decide the batch and the accumulation of a step. All runs
+are open at the same time, and take turns: in each round every run trains on the same share of the documents. So a slow
+minute of the machine meets all of them. Validations, the posterior monitor and its plots happen at the steps of the
+whole epoch, and their time counts; checkpoints are left out, and compilation is before the first round. Tokens are
+counted without padding.
 
-A second part sets the monitor against no monitor, in one run, block by block in turn.
+A second part sets the monitor against no monitor, in one run, block by block in turn. A third one writes the table of
+docs/vae.md from results/vae_ladder.json.
 
-    python benchmarks/bench_vae.py                        both parts; results/vae_{ladder,monitor}.{md,json}, vae.png
-    python benchmarks/bench_vae.py --documents 2000 --rounds 1 --parts ladder
+    python benchmarks/bench_vae.py                        ladder and monitor; results/vae_{ladder,monitor}.{md,json}
+    python benchmarks/bench_vae.py --parts ladder,docs --seconds 480
+    python benchmarks/bench_vae.py --parts docs
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import json
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,110 +44,168 @@ from tables import RESULTS, markdown_table, middle_and_spread, write_result
 from vae_plot import draw_ladder
 
 END = "<|endoftext|>"
-SEQUENCES_PER_STEP = 32
 MODEL = {"model": "vae", "num_layers": 6, "num_heads": 8, "d_model": 512, "latent_dim": 64, "tie_embeddings": True}
-COMMON = {**MODEL, "learning_rate": 3e-4, "log_interval": 5, "checkpoint_interval": 1.0, "kl_schedule": "linear"}
+COMMON = {**MODEL, "learning_rate": 3e-4, "log_interval": 10, "checkpoint_interval": 0}
+# A block of a round is a run of its own to the schedules, which depend on the length of a run.
+COMMON |= {"warmup_steps": 0, "schedule": "constant", "kl_schedule": "constant"}
 
+# examples/train_with_collapse_detection.py, without a limit that would cut a document.
 UNOPTIMIZED = {
-    "batch_size": 1,
-    "num_workers": 2,
-    "pin_memory": False,
-    "precision": "32",
-    "update_frequency": 20,
-    "val_check_interval": 0.05,
-    "limit_val_batches": 1.0,
+    **{"batch_size": 1, "gradient_accumulation_steps": 1, "num_workers": 2, "pin_memory": False, "precision": "32"},
+    **{"max_sequence_length": 2000, "update_frequency": 20, "window_size": 100, "plot_frequency": 500},
+    **{"val_check_interval": 0.05, "limit_val_batches": 1.0},
 }
-# Each is added to all before it.
+# Each is added to all before it. None: the default of the trainer.
 LADDER: dict[str, dict[str, Any]] = {
-    "unoptimised: batch 1, 2 workers, fp32": UNOPTIMIZED,
+    "before: batch 1, 2 workers, fp32, length 2,000": UNOPTIMIZED,
     "batch 4": {"batch_size": 4},
-    "8 workers, pinned memory": {"num_workers": 8, "pin_memory": True},
-    "bf16-mixed": {"precision": "bf16-mixed"},
+    "8 workers": {"num_workers": 8},
+    "pinned memory": {"pin_memory": True},
+    "length limit 1,000": {"max_sequence_length": 1000},
+    "16-mixed": {"precision": "16-mixed"},
+    "accumulation 2": {"gradient_accumulation_steps": 2},
+    "fast detection: monitor every 200 steps": {
+        **{"fast_detection": True, "update_frequency": None, "window_size": None, "plot_frequency": None}
+    },
+    "validation every 10 %, on a tenth": {"val_check_interval": 0.1, "limit_val_batches": 0.1},
     "dynamic padding": {"use_dynamic_padding": True},
-    "monitor every 200 steps": {"fast_detection": True},
-    "validation: every 10 %, a tenth of it": {"val_check_interval": 0.1, "limit_val_batches": 0.1},
-    "batch 32": {"batch_size": 32},
     "compiled": {"compile_model": True},
+    "no monitor": {"fast_detection": False, "disable_metrics_monitoring": True},
+    "batch 32, accumulation 1, bf16-mixed": {
+        **{"batch_size": 32, "gradient_accumulation_steps": 1, "precision": "bf16-mixed"}
+    },
 }
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "vae.md"
+MARKS = ("<!-- vae_ladder.json: begin -->", "<!-- vae_ladder.json: end -->")
 
 
 @dataclass(frozen=True)
-class Rung:
-    """What one run came to."""
+class Block:
+    """What a run came to in one round."""
 
     tokens_per_second: float
+    num_steps: int
+    validations: int
+    monitored: int  # looks at the posterior
     memory_bytes: int
     padding: float
-    data_wait: float
-    val_loss: float
 
 
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="ladder,monitor", help="ladder, monitor, or both")
-    parser.add_argument("--documents", type=int, default=8_000, help="of the epoch of a rung")
-    parser.add_argument("--rounds", type=int, default=3, help="times that the ladder is climbed")
+    parser.add_argument("--parts", default="ladder,monitor", help="ladder, monitor, docs, with commas between them")
+    parser.add_argument("--documents", type=int, default=8_000, help="of the epoch that a run is set up for")
+    parser.add_argument("--rounds", type=int, default=5, help="times that all runs of the ladder take their turn")
+    parser.add_argument("--share", type=float, default=0.1, help="of the epoch that a run trains in a round")
+    parser.add_argument("--seconds", type=float, default=480, help="no further round begins that would end later")
     parser.add_argument("--blocks", type=int, default=12, help="pairs of blocks with and without the monitor")
     parser.add_argument("--block-steps", type=int, default=200, help="steps of such a block")
-    parser.add_argument("--eager", action="store_true", help="do not compile in the part of the monitor")
+    parser.add_argument("--eager", action="store_true", help="compile nothing")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="a tiny model, to try the benchmark itself")
     arguments = parser.parse_args()
     if arguments.small:
         COMMON.update(num_layers=1, num_heads=2, d_model=32, latent_dim=8)
     COMMON["device"] = arguments.device
+    parts = arguments.parts.split(",")
     with tempfile.TemporaryDirectory() as temporary:
-        data = make_data(Path(temporary), arguments.documents)
-        for part in arguments.parts.split(","):
-            {"ladder": climb, "monitor": watch}[part](data, Path(temporary), arguments)
+        folder = Path(temporary)
+        if {"ladder", "monitor"} & {*parts}:
+            make_shards(folder, arguments.documents)
+        for part in parts:
+            {"ladder": climb, "monitor": watch, "docs": write_docs}[part](folder, arguments)
 
 
-def make_data(folder: Path, num_documents: int) -> DocumentData:
-    """Stories, as token shards, given to the loader as Parquet files are: in processes of their own."""
+def make_shards(folder: Path, num_documents: int) -> None:
+    """Stories as token shards, and a tokenizer for them."""
     write_sample_corpus(folder / "stories.txt", size=1_160 * num_documents, seed=0)
     tok = gm.train_tokenizer(folder / "stories.txt", vocab_size=4_000, special_tokens=[END], progress=None)
-    gm.encode_corpus(folder / "stories.txt", tok, out=folder / "shards", val_fraction=0.01, progress=None)
-    return DocumentData(replace(open_sequences(folder / "shards", max_sequence_length=1000), from_parquet=True))
+    val_fraction = max(0.01, 8 / num_documents)
+    gm.encode_corpus(folder / "stories.txt", tok, out=folder / "shards", val_fraction=val_fraction, progress=None)
+
+
+def open_data(folder: Path, max_sequence_length: int) -> DocumentData:
+    """The shards, given to the loader as Parquet files are: read by processes of their own."""
+    opened = open_sequences(folder / "shards", max_sequence_length=max_sequence_length)
+    return DocumentData(replace(opened, from_parquet=True))
 
 
 # The ladder
 
 
-def climb(data: DocumentData, folder: Path, arguments: argparse.Namespace) -> None:
-    """Run every rung, in turn, and write the table and the picture."""
-    found: dict[str, list[Rung]] = {name: [] for name in LADDER}
-    for number in range(arguments.rounds):
-        options: dict[str, Any] = {}
-        for name, measure in LADDER.items():
-            options |= measure
-            rung = run_rung(data, options, folder / f"run-{number}")
-            found[name].append(rung)
-            print(f"{rung.tokens_per_second:12,.0f} tokens/s  {name}", flush=True)
-            write_ladder({name: rungs for name, rungs in found.items() if rungs}, arguments)
-    print((RESULTS / "vae_ladder.md").read_text(encoding="utf-8"))
+@dataclass
+class Rung:
+    """An open run of the ladder and what it came to so far."""
+
+    name: str
+    run: Run
+    block_steps: int
+    memory_bytes: int  # without what a step allocates
+    records: list[dict[str, Any]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+
+    def take_turn(self) -> None:
+        """Train for one block, and note what it came to."""
+        is_cuda, self.records = self.run.fabric.device.type == "cuda", []
+        self.run.display.show = self.records.append  # type: ignore[method-assign, assignment]
+        torch.cuda.reset_peak_memory_stats() if is_cuda else None
+        before, num_tokens = torch.cuda.memory_allocated() if is_cuda else 0, self.run.num_tokens
+        seconds = run_block(self.run, self.block_steps)
+        extra = torch.cuda.max_memory_allocated() - before if is_cuda else 0
+        kinds = [record["kind"] for record in self.records]
+        self.blocks.append(
+            Block(
+                tokens_per_second=(self.run.num_tokens - num_tokens) / seconds,
+                num_steps=self.block_steps,
+                validations=kinds.count("val"),
+                monitored=kinds.count("posterior"),
+                memory_bytes=self.memory_bytes + extra,
+                padding=statistics.fmean(r["padding"] for r in self.records if r["kind"] == "train"),
+            )
+        )
 
 
-def run_rung(data: DocumentData, options: dict[str, Any], folder: Path) -> Rung:
-    """One epoch with these options, in a folder of its own."""
-    records: list[dict[str, Any]] = []
-    accumulation = SEQUENCES_PER_STEP // int(options["batch_size"])
-    with run_of(data, folder, gradient_accumulation_steps=accumulation, **options) as run:
+def climb(folder: Path, arguments: argparse.Namespace) -> None:
+    """Open every run, let them take turns, and write the table and the picture after each round."""
+    begin, longest = time.monotonic(), 0.0
+    with contextlib.ExitStack() as opened:
+        rungs = open_rungs(folder, arguments, opened)
+        print(f"{len(rungs)} runs are open after {time.monotonic() - begin:.0f} s", flush=True)
+        for number in range(arguments.rounds):
+            round_begin = time.monotonic()
+            if number and round_begin + longest > begin + arguments.seconds:
+                print(f"no time for round {number + 1}", flush=True)
+                break
+            for rung in rungs:
+                rung.take_turn()
+                print(
+                    f"round {number + 1}: {rung.blocks[-1].tokens_per_second:9,.0f} tokens/s  {rung.name}", flush=True
+                )
+            longest = max(longest, time.monotonic() - round_begin)
+            write_ladder({rung.name: rung.blocks for rung in rungs}, arguments)
+    print((arguments.output / "vae_ladder.md").read_text(encoding="utf-8"))
+
+
+def open_rungs(folder: Path, arguments: argparse.Namespace, opened: contextlib.ExitStack) -> list[Rung]:
+    """All runs of the ladder, each after a few steps that warm it up and compile it."""
+    rungs, options = [], dict[str, Any]()
+    for name, measure in LADDER.items():
+        options |= measure
+        if arguments.eager:
+            options["compile_model"] = False
+        if options["precision"] == "16-mixed" and arguments.device == "cpu":
+            options["precision"] = "bf16-mixed"
+        before = torch.cuda.memory_allocated() if arguments.device == "cuda" else 0
+        given = {option: value for option, value in options.items() if value is not None}
+        run = opened.enter_context(run_of(open_data(folder, options["max_sequence_length"]), folder / "run", **given))
         run.save = lambda: None  # type: ignore[method-assign]  # an epoch this short would be full of checkpoints
-        run.display.show = records.append  # type: ignore[method-assign, assignment]
-        torch.cuda.reset_peak_memory_stats() if run.fabric.device.type == "cuda" else None
-        train_steps(run)
-        run.finish()
-    steps = [record for record in records if record["kind"] == "train"]
-    vals = [record["loss"] for record in records if record["kind"] == "val" and record["full"]]
-    begin, end = steps[max(1, len(steps) // 3)], steps[-1]
-    return Rung(
-        tokens_per_second=(end["tokens"] - begin["tokens"]) / (end["seconds"] - begin["seconds"]),
-        memory_bytes=end["memory_bytes"],
-        padding=statistics.fmean(record["padding"] for record in steps),
-        data_wait=statistics.median(record["data_wait"] for record in steps),
-        val_loss=vals[-1],
-    )
+        block_steps = max(1, round(arguments.share * run.max_steps))
+        run_block(run, 10)
+        memory = torch.cuda.memory_allocated() - before if arguments.device == "cuda" else 0
+        rungs.append(Rung(name, run, block_steps, memory))
+    return rungs
 
 
 @contextlib.contextmanager
@@ -157,38 +220,57 @@ def run_of(data: DocumentData, folder: Path, **options: Any) -> Iterator[Run]:
         torch.cuda.empty_cache()
 
 
-def write_ladder(found: dict[str, list[Rung]], arguments: argparse.Namespace) -> None:
+def write_ladder(found: dict[str, list[Block]], arguments: argparse.Namespace) -> None:
     """results/vae_ladder and the picture."""
-    rates = {name: statistics.median(r.tokens_per_second for r in rungs) for name, rungs in found.items()}
-    first = next(iter(rates.values()))
-    rows, before = [], first
-    for name, rungs in found.items():
-        middle, spread = middle_and_spread([r.tokens_per_second for r in rungs], digits=0)
+    blocks = {name: [vars(block) for block in blocks] for name, blocks in found.items()}
+    num_rounds = len(next(iter(found.values())))
+    page = write_result(
+        "vae_ladder",
+        folder=arguments.output,
+        title="A sequence VAE, from the usual script to train_optimized.py",
+        about=about(),
+        body=ladder_table(blocks)
+        + f"\n\n{num_rounds} rounds in which all rows take turns, {arguments.share:.0%} of an epoch of "
+        f"{arguments.documents:,} documents each; tokens without padding, over the time of all rounds; float32 "
+        "products are TF32 in all rows.\n\n![](vae.png)",
+        data={"rungs": blocks, "rounds": num_rounds, "documents": arguments.documents, "share": arguments.share},
+    )
+    draw_ladder({name: rate_of(values) for name, values in blocks.items()}, page.parent / "vae.png")
+
+
+def rate_of(blocks: list[dict[str, Any]]) -> float:
+    """Tokens per second over all blocks, which hold about the same number of tokens: the harmonic mean."""
+    return float(statistics.harmonic_mean([block["tokens_per_second"] for block in blocks]))
+
+
+def ladder_table(found: dict[str, list[dict[str, Any]]]) -> str:
+    """The table of the results and of docs/vae.md, from what results/vae_ladder.json holds."""
+    rates = {name: rate_of(blocks) for name, blocks in found.items()}
+    first, before, rows = next(iter(rates.values())), next(iter(rates.values())), []
+    for name, blocks in found.items():
+        speeds = [block["tokens_per_second"] for block in blocks]
         rows.append(
             [
                 name,
-                f"{int(middle):,}",
-                spread,
+                f"{rates[name]:,.0f}",
+                f"{min(speeds):,.0f}–{max(speeds):,.0f}",
                 f"{rates[name] / before:.2f}x",
                 f"{rates[name] / first:.1f}x",
-                f"{max(r.memory_bytes for r in rungs) / 1e9:.2f}",
-                f"{rungs[0].padding:.1%}",
-                f"{statistics.median(r.data_wait for r in rungs):.1%}",
-                f"{rungs[0].val_loss:.3f}",
+                f"{max(block['memory_bytes'] for block in blocks) / 1e9:.2f}",
+                f"{statistics.fmean(block['padding'] for block in blocks):.0%}",
             ]
         )
         before = rates[name]
-    header = ["measure (with all above it)", "tokens/s", "min–max", "gain", "together", "GB", "padding", "data wait"]
-    page = write_result(
-        "vae_ladder",
-        title="A sequence VAE, from unoptimised to optimised",
-        about=about(),
-        body=markdown_table([*header, "validation loss"], rows)
-        + f"\n\nOne epoch of {arguments.documents:,} documents a rung, {SEQUENCES_PER_STEP} sequences a step, median "
-        f"of {arguments.rounds}; tokens without padding; float32 products are TF32 in all rungs.\n\n![](vae.png)",
-        data={"rungs": {name: [vars(rung) for rung in rungs] for name, rungs in found.items()}},
-    )
-    draw_ladder(rates, page.parent / "vae.png")
+    header = ["measure (with all above it)", "tokens/s", "min–max", "gain", "together", "GB", "padding"]
+    return markdown_table(header, rows)
+
+
+def write_docs(folder: Path, arguments: argparse.Namespace) -> None:
+    """Put the table of results/vae_ladder.json into docs/vae.md, between the two marks."""
+    found = json.loads((arguments.output / "vae_ladder.json").read_text(encoding="utf-8"))["rungs"]
+    text = DOCS.read_text(encoding="utf-8")
+    begin, end = (text.index(mark) for mark in MARKS)
+    DOCS.write_text(f"{text[:begin]}{MARKS[0]}\n{ladder_table(found)}\n{text[end:]}", encoding="utf-8")
 
 
 def about() -> dict[str, str]:
@@ -202,14 +284,14 @@ def about() -> dict[str, str]:
 # The monitor
 
 
-def watch(data: DocumentData, folder: Path, arguments: argparse.Namespace) -> None:
+def watch(folder: Path, arguments: argparse.Namespace) -> None:
     """What the monitor costs: blocks of steps with it and without it, in turn, in one run."""
     options: dict[str, Any] = {}
     for measure in LADDER.values():
         options |= measure
-    options |= {"fast_detection": False, "val_check_interval": 0, "checkpoint_interval": 0}
-    options |= {"warmup_steps": 0, "schedule": "constant", "kl_schedule": "constant"}
-    rows, found = [], {}
+    options |= {"disable_metrics_monitoring": False, "val_check_interval": 0}
+    options = {name: value for name, value in options.items() if value is not None}
+    data, rows, found = open_data(folder, options["max_sequence_length"]), [], {}
     options |= {"gradient_accumulation_steps": 1, "max_steps": 10**9, "compile_model": not arguments.eager}
     for frequency in (100, 20):
         with run_of(data, folder / "watched", **{**options, "update_frequency": frequency}) as run:
@@ -220,6 +302,7 @@ def watch(data: DocumentData, folder: Path, arguments: argparse.Namespace) -> No
         print(f"monitor every {frequency} steps: {middle} % ({spread})", flush=True)
     page = write_result(
         "vae_monitor",
+        folder=arguments.output,
         title="What the posterior monitor costs",
         about=about(),
         body=markdown_table(["update", "overhead %", "min–max"], rows)
