@@ -65,8 +65,7 @@ class WeightUpdates:
         if self._scaler is not None:
             for optimizer in self._optimizers.torch_optimizers:
                 self._scaler.unscale_(optimizer)
-        norm = nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        norm = _whole(nn.utils.clip_grad_norm_(self._parameters, self._clip_norm))
         is_bad = (~torch.isfinite(norm)).float()
         self._step(skip=torch.maximum(self._failed, is_bad))
         self._optimizers.zero_grad()
@@ -104,6 +103,13 @@ def _can_skip(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def are_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether all numbers in the tensors are finite. Waits for the device."""
-    norm = nn.utils.get_total_norm([tensor for tensor in tensors if tensor.is_floating_point()], math.inf)
-    return math.isfinite(float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm))
+    """Whether all numbers in the tensors are finite, on all devices where they are divided. Waits for the device."""
+    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
+    sharded = [tensor for tensor in floats if hasattr(tensor, "full_tensor")]
+    whole = [tensor for tensor in floats if not hasattr(tensor, "full_tensor")]  # torch takes no mixed list
+    norms = [nn.utils.get_total_norm(part, math.inf) for part in (sharded, whole) if part]
+    return all(math.isfinite(float(_whole(norm))) for norm in norms)
+
+
+def _whole(norm: Tensor) -> Tensor:
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
