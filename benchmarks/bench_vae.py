@@ -34,6 +34,7 @@ import torch
 import gristmill as gm
 from gristmill.lm.data.document_data import DocumentData
 from gristmill.lm.data.sequences import open_sequences
+from gristmill.lm.models.vae.options import VAEConfig
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.devices import launch
 from gristmill.lm.training.run import Run
@@ -129,7 +130,7 @@ def make_shards(folder: Path, num_documents: int) -> None:
 def open_data(folder: Path, max_sequence_length: int) -> DocumentData:
     """The shards, given to the loader as Parquet files are: read by processes of their own."""
     opened = open_sequences(folder / "shards", max_sequence_length=max_sequence_length)
-    return DocumentData(replace(opened, from_parquet=True))
+    return DocumentData(replace(opened, from_parquet=True), VAEConfig(max_sequence_length=max_sequence_length))
 
 
 # The ladder
@@ -149,7 +150,7 @@ class Rung:
     def take_turn(self) -> None:
         """Train for one block, and note what it came to."""
         is_cuda, self.records = self.run.fabric.device.type == "cuda", []
-        self.run.display.show = self.records.append  # type: ignore[method-assign, assignment]
+        self.run.recorder.display.show = self.records.append  # type: ignore[method-assign, assignment]
         torch.cuda.reset_peak_memory_stats() if is_cuda else None
         before, num_tokens = torch.cuda.memory_allocated() if is_cuda else 0, self.run.num_tokens
         seconds = run_block(self.run, self.block_steps)
