@@ -136,9 +136,9 @@ def broken(tiny_shards, tmp_path):
     [
         ({"num_layers": 3}, "num_layers was 2 and is now 3"),
         ({"seed": 1}, "seed was 0 and is now 1"),
-        ({"max_steps": 30}, "max_steps was 20 and is now 30"),
+        ({"max_steps": 15}, "max_steps was 20 and is now 15"),
         ({"optimizer": "muon"}, "optimizer was 'adamw' and is now 'muon'"),
-        ({"batch_size": 8}, "global_batch_size was 4 and is now 8"),
+        ({"global_batch_size": 8}, "global_batch_size was 4 and is now 8"),
     ],
 )
 def test_another_config_is_refused_with_the_difference(tiny_shards, broken, options, difference):
