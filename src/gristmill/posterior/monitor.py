@@ -62,7 +62,7 @@ class MonitorOptions(TypedDict, total=False):
 
 
 class PosteriorMetricsMonitor:
-    """Watches the posteriors q(z|x) of a variational autoencoder; tells when they collapse, and what helps.
+    """Watches the posteriors q(z|x) of a variational autoencoder; reports when they collapse, and what helps.
 
         monitor = PosteriorMetricsMonitor()
         monitor.update(mu, logvar, z)  # once a step of any training loop, on any device
@@ -70,7 +70,7 @@ class PosteriorMetricsMonitor:
 
     Every `update_frequency` steps it looks at the posteriors of the last `window_size` steps (at most `max_samples`,
     the latest): KL, active units, mutual information; every `gap_interval`-th time also how much worse the decoder is
-    with wrong latents, where `update` is told how to decode. Mutual information is capped near ln(number of
+    with wrong latents, where `update` is given a way to decode. Mutual information is capped near ln(number of
     posteriors).
 
     `last_step` is the step that the training ends with, if it is known beforehand. The monitor then looks at it too,

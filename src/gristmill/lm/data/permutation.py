@@ -1,4 +1,4 @@
-"""A shuffle that is never stored: where the item at each position comes from, reckoned from the position alone."""
+"""A shuffle that is never stored: where the item at each position comes from, computed from the position alone."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def check_ids(ids: NDArray[Any], vocab_size: int | None, place: Callable[[int], 
 
 
 def beyond_vocabulary(place: str, id: int, vocab_size: int) -> TrainingError:
-    """The error for an `id` that the model has no row for; `place` says where it lies."""
+    """The error for an `id` that the model has no row for; `place` is where it lies."""
     larger = f" If a larger vocabulary made the ids, pass vocab_size={id + 1} or more." if id >= 0 else ""
     return TrainingError(
         f"{place} has the id {id}, and vocab_size={vocab_size} allows 0 to {vocab_size - 1}.{larger} Otherwise the "

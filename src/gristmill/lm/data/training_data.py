@@ -57,7 +57,7 @@ class TrainingData(Protocol):
     noun: str  # what it is called in messages
     num_tokens: int
     embedding_dim: int | None
-    identity: dict[str, Any]  # what tells data apart
+    identity: dict[str, Any]  # by which a resumed run recognizes its data
     uses_workers: bool  # whether processes prepare the batches
     even_batches: bool  # whether every micro-batch of a step has as many targets
     messages: list[str]  # what a person should know about it

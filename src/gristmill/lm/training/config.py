@@ -56,7 +56,7 @@ FREE = frozenset(
         *("sample_interval", "sample_tokens", "init_from"),
     }
 )
-# Where and how a step is computed. With another value it is the same step to rounding, not to the bit.
+# Where and how a step is computed. With another value it is the same step up to rounding, not bit-exact.
 ROUNDING = frozenset(
     {
         *("batch_size", "gradient_accumulation_steps", "precision", "compile_model", "compile_mode"),
@@ -242,7 +242,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option a line: 'max_steps: 1000'.")
+        raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option per line: 'max_steps: 1000'.")
     return normalized(content, source=str(path))
 
 

@@ -130,7 +130,7 @@ class Reading:
     """What the steps since the last reading were like."""
 
     loss: float  # mean over the steps
-    stats: dict[str, float]  # what else the model tells of a step, likewise
+    stats: dict[str, float]  # what else the model reports for a step, likewise
     grad_norm: float  # mean over the steps that have a finite one: a step of 16-mixed may have none, and is skipped
     grad_norm_max: float
     first_bad_step: int | None  # the first whose loss or gradient norm is not a number
@@ -202,7 +202,7 @@ class Meter:
     def add(self, step: int, losses: Tensor, grad_norm: Tensor, num_tokens: int, num_slots: int) -> None:
         """Note a step: loss and stats, and its tokens without and with padding.
 
-        The values stay on the device: nobody waits for them.
+        The values stay on the device: the host does not wait for them.
         """
         index = len(self._steps)
         self._values[:-1, index].copy_(losses, non_blocking=True)

@@ -35,7 +35,7 @@ __all__ = ["check_folder", "claimed", "write_description"]
 def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | None = None) -> None:
     """Refuse a folder with a run in it, unless that is to be resumed or replaced. Nothing is changed yet."""
     if resume not in ("never", "auto"):
-        raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to go on with what is there, or 'never'.")
+        raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to resume what is there, or 'never'.")
     if resume == "auto" and overwrite:
         raise OptionError(
             "resume and overwrite exclude each other: one keeps the run that is there, the other does not."

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that the loop grants between two steps."""
+"""Ctrl-C and SIGTERM as a request that the loop answers between two steps."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The trainer: one loop, on any device, that can be stopped anywhere and goes on to the bit.
+"""The trainer: one loop, on any device, that can be stopped anywhere and resumes bit-exactly.
 
 A step is a pure function of the weights, the optimizer's state and (config, step, rank): batches, learning rates and
-the seed of dropout are reckoned from the number of the step. So a checkpoint is weights + optimizer + step, and
+the seed of dropout are computed from the number of the step. So a checkpoint is weights + optimizer + step, and
 20 steps are the same as 10, a crash, and 10 more.
 
-Lightning Fabric carries devices, precision and the processes of several devices; nobody else imports it.
+Lightning Fabric carries devices, precision and the processes of several devices; only this folder imports it.
 """
 
 from __future__ import annotations
