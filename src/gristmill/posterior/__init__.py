@@ -1,4 +1,4 @@
-"""posterior: watch the latent variables of a variational autoencoder while it trains, and report in time when they collapse.
+"""posterior: watch the latent variables of a variational autoencoder while it trains, and report when they collapse.
 
     monitor = PosteriorMetricsMonitor(plot_folder="run")
     for step in ...:
