@@ -22,7 +22,7 @@ from gristmill.progress import resident_bytes
 
 __all__ = ["Meter", "Pending", "Reading", "device_peak", "first_bad_step", "measured_matmul_flops", "memory_bytes"]
 
-# Dense matrix products in bf16 or fp16, FLOP a second, by a part of the device's name; the first that fits counts.
+# Dense matrix products in bf16 or fp16, FLOP per second, by a part of the device's name; the first that fits counts.
 DEVICE_PEAKS = {
     "B200": 2250e12,
     "H200": 989e12,
@@ -60,7 +60,7 @@ MAX_SHARE = 1.05
 
 
 def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
-    """The peak of a device on its data sheet, FLOP a second; None for one that is not in the table (a CPU, for one).
+    """The peak of a device on its data sheet, FLOP per second; None for one that is not in the table (a CPU, for one).
 
     >>> device_peak("NVIDIA H200") / 1e12, device_peak("AMD EPYC")
     (989.0, None)
