@@ -156,6 +156,22 @@ def test_the_folder_of_a_stage_lists_its_modules(folder):
             assert f"`{path.name}/`" in listed
 
 
+LM_FOLDERS = ["lm", *(f"lm/{name}" for name in ("data", "data/sequences", "models", "training", "use"))]
+LM_FOLDERS += ["lm/models/gpt", "lm/models/vae"]
+
+
+@pytest.mark.parametrize("folder", LM_FOLDERS)
+def test_the_folder_of_lm_lists_its_modules_and_no_other(folder):
+    listed = set(
+        re.findall(
+            r"[\w/]+(?:\.py|/)(?=[\s,])", importlib.import_module(f"gristmill.{folder}".replace("/", ".")).__doc__
+        )
+    )
+    entries = [path for path in (Path(gristmill.__file__).parent / folder).iterdir() if not path.name.startswith("__")]
+    there = {path.name + "/" * path.is_dir() for path in entries}
+    assert {name for name in listed if name.count("/") == name.endswith("/")} == there
+
+
 def test_the_architecture_has_a_row_for_every_module_and_for_no_other():
     package = Path(gristmill.__file__).parent
     rows = re.findall(r"^\| `([\w/]+\.py)` \| \S", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.M)

@@ -27,7 +27,7 @@ class Batch:
 
     A batch of whole sequences, one per document, has the same tokens as inputs and as targets (0 and -100 on padding):
     its model reads them and gives them back. Where sequences are of vectors, `vectors_BTE` has them, inputs are 0, and
-    targets only say which are no padding.
+    targets only mark what is no padding.
     """
 
     inputs_BT: Tensor

@@ -108,7 +108,7 @@ class TokenFiles:
     def _read(self, rows: list[tuple[int, int, int]], length: int) -> bytes:
         """The bytes of windows, each given by its file (-1: several), its offset there, and its first token.
 
-        One call of the system a window is most of the time this takes, so nothing else is done for each of them.
+        One system call per window takes most of the time, so nothing else is done for each of them.
         """
         opened = {file: self._opened(file) for file, _, _ in rows if file >= 0}
         num_bytes = length * self.dtype.itemsize

@@ -1,7 +1,7 @@
 """TrainingData: what a run needs to know of its data, whichever kind its model takes.
 
 `WindowData` (window_data.py) are windows over all tokens of shards; `DocumentData` (document_data.py) are documents of
-shards or of Parquet files, one sequence each. The options of a model say which: `WindowOptions`, `DocumentOptions`.
+shards or of Parquet files, one sequence each. The options of a model decide which: `WindowOptions`, `DocumentOptions`.
 """
 
 from __future__ import annotations

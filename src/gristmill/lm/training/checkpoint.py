@@ -187,7 +187,7 @@ class CheckpointWriter:
         try:
             write_checkpoint(self._run, state, files)
         except OSError as error:
-            error.filename = error.filename or str(self._run)  # a full disk does not say where
+            error.filename = error.filename or str(self._run)  # the error of a full disk names no file
             raise
         for folder in prune(self._run, keep=self._keep):
             self._damaged.setdefault(folder, False)

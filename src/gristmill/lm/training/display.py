@@ -150,7 +150,7 @@ class Display:
         """Show a message that a person should read."""
 
     def busy(self, what: str) -> None:
-        """The run does something else than training steps, until the next `tick`: "validating", for one."""
+        """The run does something other than training steps, until the next `tick`: "validating", for one."""
 
     def close(self, *, finished: bool) -> None:
         """Close it; `finished` is False when an error or a signal ends the run."""

@@ -246,7 +246,7 @@ class Meter:
             self._values[row, : len(self._steps)] = torch.tensor(values, dtype=self._values.dtype)
 
     def read(self) -> Reading:
-        """Wait for the device, and say how the steps since the last reading went."""
+        """Wait for the device, and return the reading of the steps since the last one."""
         losses, *stats, norms = self._host_values()
         elapsed = max(time.perf_counter() - self._restarted, 1e-9)
         rate = self._num_tokens / elapsed

@@ -1,4 +1,4 @@
-"""Restoring: a run taken up from its latest checkpoint, or begun with the weights of another."""
+"""Restoring: a run taken up from its latest checkpoint, or started with the weights of another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_latest(
     """The latest checkpoint of a run and its state; None and None where there is none, or it is to be replaced.
 
     A damaged one is `CheckpointError`, which names it and the one before. It is not passed over: steps that were
-    computed, perhaps for days, would be computed again without a word. Removing its folder is the user's decision.
+    computed, perhaps for days, would be computed again without notice. Removing its folder is the user's decision.
     """
     if overwrite:
         return None, None

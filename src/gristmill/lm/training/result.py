@@ -1,4 +1,4 @@
-"""TrainResult: what a run came to."""
+"""TrainResult: the result of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["TrainResult", "result_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainResult:
-    """What a run came to."""
+    """The result of a run."""
 
     folder: Path
     checkpoint: Path  # the last one

@@ -64,7 +64,7 @@ def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | No
 
 @contextlib.contextmanager
 def claimed(run: Path, *, resume: str, overwrite: bool) -> Iterator[None]:
-    """Have the folder of a run to this process alone within the block; it is made if there is none.
+    """Hold the folder of a run for this process alone within the block; it is made if there is none.
 
     For the first process of a run only, and before anything in the folder is changed. What processes that were killed
     have left is put in order here, and nowhere else: no other process can be using it.

@@ -11,7 +11,7 @@ __all__ = ["StopSignals"]
 
 
 class StopSignals:
-    """Within the block a signal is only noted in `received`; a second one acts at once, as it would outside.
+    """Within the block a signal is only noted in `received`; a second one acts at once, as usual.
 
     Outside the main thread, where Python gives no signals, nothing changes.
     """

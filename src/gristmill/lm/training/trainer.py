@@ -76,7 +76,7 @@ def train(
     resume: True (or "auto") resumes the run that is in `out`, from its latest checkpoint, if there is one. It has the
         options it was saved with. Those that are passed must be the same, except max_steps, which may be greater, and
         options that the weights do not depend on, such as intervals and loggers.
-    overwrite: remove the run that is in `out` and start again.
+    overwrite: replace the run that is in `out`, which is kept until the new one has taken its first step.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
 
     With several devices the program is started once more for each of the others, as Lightning does it.
@@ -150,7 +150,7 @@ def train_to_the_end(run: Run) -> TrainResult:
             run.finish()
         run.save()
         run.saver.writer.wait()
-        run.fabric.barrier()  # only the first process writes, and all read what came of it
+        run.fabric.barrier()  # only the first process writes, and all read the result
     if run.stopped:
         run.tell(f"stopped at step {run.step:,}; everything is saved. Pass resume='auto' to resume.")
         run.signals.act()

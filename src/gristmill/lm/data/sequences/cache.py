@@ -70,7 +70,7 @@ def find_or_make(
         return found
     _make_root(root)
     with _locked(root / f".{name}.lock"):
-        # Somebody may have made it while this process waited.
+        # Another process may have made it while this one waited.
         found = _read(root / name, request)
         if found is None:
             _make(root / name, request, make, keep_unfinished)
@@ -96,7 +96,7 @@ def _make(
             shutil.rmtree(folder)
         new.rename(folder)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say where
+        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk names no file
             error.filename = str(folder.parent)
         # An input that cannot be read will be another one next time; only an interruption is worth resuming after.
         if isinstance(error, Exception) or not keep_unfinished:

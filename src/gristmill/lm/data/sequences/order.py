@@ -53,7 +53,7 @@ class Order:
         self._lengths_N = lengths_N
         self._bounds_K = np.array(bounds)
         self._seed = seed
-        # One byte a sequence is enough for sorting, which is then by digits and fast. Ties stay in order.
+        # One byte per sequence is enough for sorting, which is then by digits and fast. Ties stay in order.
         buckets_N = bucket_of_length(bounds).astype(np.min_scalar_type(len(bounds)))[lengths_N]
         self._by_bucket_N = np.argsort(buckets_N, kind="stable")
         self._sizes_K = np.bincount(buckets_N, minlength=len(bounds))
