@@ -7,13 +7,14 @@
 
 In reading order:
 
-    functional.py   each part of a language model and of its training as a plain function
-    data/           batches: pure functions of (config, step, rank)
-    models/         the models as they are trained
-    training/       the loop, its options, what it saves and records
-    use/            what the trained model is good for
-    explain.py      what was passed where the folder of a run belongs, in words
-    registry.py     functions by name: built in, or added by a user's file
+    functional.py     each part of a language model and of its training as a plain function
+    data/             batches: pure functions of (config, step, rank)
+    models/           the models as they are trained, each in a folder of its own
+    training/         the loop, its options, what it saves and records
+    use/              evaluation, and text from a trained model
+    option_types.py   types and ranges of options, as annotations of a config
+    registry.py       functions by name: built in, or added by a user's file
+    explain.py        what was passed where the folder of a run belongs, in words
 
 Importing this package imports no torch; the first use of a name that needs torch does. `train` also imports Lightning
 Fabric. Where they are missing, the error names the extra to install.

@@ -1,4 +1,4 @@
-"""Estimates: what many posteriors say together, reckoned on the device they are on, without waiting for it.
+"""Estimates: what many posteriors say together, computed on the device they are on, without waiting for it.
 
 Shapes: N posteriors of Z latent dimensions. The posterior of x_n is q(z|x_n) = N(mu_n, diag(exp(logvar_n))), `z_NZ`
 holds one sample of each, and the prior is N(0, I). All results are in nats.
@@ -13,7 +13,7 @@ from torch import Tensor
 
 __all__ = ["active_units", "aggregated_kl_floor", "exact", "kl_per_dimension", "mutual_information"]
 
-TABLE_SIZE = 2**22  # pairs that are reckoned at a time: 32 MB
+TABLE_SIZE = 2**22  # pairs that are computed at a time: 32 MB
 
 
 def kl_per_dimension(mu_NZ: Tensor, logvar_NZ: Tensor) -> Tensor:

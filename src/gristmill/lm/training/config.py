@@ -1,10 +1,10 @@
 """TrainConfig: the options of a run, and with them the options of its model; from presets, YAML files and options.
 
 Options are flat wherever people write them: keywords of `gm.lm.train`, flags, YAML files and config.json. `TrainConfig`
-keeps them apart: its fields are those of any run, and `model` holds the options of the model, which own its names.
+keeps them apart: its fields are those of any run, and `model` holds the options of the model.
 
 An option that counts steps (`val_check_interval`, `checkpoint_interval`, `sample_interval`, `warmup_steps`) may also be
-a fraction of the run: 500 is every 500 steps, 0.1 is every tenth of the run. `resolved` turns all such wishes into
+a fraction of the run: 500 is every 500 steps, 0.1 is every tenth of the run. `resolved` turns all of them into
 numbers; what it returns is written to config.json of the run and compared when the run is resumed.
 """
 
@@ -56,14 +56,14 @@ FREE = frozenset(
         *("sample_interval", "sample_tokens", "init_from"),
     }
 )
-# Where and how a step is computed. With another value it is the same step to rounding, not to the bit.
+# Where and how a step is computed. With another value it is the same step up to rounding, not bit-exact.
 ROUNDING = frozenset(
     {
         *("batch_size", "gradient_accumulation_steps", "precision", "compile_model", "compile_mode"),
         *("device", "devices", "num_nodes", "strategy", "deterministic"),
     }
 )
-# Those of them that say how a step is divided.
+# Those of them that decide how a step is divided.
 DIVISION = frozenset({"batch_size", "gradient_accumulation_steps", "devices", "num_nodes"})
 LENGTHS = ("max_steps", "max_tokens", "epochs")
 
@@ -242,7 +242,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option a line: 'max_steps: 1000'.")
+        raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option per line: 'max_steps: 1000'.")
     return normalized(content, source=str(path))
 
 
@@ -252,8 +252,8 @@ def normalized(
     """The options under their names, "model" as a name.
 
     Numbers that YAML took for text (1e-3) are numbers, and text that it took for a number (a column 2020) is text.
-    Options of another model are refused where they differ from their defaults (`lenient`: left out): who passes one
-    expects something of it.
+    Options of another model are refused where they differ from their defaults (`lenient`: left out): whoever passes
+    one expects an effect.
     """
     named = {str(key).replace("-", "_"): value for key, value in options.items()}
     model = named.get("model", preset_options(preset, named).get("model", GPTConfig.name))

@@ -1,4 +1,4 @@
-"""Restoring: a run taken up from its latest checkpoint, or begun with the weights of another."""
+"""Restoring: a run taken up from its latest checkpoint, or started with the weights of another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def find_latest(
     """The latest checkpoint of a run and its state; None and None where there is none, or it is to be replaced.
 
     A damaged one is `CheckpointError`, which names it and the one before. It is not passed over: steps that were
-    computed, perhaps for days, would be computed again without a word. Removing its folder is the user's decision.
+    computed, perhaps for days, would be computed again without notice. Removing its folder is the user's decision.
     """
     if overwrite:
         return None, None
@@ -51,11 +51,11 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     found += differences(state["config"], run.config)
     if found:
         raise CheckpointError(
-            f"{folder}: the run cannot go on: {'; '.join(found)}. Ask for the same as then, or begin a new run in "
+            f"{folder}: the run cannot be resumed: {'; '.join(found)}. Pass the same as then, or start a new run in "
             f"another folder."
         )
     if rounding := differences(state["config"], run.config, only_rounding=True):
-        tell(f"the run goes on, equal to rounding but not to the bit: {'; '.join(rounding)}.")
+        tell(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")
     weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
     checkpoints.load_weights(run.model, weights, folder / checkpoints.MODEL_FILE)
     tensors = _divided(run.model, checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state))
@@ -76,7 +76,7 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
             f"the run has {run.config.max_steps:,} steps now instead of {state['config']['max_steps']:,}: from here "
             f"on, the learning rate follows the schedule of the longer run."
         )
-    tell(f"going on from {folder.name}.")
+    tell(f"resuming from {folder.name}.")
 
 
 def _divided(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ def _divided(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def take_weights(model: Model, run_folder: Path, tell: Tell) -> None:
     """Take the weights of the best checkpoint of another run.
 
-    A switch such as word dropout brings a weight of its own, and should not keep anybody from turning it on or off.
+    A switch such as word dropout brings a weight of its own, and can still be turned on or off.
     """
     folder = checkpoints.find_checkpoint(run_folder, "best")
     there = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, checkpoints.read_state(folder))
@@ -97,4 +97,4 @@ def take_weights(model: Model, run_folder: Path, tell: Tell) -> None:
     both = {name: tensor for name, tensor in there.items() if name not in different}
     kept = {name: here[name] for name in different if name in here}
     checkpoints.load_weights(model, both | kept, folder / checkpoints.MODEL_FILE)
-    tell(f"beginning with the weights of {folder}{', but for ' if different else ''}{', '.join(different)}.")
+    tell(f"starting with the weights of {folder}{', but for ' if different else ''}{', '.join(different)}.")

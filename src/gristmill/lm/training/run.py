@@ -334,7 +334,7 @@ class Run:
             closed.callback(self.saver.close)
 
     def result(self) -> TrainResult:
-        """What the run came to."""
+        """The result of the run."""
         result = result_of(
             self.folder,
             num_steps=self.step,

@@ -1,10 +1,10 @@
-"""The trainer: one loop, on any device, that can be stopped anywhere and goes on to the bit.
+"""The trainer: one loop, on any device, that can be stopped anywhere and resumes bit-exactly.
 
 A step is a pure function of the weights, the optimizer's state and (config, step, rank): batches, learning rates and
-the seed of dropout are reckoned from the number of the step. So a checkpoint is weights + optimizer + step, and
+the seed of dropout are computed from the number of the step. So a checkpoint is weights + optimizer + step, and
 20 steps are the same as 10, a crash, and 10 more.
 
-Lightning Fabric carries devices, precision and the processes of several devices; nobody else imports it.
+Lightning Fabric carries devices, precision and the processes of several devices; only this folder imports it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def train(
     resume: True (or "auto") resumes the run that is in `out`, from its latest checkpoint, if there is one. It has the
         options it was saved with. Those that are passed must be the same, except max_steps, which may be greater, and
         options that the weights do not depend on, such as intervals and loggers.
-    overwrite: remove the run that is in `out` and start again.
+    overwrite: replace the run that is in `out`, which is kept until the new one has taken its first step.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
 
     With several devices the program is started once more for each of the others, as Lightning does it.
@@ -150,7 +150,7 @@ def train_to_the_end(run: Run) -> TrainResult:
             run.finish()
         run.save()
         run.saver.writer.wait()
-        run.fabric.barrier()  # only the first process writes, and all read what came of it
+        run.fabric.barrier()  # only the first process writes, and all read the result
     if run.stopped:
         run.tell(f"stopped at step {run.step:,}; everything is saved. Pass resume='auto' to resume.")
         run.signals.act()

@@ -104,7 +104,7 @@ def evaluate(
 ) -> Evaluation:
     """The loss of a checkpoint of a run on a split of shards that its tokenizer made.
 
-    `which` is "best", "latest" or the name of a checkpoint. All of the split is taken unless `limit_batches` says less.
+    `which` is "best", "latest" or the name of a checkpoint. All of the split is taken unless `limit_batches` is given.
     For a VAE it is the bound (weight 1 on KL), and the data may be Parquet files, read as in training.
     """
     folder, target = Path(run), _find_device(device)
