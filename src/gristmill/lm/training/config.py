@@ -369,7 +369,8 @@ def _accumulation(config: TrainConfig, batch_size: int, world_size: int) -> int:
         devices = f" on {world_size} devices" if world_size > 1 else ""
         raise OptionError(
             f"global_batch_size={total} is not a multiple of batch_size={batch_size}{devices}. "
-            f"Pass a multiple of {batch_size * world_size}, or batch_size='auto'."
+            f"Pass a batch_size that divides it, a global_batch_size that is a multiple of {batch_size * world_size}, "
+            f"or batch_size='auto'."
         )
     return total // (batch_size * world_size)
 
