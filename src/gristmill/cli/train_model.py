@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import typing
 import warnings
 from collections.abc import Mapping
@@ -142,7 +143,7 @@ def _groups(model: str, defaults: Mapping[str, Any]) -> dict[str, Fields]:
     groups = {**GROUPS, "model": tuple(name for name in known if name not in named)}
     return {
         group: [
-            (name, _annotation(hints[name], meanings.get(name, ""), values[name]), values[name])
+            (name, _annotation(_whole_first(hints[name]), meanings.get(name, ""), values[name]), values[name])
             for name in groups[group]
             if name in known
         ]
@@ -158,6 +159,17 @@ def _annotation(hint: Any, meaning: str, default: Any) -> Any:
     named = [word for word in words if word] + choices
     settings |= {"metavar": "|".join(named)} if any(words) else {}
     return Annotated[hint, tyro.conf.arg(help=meaning, **settings)]
+
+
+def _whole_first(hint: Any) -> Any:
+    """The hint with int before float: tyro takes the first that fits, and 2 shall not become 2.0.
+
+    Their order cannot be relied on: typing caches unions, and returns `float | int` if torch has asked for it before.
+    """
+    members = typing.get_args(hint)
+    if not {int, float} <= set(members):
+        return hint
+    return functools.reduce(operator.or_, (int, float, *(each for each in members if each not in (int, float))))
 
 
 def _registered() -> dict[str, list[str]]:

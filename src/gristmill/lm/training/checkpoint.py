@@ -298,8 +298,18 @@ def _read_states(folders: list[Path]) -> tuple[dict[Path, dict[str, Any]], dict[
 
 
 def _best(states: Mapping[Path, Mapping[str, Any]]) -> Path | None:
-    losses = {folder: state["val_loss"] for folder, state in states.items() if state.get("val_loss") is not None}
+    """The checkpoint with the least loss among those that were validated on the same sequences as the newest."""
+    validated = {folder: state for folder, state in states.items() if state.get("val_loss") is not None}
+    newest: Mapping[str, Any] = next(reversed(validated.values()), {})
+    losses = {folder: state["val_loss"] for folder, state in validated.items() if _same_subset(state, newest)}
     return min(losses, key=lambda folder: float(losses[folder]), default=None)
+
+
+def _same_subset(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two checkpoints were validated on the same sequences. Version 0.1 did not save how many there were."""
+    sizes = [state.get("val_sequences") for state in (one, other)]
+    limits = [state.get("config", {}).get("limit_val_batches") for state in (one, other)]
+    return bool(limits[0] == limits[1] if None in sizes else sizes[0] == sizes[1])
 
 
 # Reading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,12 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
         watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state) if has_state else None
         run.watch.load_state(run.step, watched, state.get("monitor"))
     run.validation.take_up(run.step, state)
+    if run.validation.best_loss == math.inf and state["best_val_loss"] is not None:
+        tell(
+            f"limit_val_batches was {state['config'].get('limit_val_batches')} and is now "
+            f"{run.config.limit_val_batches}: the best checkpoint is chosen again from here on, because losses on "
+            f"another part of the validation split do not compare."
+        )
     if is_longer(state["config"], run.config):
         tell(
             f"the run has {run.config.max_steps:,} steps now instead of {state['config']['max_steps']:,}: from here "

@@ -27,6 +27,7 @@ __all__ = [
     "DTYPES",
     "mark_length",
     "new_meter",
+    "new_model",
     "new_module",
     "new_optimizers",
     "open_datasets",
@@ -75,6 +76,17 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
     )
     # The smallest device decides for all.
     return int(fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
+
+
+def new_model(config: TrainConfig) -> Model:
+    """The model of the run; `OptionError` if it is to write samples and cannot."""
+    model = build_model(config.model, seed=config.seed)
+    if config.sample_interval and not model.can_write:
+        raise OptionError(
+            f"sample_interval={config.sample_interval}: model={config.model.name!r} cannot write text, because "
+            f"{type(model).__name__} has no forward(tokens_BT) that returns logits. Leave sample_interval out."
+        )
+    return model
 
 
 def new_module(fabric: Fabric, config: TrainConfig, model: Model) -> nn.Module:

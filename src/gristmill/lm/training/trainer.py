@@ -24,6 +24,7 @@ from gristmill.arguments import check_option_names, show_options
 from gristmill.errors import TrainingError
 from gristmill.lm.data.training_data import TrainingData, warn_of_guessed_vocabulary
 from gristmill.lm.models.config import ModelConfig
+from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import (
     OTHER_NAMES,
@@ -118,7 +119,7 @@ def _asked_config(
 def _asked_options(config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any) -> Any:
     """The options that are passed, flat: the preset, then the config, then single options, each on top."""
     written = config.to_json() if isinstance(config, TrainConfig) else read_config(config) if config else {}
-    model = options.get("model", written.get("model")) or preset_options(preset, {}).get("model", "gpt")
+    model = options.get("model", written.get("model")) or preset_options(preset, {}).get("model", GPTConfig.name)
     names = options_of_model(model.name if isinstance(model, ModelConfig) else model)
     check_option_names("train", options, {**inspect.signature(train).parameters, **names}, OTHER_NAMES)
     given = normalized({**without_length(written, options), **options}, source="the options", preset=preset)
