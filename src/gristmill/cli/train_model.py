@@ -89,6 +89,9 @@ class TrainModel:
     overwrite: Flag = False
     """Replace the run in the folder. It is removed when the new one has started."""
 
+    dry_run: Flag = False
+    """Show parameters, steps, tokens, memory and an estimate of the time, and write nothing."""
+
     plugin: Plugin = None
 
     progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
@@ -102,19 +105,29 @@ class TrainModel:
         with starting(progress), spelled_by(functools.partial(in_flags, command=self)):
             require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
             from gristmill.lm.training.processes import is_first_process
-            from gristmill.lm.training.trainer import train
 
-            result = train(
-                self.data,
-                out=self.output,
-                config=config,
-                resume=self.resume,
-                overwrite=self.overwrite,
-                progress=progress,
-            )
+            rows = self._planned(config) if self.dry_run else self._trained(config, progress)
         if is_first_process():
-            print(pairs(result.rows()))
+            print(pairs(rows))
         return 0
+
+    def _planned(self, config: TrainConfig) -> list[tuple[str, str]]:
+        from gristmill.lm.training.dry_run import plan
+
+        planned = plan(self.data, out=self.output, config=config, resume=self.resume, overwrite=self.overwrite)
+        return [(name, in_flags(value, self)) for name, value in planned.rows()]
+
+    def _trained(self, config: TrainConfig, progress: Any) -> list[tuple[str, str]]:
+        from gristmill.lm.training.trainer import train
+
+        return train(
+            self.data,
+            out=self.output,
+            config=config,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            progress=progress,
+        ).rows()
 
 
 Fields: TypeAlias = list[tuple[str, Any, Any]]

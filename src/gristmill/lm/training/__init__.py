@@ -5,6 +5,7 @@ In reading order:
     config.py, config_checks.py, options.py, presets.py   every option of a run
     trainer.py                          train: the loop on one screen
     preflight.py                        what is checked before a run changes anything
+    dry_run.py                          plan: parameters, steps, memory and time of a run, without running it
     devices.py, precision.py            what it is computed on, and in which precision
     processes.py                        one process per device, and one error for all of them
     run.py, run_parts.py                what the loop works on
