@@ -109,6 +109,8 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
 def language_models(shards: gm.Shards) -> None:
     result: gm.lm.TrainResult = gm.lm.train("shards", out="run", preset="quickstart", max_steps=200)
     result = gm.lm.train(shards, out="run", resume="auto", learning_rate=1e-3, batch_size="auto", device="cpu")
+    planned: gm.lm.TrainPlan = gm.lm.plan(shards, out="run", resume=True, max_steps=500)
+    print(planned.rows(), planned.seconds, planned.memory_bytes)
     config = gm.lm.TrainConfig(model=gm.lm.GPTConfig(d_model=64), max_steps=10, optimizer="muon")
     result = gm.lm.train("shards", out="run", resume=True, max_steps=400, model=gm.lm.GPTConfig(d_model=64))
     result = gm.lm.train("shards", out="run", config="options.yaml")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gristmill.lm.models.vae.network import SequenceVAE
     from gristmill.lm.models.vae.options import VAEConfig
     from gristmill.lm.training.config import TrainConfig
+    from gristmill.lm.training.dry_run import TrainPlan, plan
     from gristmill.lm.training.registries import register_optimizer, register_schedule
     from gristmill.lm.training.result import TrainResult
     from gristmill.lm.training.trainer import train
@@ -62,6 +63,7 @@ __all__ = [
     "SequenceVAE",
     "TokenDataset",
     "TrainConfig",
+    "TrainPlan",
     "TrainResult",
     "VAEConfig",
     "WindowModelConfig",
@@ -73,6 +75,7 @@ __all__ = [
     "load_for_generation",
     "load_vae",
     "open_sequences",
+    "plan",
     "reconstruct_texts",
     "register_model",
     "register_optimizer",
@@ -96,6 +99,7 @@ _PLACES = {
     "SequenceVAE": "models.vae.network",
     "TokenDataset": "data.token_dataset",
     "TrainConfig": "training.config",
+    "TrainPlan": "training.dry_run",
     "TrainResult": "training.result",
     "VAEConfig": "models.vae.options",
     "WindowModelConfig": "models.config",
@@ -107,6 +111,7 @@ _PLACES = {
     "load_for_generation": "use.generation",
     "load_vae": "use.latent",
     "open_sequences": "data.sequences",
+    "plan": "training.dry_run",
     "reconstruct_texts": "use.latent",
     "register_model": "models.registry",
     "register_optimizer": "training.registries",

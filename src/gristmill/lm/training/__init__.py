@@ -7,6 +7,7 @@ In reading order:
     registries.py                          optimizers and schedules by name, a user's own among them
     resuming.py                            the options that a run is resumed with
     preflight.py                           what is checked before a run changes anything
+    dry_run.py                             plan: parameters, steps, memory and time, without running it
     run_folder.py, run_lock.py             the folder of a run, and who may write there
     replacing.py                           a run that is replaced stays until the new one has started
     devices.py, processes.py               what it is computed on; one process per device

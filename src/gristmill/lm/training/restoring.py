@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError
 from gristmill.lm.data.identity import identity_differences
+from gristmill.lm.data.training_data import TrainingData
 from gristmill.lm.explain import CHECKPOINTS
 from gristmill.lm.models.model import Model
 from gristmill.lm.training import checkpoint as checkpoints
-from gristmill.lm.training.config import differences, is_longer
+from gristmill.lm.training.config import TrainConfig, differences, is_longer
 from gristmill.lm.training.precision import restore_scaler
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from gristmill.lm.training.run import Run
 
-__all__ = ["find_latest", "restore", "take_weights"]
+__all__ = ["check_same_run", "find_latest", "restore", "take_weights"]
 
 Tell = Callable[[str], None]
 
@@ -46,15 +47,21 @@ def find_latest(
     return latest, checkpoints.read_state(latest)
 
 
-def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
-    """Take up a checkpoint; `CheckpointError` names what does not fit."""
-    found = identity_differences(state["shards"], run.data.identity, run=run.folder, tokenizer=run.data.tokenizer)
-    found += differences(state["config"], run.config)
+def check_same_run(folder: Path, state: dict[str, Any], config: TrainConfig, data: TrainingData) -> None:
+    """Raise `CheckpointError` unless the run of a checkpoint is the one that `config` describes, on the same data."""
+    run = folder.parent.parent
+    found = identity_differences(state["shards"], data.identity, run=run, tokenizer=data.tokenizer)
+    found += differences(state["config"], config)
     if found:
         raise CheckpointError(
             f"{folder}: the run cannot be resumed: {'; '.join(found)}. Pass the same as then, or start a new run in "
             f"another folder."
         )
+
+
+def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
+    """Take up a checkpoint; `CheckpointError` names what does not fit."""
+    check_same_run(folder, state, run.config, run.data)
     if rounding := differences(state["config"], run.config, only_rounding=True):
         tell(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")
     weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)

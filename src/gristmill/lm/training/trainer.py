@@ -48,7 +48,7 @@ from gristmill.lm.training.run_folder import check_folder, claimed
 from gristmill.packages import require_packages
 from gristmill.shards import Shards
 
-__all__ = ["TrainResult", "train"]
+__all__ = ["Resume", "TrainResult", "asked_config", "memory_advice", "train"]
 
 Resume: TypeAlias = 'Literal["never", "auto"] | bool'
 TrainProgress: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Record], object] | None"
@@ -84,7 +84,7 @@ def train(
     """
     end_with_parent()
     require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
-    asked, resumes = _asked_config(Path(out), config, preset, dict(options), resume)
+    asked, resumes = asked_config(Path(out), config, preset, dict(options), resume)
     check_devices(asked)
     if is_first_process():
         check_folder(Path(out), resume=resumes, overwrite=overwrite, init_from=asked.init_from)
@@ -95,7 +95,7 @@ def train(
         warn_of_guessed_vocabulary(opened, asked.model.vocab_size)
     with _owning(Path(out), resume=resumes, overwrite=overwrite) as replacement, launched(asked) as (fabric, settled):
         messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
-        with _memory_advice(settled):
+        with memory_advice(settled):
             return _train(fabric, settled, opened, replacement, Path(out), messages, progress)
 
 
@@ -107,7 +107,7 @@ def _owning(folder: Path, *, resume: str, overwrite: bool) -> Iterator[Replaceme
         yield replacement
 
 
-def _asked_config(
+def asked_config(
     out: Path, config: Any, preset: str | None, options: dict[str, Any], resume: Resume
 ) -> tuple[TrainConfig, str]:
     """The config that is asked for, with the options of the run to resume underneath, and "auto" or "never"."""
@@ -205,7 +205,8 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _memory_advice(config: TrainConfig) -> Iterator[None]:
+def memory_advice(config: TrainConfig) -> Iterator[None]:
+    """Within the block, running out of memory is a `TrainingError` that names what to change."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
