@@ -187,6 +187,11 @@ def test_it_stops_at_the_end_of_a_text(trained):
     assert len(calls) == 5
 
 
+def test_a_document_mask_that_it_would_not_use_is_refused(tiny_shards, tmp_path):
+    with pytest.raises(gm.OptionError, match="document_mask=True: GRUModel reads windows across documents"):
+        train(tiny_shards, tmp_path / "run", document_mask=True)
+
+
 def test_it_compiles(tiny_shards, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     try:
