@@ -1,6 +1,7 @@
 """Models of a user's own: one file, and everything that the built-in models can do."""
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -184,6 +185,21 @@ def test_it_stops_at_the_end_of_a_text(trained):
     assert "<|endoftext|>" not in "".join(stream)
     assert stream.num_tokens == 4
     assert len(calls) == 5
+
+
+def test_a_document_mask_that_it_would_not_use_is_refused(tiny_shards, tmp_path):
+    with pytest.raises(gm.OptionError, match="document_mask=True: GRUModel reads windows across documents"):
+        train(tiny_shards, tmp_path / "run", document_mask=True)
+
+
+def test_it_compiles(tiny_shards, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    try:
+        train(tiny_shards, tmp_path / "compiled", max_steps=2, log_interval=1, compile_model=True)
+    finally:
+        torch._dynamo.reset()
+    train(tiny_shards, tmp_path / "plain", max_steps=2, log_interval=1)
+    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), rel=1e-5)
 
 
 def test_a_batch_size_of_auto_takes_the_same_global_batch(tiny_shards, tmp_path):
@@ -474,6 +490,24 @@ def test_a_name_is_taken_until_overwritten_but_a_class_may_be_defined_again():
         gm.lm.register_model("mine", config=new_config())(Other)
     gm.lm.register_model("mine", config=new_config(), overwrite=True)(Other)
     assert registry.MODELS["mine"].network is Other
+
+
+def test_statistics_have_names_and_averages_that_records_can_hold(trained):
+    for statistics, message in (
+        ({"lr": "token"}, "the statistic 'lr' of MineConfig has the name of something that every run records"),
+        ({"entropy": "document"}, "is averaged by 'document'. Pass one of 'token', 'sequence'"),
+    ):
+        config = new_config()
+        config.STATISTICS = statistics
+        with pytest.raises(gm.OptionError, match=re.escape(message)):
+            gm.lm.register_model("mine", config=config)
+    recorded = {name for kind in ("train", "val") for name in full_records(trained, kind)[-1]}
+    assert recorded <= registry.RECORDED
+
+
+def full_records(run, kind):
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [record for record in lines if record["kind"] == kind]
 
 
 def test_a_config_belongs_to_one_model():

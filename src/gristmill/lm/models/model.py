@@ -77,6 +77,11 @@ class Model(nn.Module):
         stats: each name in `STATISTICS` of the config, and "loss" where what is recorded is not the loss itself.
         schedule: what `schedule` of the config gives for the step, as tensors; {} in evaluation.
         """
+        if batch.document_ids_BT is not None:
+            raise OptionError(
+                f"document_mask=True: {type(self).__name__} reads windows across documents. Pass document_mask=False, "
+                f"or add a loss(batch, schedule) that uses batch.document_ids_BT."
+            )
         logits_BTV = self(batch.inputs_BT)
         nats = F.cross_entropy(
             logits_BTV.flatten(0, 1).float(), batch.targets_BT.flatten(), ignore_index=IGNORED, reduction="sum"

@@ -15,11 +15,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from gristmill.arguments import nearest
 from gristmill.errors import OptionError
-from gristmill.lm.models.config import DocumentModelConfig, ModelConfig, WindowModelConfig
+from gristmill.lm.models.config import Averaging, DocumentModelConfig, ModelConfig, WindowModelConfig
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.vae.options import VAEConfig
 from gristmill.lm.option_types import option_fields
@@ -32,6 +32,14 @@ __all__ = ["BUILT_IN", "MODELS", "ModelEntry", "build_model", "find_model", "reg
 Network = TypeVar("Network", bound="type[Any]")
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+# What the records of every run have: a statistic of a model cannot have such a name.
+RECORDED = frozenset(
+    {
+        *("kind", "step", "loss", "lr", "grad_norm", "grad_norm_max", "padding", "tokens", "tokens_per_second", "mfu"),
+        *("mfu_matmul", "data_wait", "memory_bytes", "seconds", "bits_per_byte", "num_tokens", "full"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -114,12 +122,27 @@ def _check_options(name: str, config: type[ModelConfig]) -> None:
                 f"register_model({name!r}): the option {option!r} of {config.__name__} has no default that config.json "
                 f"can hold. Give it a number, text, True, False or None."
             )
+    _check_statistics(name, config)
     taken = {preset: other for other in _entries if other != name for preset in _entries[other].config.PRESETS}
     for preset in vars(config).get("PRESETS", {}):
         if preset in taken:
             raise OptionError(
                 f"register_model({name!r}): the preset {preset!r} is one of model={taken[preset]!r}. Choose another "
                 f"name for it."
+            )
+
+
+def _check_statistics(name: str, config: type[ModelConfig]) -> None:
+    for statistic, average in config.STATISTICS.items():
+        if statistic in RECORDED:
+            raise OptionError(
+                f"register_model({name!r}): the statistic {statistic!r} of {config.__name__} has the name of something "
+                f"that every run records. Choose another name."
+            )
+        if average not in get_args(Averaging):
+            raise OptionError(
+                f"register_model({name!r}): the statistic {statistic!r} of {config.__name__} is averaged by "
+                f"{average!r}. Pass one of {', '.join(map(repr, get_args(Averaging)))}."
             )
 
 
