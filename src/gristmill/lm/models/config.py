@@ -46,8 +46,6 @@ class ModelConfig(DataOptions):
     FREE_OPTIONS: ClassVar[frozenset[str]] = frozenset()
     # Options that count steps from the start of the run, and stay as they were when a resumed run becomes longer.
     WARMUPS: ClassVar[frozenset[str]] = frozenset()
-    # Formats that the trained model can be exported to.
-    EXPORTS: ClassVar[tuple[str, ...]] = ()
     # Whether exp(loss) is the perplexity: the loss is the cross-entropy of the tokens, in nats.
     HAS_PERPLEXITY: ClassVar[bool] = True
 
