@@ -90,10 +90,12 @@ def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
     if config.model.varying_lengths:
         from torch._inductor import config as inductor_config
 
-        # For sums over a length that is not known, torch 2.11 writes code that fails: "shape is invalid for input".
+        # For sums over a length that is not known, torch 2.11 writes code that fails ("shape is invalid for input"), or
+        # fails itself when it compares the sizes of loops.
         settings: Any = inductor_config.triton
-        if hasattr(settings, "mix_order_reduction"):
-            settings.mix_order_reduction = False
+        for name in ("mix_order_reduction", "coalesce_tiling_analysis"):
+            if hasattr(settings, name):
+                setattr(settings, name, False)
     mode = None if config.compile_mode == "default" else config.compile_mode
     return torch.compile(module, mode=mode)  # type: ignore[return-value]
 
