@@ -284,9 +284,6 @@ def test_a_vae_is_trained_on_parquet_and_says_what_came_of_it(gristmill, tmp_pat
     assert code == 0, err
     assert rows["validation loss"].strip() in out
     assert "nats per sequence" in out
-    code, _, err = gristmill("train-model", tmp_path / "data.parquet", "-o", tmp_path / "other", "--device", "cpu")
-    assert code == 2
-    assert "this model is trained on token shards" in err
 
 
 @pytest.mark.parametrize(
@@ -306,3 +303,79 @@ def test_an_option_of_another_model_names_the_model_that_has_it(gristmill, tmp_p
     code, out, err = gristmill("train-model", "shards", "-o", tmp_path / "run", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith(f"gristmill: error: {message}") and err.count("\n") == 1
+
+
+# --resume
+
+
+@pytest.fixture
+def run_of_three(gristmill, shards, tmp_path):
+    options = ["--max-steps", 3, "--learning-rate", 0.01, "--dropout", 0.1]
+    assert gristmill("train-model", shards, "-o", tmp_path / "run", *TINY, *options)[0] == 0
+    return tmp_path / "run"
+
+
+def test_resume_alone_takes_the_saved_options_and_a_greater_length_continues(gristmill, shards, run_of_three):
+    saved = config_of(run_of_three)
+    resume = ["train-model", shards, "-o", run_of_three, "--resume", "--progress", "none"]
+    code, out, err = gristmill(*resume)
+    assert (code, err) == (0, "")
+    assert config_of(run_of_three) == saved
+    code, out, err = gristmill(*resume, "--max_steps", 5, "--log_interval", 2, "--keep", 1, "--val-check-interval", 2)
+    assert (code, err) == (0, "")
+    assert out.split()[:2] == ["steps", "5"]
+    changed = {"max_steps": 5, "log_interval": 2, "keep": 1, "val_check_interval": 2}
+    assert config_of(run_of_three) == {**saved, **changed}
+
+
+def test_resume_takes_the_model_of_the_run(gristmill, shards, tmp_path):
+    small = ["--num_layers=1", "--num_heads=1", "--d_model=16", "--latent_dim=4", "--max_sequence_length=32"]
+    run = ["train-model", shards, "-o", tmp_path / "run", "--progress=none"]
+    code, _, err = gristmill(*run, "--model=vae", *small, "--device=cpu", "--max_steps=2", "--plot_frequency=0")
+    assert code == 0, err
+    code, out, err = gristmill(*run, "--resume", "--max_steps=3")
+    assert code == 0, err
+    assert "validation KL" in out
+    code, _, err = gristmill(*run, "--resume", "--latent-dim", 8)
+    assert code == 1
+    assert "--latent-dim was 4 and is now 8" in err
+    code, _, err = gristmill(*run, "--resume", "--context-length", 8)
+    assert (code, err.partition(".")[0]) == (
+        2,
+        "gristmill: error: --context-length is an option of --model gpt, and this is --model vae",
+    )
+
+
+def test_another_learning_rate_is_refused_and_only_that_is_named(gristmill, shards, run_of_three):
+    code, _, err = gristmill(
+        *("train-model", shards, "-o", run_of_three, "--resume", "--learning_rate", 0.5, "--progress", "none")
+    )
+    assert code == 1
+    assert "--learning-rate was 0.01 and is now 0.5." in err and err.count(" was ") == 1 and err.count("\n") == 1
+
+
+def test_help_shows_the_options_of_the_run_to_resume(gristmill, run_of_three, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = " ".join(gristmill("train-model", "--resume", "-o", run_of_three, "--help")[1].replace("│", " ").split())
+    assert "Peak learning rate of AdamW. (default: 0.01)" in shown
+    assert "Dropout probability in training. (default: 0.1)" in shown
+    plain = " ".join(gristmill("train-model", "-o", run_of_three, "--help")[1].replace("│", " ").split())
+    assert "Peak learning rate of AdamW. (default: 0.001)" in plain
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"model": "gpt", "num_layers": "many"}', '{"model": "lost"}'])
+def test_a_damaged_config_of_the_run_to_resume_is_one_line(gristmill, shards, run_of_three, content):
+    (run_of_three / "config.json").write_text(content)
+    code, _, err = gristmill("train-model", shards, "-o", run_of_three, "--resume", "--progress", "none")
+    assert code == 2
+    assert err.startswith("gristmill: error: ") and "config.json" in err and err.count("\n") == 1
+
+
+def test_resume_never_and_repeated_flags_mean_what_stands_last(gristmill, shards, run_of_three):
+    resume = ["train-model", shards, "-o", run_of_three, *TINY]
+    for last in (["--resume=never"], ["--resume", "never"], ["--resume", "--resume=never"]):
+        code, _, err = gristmill(*resume, *last)
+        assert code == 1 and "Holds a run already" in err
+    code, _, err = gristmill(*resume, "--max-steps", 9, "--resume", "--max-steps", 4, "--learning-rate", 0.01)
+    assert (code, err) == (0, "")
+    assert config_of(run_of_three)["max_steps"] == 4

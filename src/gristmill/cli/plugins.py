@@ -28,6 +28,8 @@ def load_plugin(path: Path | None) -> None:
     name = f"gristmill_plugin_{path.stem}"
     if getattr(sys.modules.get(name), "__file__", None) == str(path.resolve()):
         return
+    if path.is_dir():
+        raise UsageError(f"--plugin {path}: it is a folder. Pass a file that ends in .py.")
     if not path.is_file():
         raise UsageError(f"--plugin {path}: there is no such file.")
     spec = importlib.util.spec_from_file_location(name, path.resolve())
@@ -37,10 +39,10 @@ def load_plugin(path: Path | None) -> None:
     sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        line = _line_in(error, path)
-        raise UsageError(f"--plugin {path}: it failed{line}: {type(error).__name__}: {error}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"--plugin {path}: it failed{_line_in(error, path)}: {reason}") from error
 
 
 def _line_in(error: BaseException, path: Path) -> str:

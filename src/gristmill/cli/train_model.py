@@ -21,12 +21,14 @@ import tyro
 
 from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.dialect import in_flags
+from gristmill.cli.from_text import TextCorpus, is_corpus
 from gristmill.cli.options import Flag
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
 from gristmill.cli.usage import HELP, options_of
 from gristmill.cli.values import UsageError, one_of
 from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm.data.options import DocumentOptions
 from gristmill.lm.explain import CONFIG_FILE
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_fields, option_meanings
@@ -60,6 +62,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "records": RECORDS,
 }
 
+# What the command itself adds to the options of models that read shards alone.
+OF_TEXT: Mapping[str, Any] = {"tokenizer": str | None}
+TOKENIZER_MEANING = "Tokenizer for a corpus of text. One is trained unless this is given."
+
 GROUPS_IN_HELP = ("common", "model", "reading", "optimizer", "machine", "records")
 
 
@@ -73,7 +79,7 @@ class TrainModel:
     """
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """A folder that `gristmill encode` made; for a VAE also Parquet: a file, a folder or a glob."""
+    """A folder that `gristmill encode` made, or text to make one of; for a VAE also Parquet: a file, folder or glob."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder of the run."""
@@ -107,22 +113,44 @@ class TrainModel:
             require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
             from gristmill.lm.training.processes import is_first_process
 
-            rows = self._planned(config) if self.dry_run else self._trained(config, progress)
+            data = self._shards(config, progress)
+            rows = self._planned(data, config) if self.dry_run else self._trained(data, config, progress)
         if is_first_process():
             print(pairs(rows))
         return 0
 
-    def _planned(self, config: TrainConfig) -> list[tuple[str, str]]:
+    def _shards(self, config: TrainConfig, progress: Any) -> str | Path:
+        """DATA as it is given, or the shards that are made of it where it is text."""
+        from gristmill.lm.training.processes import is_first_process
+        from gristmill.lm.training.run_folder import check_folder
+
+        takes_parquet = isinstance(config.model, DocumentOptions)
+        tokenizer: str | None = getattr(self, "tokenizer", None)
+        if not is_corpus(self.data, takes_parquet=takes_parquet):
+            if tokenizer is not None and not takes_parquet:
+                raise UsageError(f"--tokenizer is for a corpus of text, and {self.data} is none. Leave it out.")
+            return self.data
+        vocab_size = config.model.vocab_size
+        text = TextCorpus(corpus=self.data, run=self.output, tokenizer=tokenizer, vocab_size=vocab_size)
+        for flag, is_given in (("--dry-run", self.dry_run), ("--num-nodes", config.num_nodes > 1)):
+            if is_given:
+                text.check_encoded(flag)
+        if is_first_process():
+            check_folder(self.output, resume=self.resume, overwrite=self.overwrite, init_from=config.init_from)
+        is_new = self.overwrite and not self.dry_run and is_first_process()
+        return text.shards(overwrite=is_new, progress=progress)
+
+    def _planned(self, data: str | Path, config: TrainConfig) -> list[tuple[str, str]]:
         from gristmill.lm.training.dry_run import plan
 
-        planned = plan(self.data, out=self.output, config=config, resume=self.resume, overwrite=self.overwrite)
+        planned = plan(data, out=self.output, config=config, resume=self.resume, overwrite=self.overwrite)
         return [(name, in_flags(value, self)) for name, value in planned.rows()]
 
-    def _trained(self, config: TrainConfig, progress: Any) -> list[tuple[str, str]]:
+    def _trained(self, data: str | Path, config: TrainConfig, progress: Any) -> list[tuple[str, str]]:
         from gristmill.lm.training.trainer import train
 
         return train(
-            self.data,
+            data,
             out=self.output,
             config=config,
             resume=self.resume,
@@ -150,16 +178,17 @@ def _groups(model: str, defaults: Mapping[str, Any]) -> dict[str, Fields]:
     """(name, annotation, default) of each option, by the group in which --help lists it."""
     kind = find_model(model).config
     known = options_of_model(model)
-    hints: dict[str, Any] = get_type_hints(kind) | get_type_hints(TrainConfig)
-    meanings = {**option_meanings(kind), **option_meanings(TrainConfig)}
-    values = {name: defaults.get(name, field.default) for name, field in known.items()} | {"model": model}
+    hints: dict[str, Any] = {**OF_TEXT, **get_type_hints(kind), **get_type_hints(TrainConfig)}
+    meanings = {"tokenizer": TOKENIZER_MEANING, **option_meanings(kind), **option_meanings(TrainConfig)}
+    values: dict[str, Any] = {name: defaults.get(name, field.default) for name, field in known.items()}
+    values = {"tokenizer": None, **values, "model": model}
     named = {name for names in GROUPS.values() for name in names}
     groups = {**GROUPS, "model": tuple(name for name in known if name not in named)}
     return {
         group: [
             (name, _annotation(name, _whole_first(hints[name]), meanings.get(name, ""), values[name]), values[name])
             for name in groups[group]
-            if name in known
+            if name in values
         ]
         for group in GROUPS_IN_HELP
     }

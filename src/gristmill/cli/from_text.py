@@ -1,0 +1,125 @@
+"""Text in the place of shards: `gristmill train-model corpus.txt -o run` trains a tokenizer and encodes the corpus.
+
+Both go into the folder `run-shards` beside the run. Its manifest says what it was made of: the same corpus finds
+everything done, another one is refused. With --overwrite the folder is replaced together with the run.
+"""
+
+from __future__ import annotations
+
+import glob
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from gristmill.cli.values import UsageError
+from gristmill.lm.explain import is_run
+from gristmill.shards.explain import TEXT_ENDINGS, TOKEN_ENDINGS
+from gristmill.shards.manifest import MANIFEST_FILE
+
+__all__ = ["TextCorpus", "is_corpus"]
+
+TextProgress: TypeAlias = Literal["auto", "bar", "jsonl"] | None
+
+TOKENIZER_FILE = "tokenizer.json"
+# The vocabulary of a tokenizer that is trained on the way: one token per so many bytes of the corpus, within limits.
+BYTES_PER_TOKEN, LEAST_VOCABULARY, GREATEST_VOCABULARY = 100, 512, 8192
+# The validation split: about so many bytes, within limits.
+VAL_BYTES, LEAST_VAL_FRACTION, GREATEST_VAL_FRACTION = 500_000, 0.01, 0.1
+
+
+def is_corpus(data: str, *, takes_parquet: bool) -> bool:
+    """Whether `data` names files of text: a file, a folder or a glob. Not if the model itself reads Parquet files."""
+    path = Path(data)
+    if path.is_dir():
+        names = [entry.name for entry in path.iterdir()]
+        if MANIFEST_FILE in names or is_run(path) or any(name.lower().endswith(TOKEN_ENDINGS) for name in names):
+            return False
+    else:
+        names = [data] if path.is_file() else glob.glob(data)  # noqa: PTH207 - a pattern with a root
+    texts = [name.lower() for name in names if name.lower().endswith(TEXT_ENDINGS)]
+    return bool(texts) and not (takes_parquet and any(name.endswith(".parquet") for name in texts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextCorpus:
+    """A corpus of text that a run is to be trained on, and the folder for its shards."""
+
+    corpus: str
+    run: Path
+    tokenizer: str | None  # to encode with; None: train one
+    vocab_size: int | None  # of the tokenizer that is trained; None: by the size of the corpus
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the shards, beside that of the run."""
+        return self.run.with_name(f"{self.run.name}-shards")
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether the shards are there."""
+        return (self.folder / MANIFEST_FILE).exists()
+
+    def shards(self, *, overwrite: bool, progress: TextProgress) -> Path:
+        """The folder of the shards, which are made unless they are there."""
+        from gristmill.encode.tokenizer import Tokenizer
+        from gristmill.shards.run import encode_corpus
+        from gristmill.train import train_tokenizer
+
+        tokenizer: str | Path | Tokenizer
+        if self.tokenizer is not None:
+            tokenizer = self.tokenizer
+        elif self.is_encoded and not overwrite:
+            tokenizer = self.folder / TOKENIZER_FILE
+        else:
+            size = self.vocab_size or self._default_vocab_size()
+            _say(f"training a tokenizer with {size:,} tokens on {self.corpus}", progress)
+            tokenizer = train_tokenizer(self.corpus, vocab_size=size, progress=progress)
+        if not self.is_encoded:
+            _say(f"encoding {self.corpus} into {self.folder}", progress)
+        encode_corpus(
+            self.corpus,
+            tokenizer,
+            out=self.folder,
+            val_fraction=self._val_fraction(),
+            overwrite=overwrite,
+            progress=progress,
+        )
+        return self.folder
+
+    def check_encoded(self, flag: str) -> None:
+        """Raise UsageError with the commands to run where the shards are missing and must not be made."""
+        if not self.is_encoded:
+            commands = " && ".join(self.commands())
+            raise UsageError(f"{flag} needs token shards, and {self.corpus} is text. Run: {commands}")
+
+    def commands(self) -> list[str]:
+        """The commands that do the same one by one."""
+        corpus, folder, run = (shlex.quote(str(name)) for name in (self.corpus, self.folder, self.run))
+        tokenizer = shlex.quote(self.tokenizer or "tokenizer.json")
+        size = self.vocab_size or self._default_vocab_size()
+        first = [f"gristmill train-tokenizer {corpus} --vocab-size {size} -o {tokenizer}"] * (self.tokenizer is None)
+        return [
+            *first,
+            f"gristmill encode {corpus} -t {tokenizer} -o {folder} --val-fraction {self._val_fraction()}",
+            f"gristmill train-model {folder} -o {run}",
+        ]
+
+    def _default_vocab_size(self) -> int:
+        return max(LEAST_VOCABULARY, min(GREATEST_VOCABULARY, self._num_bytes() // BYTES_PER_TOKEN))
+
+    def _val_fraction(self) -> float:
+        wanted = VAL_BYTES / max(1, self._num_bytes())
+        return round(max(LEAST_VAL_FRACTION, min(GREATEST_VAL_FRACTION, wanted)), 3)
+
+    def _num_bytes(self) -> int:
+        from gristmill.corpus import Reading, find_files
+
+        found = find_files([self.corpus], Reading.checked({}, documents="file"))
+        return sum(Path(path).stat().st_size for path in found.paths)
+
+
+def _say(message: str, progress: TextProgress) -> None:
+    if progress in ("auto", "bar"):
+        print(f"gristmill: {message}", file=sys.stderr)
