@@ -127,10 +127,10 @@ def make_shards(folder: Path, num_documents: int) -> None:
     gm.encode_corpus(folder / "stories.txt", tok, out=folder / "shards", val_fraction=val_fraction, progress=None)
 
 
-def open_data(folder: Path, max_sequence_length: int) -> DocumentData:
+def open_data(folder: Path, options: VAEConfig) -> DocumentData:
     """The shards, given to the loader as Parquet files are: read by processes of their own."""
-    opened = open_sequences(folder / "shards", max_sequence_length=max_sequence_length)
-    return DocumentData(replace(opened, from_parquet=True), VAEConfig(max_sequence_length=max_sequence_length))
+    opened = open_sequences(folder / "shards", max_sequence_length=options.max_sequence_length)
+    return DocumentData(replace(opened, from_parquet=True), options)
 
 
 # The ladder
@@ -200,7 +200,7 @@ def open_rungs(folder: Path, arguments: argparse.Namespace, opened: contextlib.E
             options["precision"] = "bf16-mixed"
         before = torch.cuda.memory_allocated() if arguments.device == "cuda" else 0
         given = {option: value for option, value in options.items() if value is not None}
-        run = opened.enter_context(run_of(open_data(folder, options["max_sequence_length"]), folder / "run", **given))
+        run = opened.enter_context(run_of(folder, **given))
         run.save = lambda: None  # type: ignore[method-assign]  # an epoch this short would be full of checkpoints
         block_steps = max(1, round(arguments.share * run.max_steps))
         run_block(run, 10)
@@ -210,10 +210,12 @@ def open_rungs(folder: Path, arguments: argparse.Namespace, opened: contextlib.E
 
 
 @contextlib.contextmanager
-def run_of(data: DocumentData, folder: Path, **options: Any) -> Iterator[Run]:
-    """A run, ready for its first step; its files are removed afterwards."""
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+def run_of(folder: Path, **options: Any) -> Iterator[Run]:
+    """A run on the shards in `folder`, ready for its first step; its files are removed afterwards."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
         fabric, config = launch(TrainConfig.from_options({**COMMON, **options}))
+        assert isinstance(config.model, VAEConfig)
+        data = open_data(folder, config.model)
         with contextlib.closing(Run(fabric, config, data, Path(temporary))) as run:
             yield run
         torch.compiler.reset()
@@ -292,10 +294,10 @@ def watch(folder: Path, arguments: argparse.Namespace) -> None:
         options |= measure
     options |= {"disable_metrics_monitoring": False, "val_check_interval": 0}
     options = {name: value for name, value in options.items() if value is not None}
-    data, rows, found = open_data(folder, options["max_sequence_length"]), [], {}
+    rows, found = [], {}
     options |= {"gradient_accumulation_steps": 1, "max_steps": 10**9, "compile_model": not arguments.eager}
     for frequency in (100, 20):
-        with run_of(data, folder / "watched", **{**options, "update_frequency": frequency}) as run:
+        with run_of(folder, **{**options, "update_frequency": frequency}) as run:
             overheads = measure_overhead(run, num_pairs=arguments.blocks, num_steps=arguments.block_steps)
         middle, spread = middle_and_spread([100 * share for share in overheads], digits=2)
         found[f"every {frequency} steps"] = overheads

@@ -19,7 +19,12 @@ from gristmill.sample_corpus import write_sample_corpus
 
 ROOT = Path(__file__).resolve().parent.parent
 # Read from top to bottom in an empty folder, as a newcomer does.
-READ_IN_ORDER = [ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/command-line.md"]
+READ_IN_ORDER = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("tutorial.md", "command-line.md", "own-models.md")),
+]
+# The first line of a snippet that is a file, or the next part of one.
+FILE = re.compile(r"# (\w+\.py)(, continued)?\n")
 # Looked up: the snippets start from files that the page speaks of.
 PAGES = sorted(page for page in ROOT.glob("docs/*.md") if page not in READ_IN_ORDER)
 # Setting up, which has been done when tests run.
@@ -40,15 +45,34 @@ def snippets(page):
     return re.findall(r"^```(python|bash)\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
 
 
+@pytest.fixture
+def registries():
+    """What a page registers is gone after it."""
+    from gristmill.lm.models import registry
+    from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
+
+    entries = [registry._entries, OPTIMIZERS._entries, SCHEDULES._entries]
+    kept = [dict(each) for each in entries]
+    yield
+    for each, before in zip(entries, kept, strict=True):
+        each.clear()
+        each.update(before)
+
+
 @pytest.mark.parametrize("page", READ_IN_ORDER, ids=lambda page: page.name)
-def test_the_page_works_from_top_to_bottom_in_an_empty_folder(page, tmp_path, monkeypatch):
+def test_the_page_works_from_top_to_bottom_in_an_empty_folder(page, tmp_path, monkeypatch, registries):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     names = {"__name__": page.stem}
     for language, snippet in snippets(page):
         if language == "bash":
             commands = "\n".join(line for line in snippet.splitlines() if not line.startswith(SET_UP))
             subprocess.run(["bash", "-euo", "pipefail", "-c", commands], env=environment, check=True, timeout=300)
+            continue
+        if part := FILE.match(snippet):
+            with (tmp_path / part[1]).open("a" if part[2] else "w", encoding="utf-8") as file:
+                file.write(snippet)
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", gristmill.EarlyStopWarning)
@@ -130,6 +154,22 @@ def test_the_folder_of_a_stage_lists_its_modules(folder):
             assert f"`{path.name}`" in listed
         elif path.is_dir() and path.name != "__pycache__":
             assert f"`{path.name}/`" in listed
+
+
+LM_FOLDERS = ["lm", *(f"lm/{name}" for name in ("data", "data/sequences", "models", "training", "use"))]
+LM_FOLDERS += ["lm/models/gpt", "lm/models/vae"]
+
+
+@pytest.mark.parametrize("folder", LM_FOLDERS)
+def test_the_folder_of_lm_lists_its_modules_and_no_other(folder):
+    listed = set(
+        re.findall(
+            r"[\w/]+(?:\.py|/)(?=[\s,])", importlib.import_module(f"gristmill.{folder}".replace("/", ".")).__doc__
+        )
+    )
+    entries = [path for path in (Path(gristmill.__file__).parent / folder).iterdir() if not path.name.startswith("__")]
+    there = {path.name + "/" * path.is_dir() for path in entries}
+    assert {name for name in listed if name.count("/") == name.endswith("/")} == there
 
 
 def test_the_architecture_has_a_row_for_every_module_and_for_no_other():

@@ -140,7 +140,9 @@ def test_a_run_that_stopped_because_of_a_loss_that_is_no_number_says_so_in_one_l
     from gristmill.lm.training.advice import NOT_FINITE
 
     folder = write_run(tmp_path / "run", num_records=5)
-    message = NOT_FINITE.format(step=57, kept="step-000050 is the last good checkpoint.", precision="")
+    message = NOT_FINITE.format(
+        what="the loss of", step=57, kept="step-000050 is the last good checkpoint.", precision=""
+    )
     stop = {"kind": "event", "step": 58, "message": message}
     write_lines(folder / "metrics.jsonl", [*read_lines(folder / "metrics.jsonl"), stop])
     said = "Stopped at step 58: the loss of step 57 is not a number."

@@ -7,7 +7,9 @@ import pytest
 
 from gristmill.arguments import TIE_BREAKS
 from gristmill.corpus.options import DOCUMENTS, INPUT_FORMATS, ON_ERROR
-from gristmill.lm.training.presets import PRESETS
+from gristmill.lm.models.registry import MODELS
+from gristmill.lm.training.presets import all_presets
+from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.pretokenize import NATIVE_PATTERNS
 from gristmill.shards.end_of_text import POSITIONS
 from gristmill.shards.layouts import LAYOUTS
@@ -17,7 +19,7 @@ REGISTRIES = {
     "encode": (LAYOUTS, INPUT_FORMATS, DOCUMENTS, ON_ERROR, POSITIONS),
     "export": (FORMATS,),
     "train-tokenizer": (NATIVE_PATTERNS, TIE_BREAKS, INPUT_FORMATS, DOCUMENTS, ON_ERROR),
-    "train-model": (PRESETS,),
+    "train-model": (all_presets(), MODELS, OPTIMIZERS, SCHEDULES),
 }
 
 
@@ -39,7 +41,8 @@ def test_help_names_all_that_is_registered(gristmill, command, monkeypatch):
         ("encode", "import gristmill.corpus.options as m; m.INPUT_FORMATS = (*m.INPUT_FORMATS, 'zweiback')"),
         ("encode", "import gristmill.corpus.options as m; m.DOCUMENTS = (*m.DOCUMENTS, 'zweiback')"),
         ("train-tokenizer", "import gristmill.corpus.options as m; m.ON_ERROR = (*m.ON_ERROR, 'zweiback')"),
-        ("train-model", "from gristmill.lm.training.presets import PRESETS as r; r['zweiback'] = {'num_layers': 7}"),
+        ("train-model", "import gristmill as gm; gm.lm.register_schedule('zweiback', lambda step: 1.0)"),
+        ("train-model", "import gristmill as gm; gm.lm.GPTConfig.PRESETS = {'zweiback': {'num_layers': 7}}"),
     ],
 )
 def test_what_is_newly_registered_appears_in_help_by_itself(command, register):

@@ -1,6 +1,5 @@
 """gristmill generate."""
 
-import importlib
 import io
 import json
 import signal
@@ -13,7 +12,9 @@ import gristmill as gm
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-from gristmill.lm.training.checkpoint import build_model, write_checkpoint  # noqa: E402
+from gristmill.lm.models import generation  # noqa: E402
+from gristmill.lm.models.registry import build_model  # noqa: E402
+from gristmill.lm.training.checkpoint import write_checkpoint  # noqa: E402
 from gristmill.lm.training.config import TrainConfig  # noqa: E402
 
 END = "<|endoftext|>"
@@ -26,7 +27,7 @@ def write_model(folder, tokenizer, *, fingerprint=..., **options):
     sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 16}
     config = TrainConfig.from_options({**sizes, **(options or {"context_length": 32})})
     (folder / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
-    model = build_model(config)
+    model = build_model(config.model)
     fingerprint = tokenizer.fingerprint if fingerprint is ... else fingerprint
     state = {"step": 1, "shards": {"tokenizer_fingerprint": fingerprint}, "val_loss": None}
     write_checkpoint(folder, state, {"model.safetensors": dict(model.state_dict())})
@@ -53,8 +54,7 @@ def says(monkeypatch):
             calls.append({"prompt_ids": prompt_ids, **options})
             return iter(ids)
 
-        # By its name among modules: `gristmill.lm.use.generation` is the function.
-        monkeypatch.setattr(importlib.import_module("gristmill.lm.use.generation"), "generate", generate)
+        monkeypatch.setattr(generation, "generate", generate)
         return calls
 
     return set_ids
@@ -194,7 +194,7 @@ def vae_folder(tokenizer, tmp_path_factory):
 @pytest.fixture
 def decodes(monkeypatch):
     """Make every VAE say these texts; what it was asked for is returned."""
-    import gristmill.lm.use.latent as latent
+    import gristmill.lm.models.vae.texts as latent
 
     calls = []
 
@@ -240,8 +240,8 @@ def test_samples_of_a_vae_depend_on_the_seed(gristmill, vae_folder):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--prompt", "low"), "pass --reconstruct TEXT, or --between TEXT TEXT"),
-        (("--no-cache",), "--no-cache is for a GPT"),
+        (("--prompt", "low"), "Leave it out for samples, or pass --reconstruct …, or --between …."),
+        (("--no-cache",), "--no-cache is for models that continue a prompt. Leave it out."),
         (("--reconstruct", "low", "--between", "a", "b"), "--reconstruct and --between exclude each other"),
         (("--reconstruct", "low", "--num", 3), "--reconstruct and --num exclude each other"),
     ],
@@ -252,11 +252,11 @@ def test_what_a_vae_cannot_do_is_wrong_usage(gristmill, vae_folder, options, wor
     assert words in " ".join(err.split())
 
 
-@pytest.mark.parametrize("options", [("--num", 3), ("--reconstruct", "low"), ("--between", "low", "newest")])
+@pytest.mark.parametrize("options", [("--reconstruct", "low"), ("--between", "low", "newest")])
 def test_what_only_a_vae_can_do_is_wrong_usage_for_a_gpt(gristmill, run_folder, options):
     code, out, err = gristmill("generate", run_folder, *options)
     assert (code, out) == (2, "")
-    assert f"{options[0]} is for a VAE" in " ".join(err.split())
+    assert f"{options[0]} is for a model with latents" in " ".join(err.split())
 
 
 def test_a_vae_of_vectors_writes_no_text(gristmill, tokenizer, tmp_path):
@@ -264,3 +264,12 @@ def test_a_vae_of_vectors_writes_no_text(gristmill, tokenizer, tmp_path):
     code, out, err = gristmill("generate", write_model(tmp_path / "run", tokenizer, **options))
     assert (code, out) == (1, "")
     assert "it was trained on vectors" in err and err.count("\n") == 1
+
+
+def test_several_texts_of_a_gpt_have_a_line_between_them_and_seeds_of_their_own(gristmill, run_folder):
+    options = ("--prompt", "low", "--max-tokens", 10)
+    code, out, err = gristmill("generate", run_folder, *options, "--num", 2, "--seed", 7)
+    alone = [gristmill("generate", run_folder, *options, "--seed", seed)[1] for seed in (7, 8)]
+    assert (code, out) == (0, "---\n".join(alone))
+    assert alone[0] != alone[1]
+    assert err.startswith("2 texts, 20 tokens in ")

@@ -143,7 +143,7 @@ def test_two_lengths_are_an_error_even_where_one_is_the_length_of_the_preset(gri
     code, _, err = gristmill(*arguments, "--max-steps", 1000, "--epochs", 1)
     assert code == 2
     # The preset's length is void, and both options hold.
-    assert "--max-steps and epochs are both given" in err
+    assert "--max-steps and --epochs are both given" in err
 
 
 def test_accumulation_voids_the_global_batch_of_a_preset():
@@ -169,10 +169,10 @@ def test_help_shows_the_defaults_of_the_preset_and_of_the_file(gristmill, tmp_pa
     )
     assert (code, err) == (0, "")
     shown = " ".join(out.replace("│", " ").split())
-    assert "Layers of the model. (default: 4)" in shown
-    assert "The highest learning rate, of AdamW. (default: 0.0005)" in shown
-    assert "The highest learning rate of Muon. (default: 0.012)" in shown
-    assert "How long to train, in steps. Or: (default: None)" in shown
+    assert "Number of layers. (default: 4)" in shown
+    assert "Peak learning rate of AdamW. (default: 0.0005)" in shown
+    assert "Peak learning rate of Muon. (default: 0.012)" in shown
+    assert "Length of the run in steps. One of max_steps, max_tokens and epochs. --max-tokens" in shown
     assert "fewer parameters. (default: True)" in shown
 
 
@@ -187,7 +187,10 @@ def test_an_option_without_its_value_is_a_usage_error(gristmill, shards, tmp_pat
     ("line", "message"),
     [
         ("num_layers: four", "--num-layers four is a str. Pass an int."),
-        ("optimizer: sgd", "--optimizer sgd is not known. Pass one of 'adamw', 'muon'."),
+        (
+            "optimizer: sgd",
+            "--optimizer sgd is not known. Pass one of 'adamw', 'muon', or add your own with register_optimizer.",
+        ),
         ("tie_embeddings: 'no'", "--tie-embeddings no is a str. Pass true or false."),
     ],
 )
@@ -200,12 +203,11 @@ def test_a_wrong_value_in_a_file_is_one_line(gristmill, shards, tmp_path, line, 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--preset", "huge"], 2, "--preset 'huge' is not known"),
+        (["--preset", "huge"], 2, "--preset huge is not known"),
         (["--config", "missing.yaml"], 2, "missing.yaml: No such file"),
         (["--num-layers", "0"], 2, "--num-layers 0 is too small"),
         (["--max-steps", "5", "--epochs", "1"], 2, "both given"),
         (["--vocab-size", "5"], 2, "--vocab-size 5 is too small: the tokenizer of the shards has 300 tokens"),
-        (["--precision", "16-mixed"], 2, "needs a GPU"),
     ],
 )
 def test_a_wrong_option_is_one_line_without_a_traceback(gristmill, shards, tmp_path, arguments, code, message):
@@ -284,4 +286,23 @@ def test_a_vae_is_trained_on_parquet_and_says_what_came_of_it(gristmill, tmp_pat
     assert "nats per sequence" in out
     code, _, err = gristmill("train-model", tmp_path / "data.parquet", "-o", tmp_path / "other", "--device", "cpu")
     assert code == 2
-    assert "--model vae" in err
+    assert "this model is trained on token shards" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--latent-dim", 8], "--latent-dim is an option of --model vae, and this is --model gpt. Leave it out, or"),
+        (["--no-pin_memory"], "--no-pin-memory is an option of --model vae, and this is --model gpt."),
+        (
+            ["--model", "vae", "--document-mask"],
+            "--document-mask is an option of --model gpt, and this is --model",
+        ),
+        (["--preset", "vae-fast", "--context-length", 8], "--context-length is an option of --model gpt, and this is"),
+        (["--n-layer", 2], "'train-model' has no option '--n-layer'. Did you mean '--num-layers'?"),
+    ],
+)
+def test_an_option_of_another_model_names_the_model_that_has_it(gristmill, tmp_path, arguments, message):
+    code, out, err = gristmill("train-model", "shards", "-o", tmp_path / "run", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"gristmill: error: {message}") and err.count("\n") == 1

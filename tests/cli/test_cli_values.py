@@ -41,7 +41,7 @@ def test_a_vocabulary_of_0_3k_is_one_of_300(gristmill, stories_path, tmp_path):
         (["train-tokenizer", "c", "-o", "x", "--vocab-size", "3k", "--progress", "no"], "Did you mean 'none'?"),
         (["sample-corpus", "-o", "x", "--size", "big"], "--size 'big' is not a size."),
         (["train-model", "s", "-o", "x", "--max-steps", "many"], "'many' is not a number. Write digits"),
-        (["train-model", "s", "-o", "x", "--model", "gtp"], "'gtp' is not known. Did you mean 'gpt'? Pass one of gpt,"),
+        (["train-model", "s", "-o", "x", "--model", "gtp"], "--model gtp is not known. Did you mean 'gpt'?"),
         (["generate", "run", "--device", "cudda"], "'cudda' is not known. Did you mean 'cuda'?"),
         (["inspect", "s", "--seed", "x"], "'x' is not a number."),
     ],

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gristmill.lm.models.gpt.network import GPT
-from gristmill.lm.training.presets import PRESETS
+from gristmill.lm.training.presets import all_presets
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def bench(monkeypatch):
 
 @pytest.mark.parametrize(("shape", "preset"), [("124m", "gpt2-124m"), ("17m", "tinystories-17m")])
 def test_the_shapes_of_the_benchmark_are_those_of_the_presets(bench, shape, preset):
-    options, config = PRESETS[preset], bench.SHAPES[shape].ours
+    options, config = all_presets()[preset], bench.SHAPES[shape].ours
     sizes = ("context_length", "num_layers", "num_heads", "d_model")
     assert {name: getattr(config, name) for name in sizes} == {name: options[name] for name in sizes}
     assert config.tie_embeddings == options.get("tie_embeddings", False)

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 import gristmill as gm
 from gristmill.errors import CheckpointError, NotFiniteError
+from gristmill.lm.data.identity import identity_differences
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.checkpoint import (
     CheckpointWriter,
@@ -247,8 +248,8 @@ def test_another_tokenizer_is_described_by_what_differs(tmp_path):
     before, now = gm.Tokenizer([(b"a", b"b")]), gm.Tokenizer([(b"a", b"b"), (b"ab", b"c")])
     before.save(tmp_path / "tokenizer.json")
     there, here = {"tokenizer_fingerprint": before.fingerprint}, {"tokenizer_fingerprint": now.fingerprint}
-    (found,) = checkpoints.identity_differences(there, here, run=tmp_path, tokenizer=now)
+    (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
     assert found == ("the tokenizer is another one (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
     now.save(tmp_path / "tokenizer.json", overwrite=True)  # not that of the checkpoint
-    (found,) = checkpoints.identity_differences(there, here, run=tmp_path, tokenizer=now)
+    (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
     assert before.fingerprint[:12] in found and now.fingerprint[:12] in found

@@ -7,7 +7,7 @@ import torch
 
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.training import auto_batch
-from gristmill.lm.training.losses import LossModule, averages_of, mean_loss
+from gristmill.lm.training.losses import LossModule, mean_loss
 from lm.tiny_vae import make
 
 torch.set_num_threads(1)
@@ -50,7 +50,7 @@ def test_any_statistic_that_a_model_declares_is_averaged_per_token_or_per_sequen
     for size in cuts:
         batches.append(batch_of(*rest[:size], []))  # with a row that only fills up the batch
         rest = rest[size:]
-    found = mean_loss(LossModule(model), batches, stats=averages_of(model))
+    found = mean_loss(LossModule(model), batches, stats=model.STATS)
     tokens = [token for sequence in SEQUENCES for token in sequence]
     assert found.num_tokens == len(tokens)
     assert found.loss == pytest.approx(sum(tokens) / len(tokens))
@@ -65,7 +65,7 @@ def test_without_statistics_there_are_none():
 
 def test_the_loss_of_a_vae_is_its_bound_with_a_kl_weight_of_one():
     model = make()
-    averages = averages_of(model)
+    averages = model.config.STATISTICS
     batch = Batch(*(torch.randint(70, (3, 12)),) * 2)
     found = mean_loss(LossModule(model), [batch], stats=averages, seed=5)
     assert averages == {"reconstruction": "token", "kl": "sequence"}

@@ -20,7 +20,8 @@ def trained(tiny_shards, tmp_path_factory):
 
 
 def evaluation(loss=1.5, **stats):
-    return Evaluation(loss=loss, stats=stats, bits_per_byte=0.5, num_tokens=10, full=True, seconds=2.0)
+    numbers = {"bits_per_byte": 0.5, "num_tokens": 10, "full": True, "seconds": 2.0}
+    return Evaluation(loss=loss, stats=stats, has_perplexity="kl" not in stats, **numbers)
 
 
 def test_perplexity_is_the_exponential_of_the_loss(trained, tiny_shards):

@@ -93,7 +93,7 @@ def test_checkpoints_are_the_latest_and_the_best(tiny_shards, tmp_path):
     model, config = load_model(tmp_path / "run")
     assert isinstance(model, GPT)
     assert not model.training
-    assert config.vocab_size == 300
+    assert config.model.vocab_size == 300
 
 
 def test_without_a_validation_split_it_says_so_and_trains(tmp_path):

@@ -7,7 +7,8 @@ import torch
 
 from gristmill.lm.data.batch import IGNORED
 from gristmill.lm.models.vae.health import health_of
-from gristmill.lm.models.vae.network import BagOfWords, VAEConfig
+from gristmill.lm.models.vae.network import BagOfWords
+from gristmill.lm.models.vae.options import VAEConfig
 from gristmill.posterior import Alarm
 from lm.tiny_runs import Crash, assert_same_run, build_shards, crash_at, records, train
 from lm.tiny_vae import V
@@ -59,7 +60,8 @@ def test_defaults_take_the_bag_of_words_for_tokens(shards, tmp_path):
 
 def bag(**options):
     torch.manual_seed(0)
-    config = VAEConfig(V, 8, num_layers=1, num_heads=2, d_model=16, latent_dim=3, bag_of_words_weight=1.0, **options)
+    sizes = {"vocab_size": V, "max_sequence_length": 8, "num_layers": 1, "num_heads": 2, "d_model": 16, "latent_dim": 3}
+    config = VAEConfig(**sizes, bag_of_words_weight=1.0, **options)
     return BagOfWords(config)
 
 

@@ -12,7 +12,8 @@ import torch
 import gristmill as gm
 from gristmill import CheckpointError, CorpusError, OptionError
 from gristmill.lm.data.sequences import SequenceDataset, open_sequences
-from gristmill.lm.models.vae.network import SequenceVAE, VAEConfig
+from gristmill.lm.models.vae.network import SequenceVAE
+from gristmill.lm.models.vae.options import VAEConfig
 from gristmill.lm.training.checkpoint import load_model
 from gristmill.lm.training.schedules import step_seed
 from gristmill.lm.use.evaluation import evaluate
@@ -53,7 +54,7 @@ def parquet(tmp_path_factory):
 
 def train_vae(data, out, **options):
     # Not the context length of the decoder, which a VAE refuses.
-    return train(data, out, **{"context_length": gm.lm.TrainConfig.context_length, **VAE, **options})
+    return train(data, out, **{"context_length": gm.lm.GPTConfig.context_length, **VAE, **options})
 
 
 def from_parquet(folder, **options):
@@ -318,7 +319,7 @@ def test_a_run_can_begin_with_the_weights_of_another(shards, tmp_path):
 def test_a_switch_that_brings_a_weight_can_be_turned_on_for_weights_that_lack_it(shards, tmp_path):
     train_vae(shards, tmp_path / "first", max_steps=2)
     train_vae(shards, tmp_path / "second", max_steps=2, word_dropout=0.5, init_from=str(tmp_path / "first"))
-    assert "but for unknown_D" in events(tmp_path / "second", "beginning with the weights")[0]["message"]
+    assert "but for unknown_D" in events(tmp_path / "second", "starting with the weights")[0]["message"]
 
 
 def test_a_run_does_not_go_on_with_other_data_or_another_weight_of_kl(shards, parquet, tmp_path):
@@ -330,7 +331,7 @@ def test_a_run_does_not_go_on_with_other_data_or_another_weight_of_kl(shards, pa
 
 
 def test_a_decoder_does_not_take_parquet_and_says_what_does(parquet, tmp_path):
-    with pytest.raises(OptionError, match=r"encode_corpus.*model='vae'"):
+    with pytest.raises(OptionError, match=r"encode_corpus.*a model that takes Parquet files"):
         train(parquet, tmp_path / "run")
 
 
@@ -417,7 +418,7 @@ def test_free_bits_and_word_dropout_clear_the_alarm_of_a_collapsed_model(stories
     remedy = {**FREE_BITS, "word_dropout": 0.9}
     torch.manual_seed(0)
     # Not quite none: the model then has what a dropped word is replaced by.
-    model = SequenceVAE(VAEConfig(vocab_size=600, num_layers=2, num_heads=2, word_dropout=1e-9, **sizes))
+    model = SequenceVAE(VAEConfig(vocab_size=600, num_layers=2, num_heads=2, word_dropout=1e-9, free_bits=0.0, **sizes))
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     monitor = PosteriorMetricsMonitor(update_frequency=20, window_size=20, tell=lambda message: None)
     source = open_sequences(stories / "shards", max_sequence_length=16).train

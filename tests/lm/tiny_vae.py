@@ -14,7 +14,10 @@ from gristmill.lm.models.vae.options import VAEConfig
 torch.set_num_threads(1)
 
 V, T, E, Z = 70, 12, 5, 6
-CONFIG = VAEConfig(vocab_size=V, max_sequence_length=T, num_layers=2, num_heads=2, d_model=16, latent_dim=Z)
+# Without any switch, so that a test is about those it turns on.
+PLAIN = {"free_bits": 0.0, "free_bits_mode": "total"}
+SIZES = {"vocab_size": V, "max_sequence_length": T, "num_layers": 2, "num_heads": 2, "d_model": 16, "latent_dim": Z}
+CONFIG = VAEConfig(**SIZES, **PLAIN)
 OF_VECTORS = dataclasses.replace(CONFIG, vocab_size=None, embedding_dim=E)
 INJECTIONS = ("memory", "embedding")
 SWITCHES = {"word_dropout": 0.3, "batch_norm_mu": 0.5, "free_bits": 2.0, "bag_of_words_weight": 0.1}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,26 +109,49 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
 def language_models(shards: gm.Shards) -> None:
     result: gm.lm.TrainResult = gm.lm.train("shards", out="run", preset="quickstart", max_steps=200)
     result = gm.lm.train(shards, out="run", resume="auto", learning_rate=1e-3, batch_size="auto", device="cpu")
-    config = gm.lm.TrainConfig(max_steps=10, optimizer="muon")
+    planned: gm.lm.TrainPlan = gm.lm.plan(shards, out="run", resume=True, max_steps=500)
+    print(planned.rows(), planned.seconds, planned.memory_bytes)
+    config = gm.lm.TrainConfig(model=gm.lm.GPTConfig(d_model=64), max_steps=10, optimizer="muon")
+    result = gm.lm.train("shards", out="run", resume=True, max_steps=400, model=gm.lm.GPTConfig(d_model=64))
+    result = gm.lm.train("shards", out="run", config="options.yaml")
     config = gm.lm.TrainConfig.from_options({"max-steps": 10}, preset="quickstart")
     result = gm.lm.train("shards", out="run", config=config, overwrite=True, progress=lambda record: print(record))
     steps: int = result.num_steps
     loss: float | None = result.val_loss
-    print(steps, loss, result.folder, result.tokens_per_second)
+    print(steps, loss, result.folder, result.tokens_per_second, result.perplexity, result.val_stats, result.warnings)
 
     story: str = gm.lm.generate("run", "Once upon a time", max_tokens=100, temperature=0.7, top_k=50, seed=0)
     story = gm.lm.generate("run", "Once", tokenizer="tokenizer.json")
     evaluation: gm.lm.Evaluation = gm.lm.evaluate("run", "shards", split="val", limit_batches=0.5)
     model, tok = gm.lm.load_for_generation("run", which="latest", device="cpu")
     model, tok = gm.lm.load_for_generation("run", tokenizer=tok)
-    gpt: gm.lm.GPT = model
-    pieces: Iterator[str] = gm.lm.stream_text(gpt, tok, "Once", top_p=0.9)
-    print(story, evaluation.bits_per_byte, next(pieces))
+    any_model: gm.lm.Model = model
+    pieces: Iterator[str] = gm.lm.stream_text(any_model, tok, "Once", top_p=0.9)
+    print(story, evaluation.bits_per_byte, evaluation.perplexity, evaluation.stats, next(pieces))
 
     sizes = gm.lm.GPTConfig(vocab_size=1000, context_length=128, num_layers=2, num_heads=2, d_model=64)
     dataset = gm.lm.TokenDataset(shards, context_length=128, batch_size=8, seed=0)
     batch: gm.lm.Batch = dataset.batch(0)
     print(gm.lm.GPT(sizes).num_parameters, batch.num_tokens, gm.lm.MODELS["gpt"], gm.lm.functional.softmax)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnConfig(gm.lm.WindowModelConfig):
+    width: int = 64
+
+
+@gm.lm.register_model("own", config=OwnConfig)
+class OwnModel(gm.lm.Model):
+    config: OwnConfig
+
+
+def models_of_ones_own(documents: type[gm.lm.DocumentModelConfig]) -> None:
+    entry = gm.lm.MODELS["own"]
+    kinds: list[type[gm.lm.ModelConfig]] = [entry.config, documents]
+    gm.lm.register_optimizer("sgd", lambda model, *, lr: None)
+    gm.lm.register_schedule("flat", lambda step: 1.0)
+    gm.lm.train("shards", out="own", model=OwnConfig(width=32), optimizer="sgd", schedule="flat")
+    print(kinds, OwnModel(OwnConfig(vocab_size=10)).num_parameters)
 
 
 def sequence_vaes() -> None:
@@ -155,6 +179,7 @@ def sequence_vaes() -> None:
 
 def reports_and_the_reference() -> None:
     page: Path = gm.report.write_report("run")
+    page = gm.report.write_comparison(["run", "other"], out="comparison.html", overwrite=True)
     pieces: list[bytes] = list(gm.reference.pretokenize(b"low lower"))
     counts = gm.reference.count_words(["low low lower"])
     merges = gm.reference.learn_merges(counts, 3)

@@ -37,10 +37,13 @@ def _options(name: str) -> list[Option]:
     """The options of a command that have a flag; only --help where a package that it needs is not installed."""
     help = Option("help", HELP, "", (), is_required=False, takes_many=False, is_switch=True)
     try:
-        options = options_of(importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}").Command)
+        module = importlib.import_module(f"gristmill.cli.{name.replace('-', '_')}")
     except ImportError:
         return [help]
-    return [help, *(option for option in options if not option.is_positional)]
+    # A command whose options depend on what is given offers those of every case.
+    classes = module.every_command() if hasattr(module, "every_command") else [module.Command]
+    options = {option.name: option for command in classes for option in options_of(command)}
+    return [help, *(option for option in options.values() if not option.is_positional)]
 
 
 def _bash(commands: dict[str, list[Option]]) -> str:
@@ -51,17 +54,16 @@ _gristmill() {{
     if [ "$COMP_CWORD" -eq 1 ]; then
         names="{" ".join(_first_words())}"
     else
-        case "${{COMP_WORDS[1]}} $previous" in
+        case "$current" in
+        -*)
+            case "${{COMP_WORDS[1]}}" in
+{_cases(_flag_cases(commands), '            {}) names="{}" ;;')}
+            esac ;;
+        *)
+            case "${{COMP_WORDS[1]}} $previous" in
 {_cases(_choice_cases(commands), '            {}) names="{}" ;;')}
+            esac ;;
         esac
-        if [ -z "$names" ]; then
-            case "$current" in
-            -*)
-                case "${{COMP_WORDS[1]}}" in
-{_cases(_flag_cases(commands), '                {}) names="{}" ;;')}
-                esac ;;
-            esac
-        fi
     fi
     if [ -n "$names" ]; then COMPREPLY=($(compgen -W "$names" -- "$current")); fi
 }}

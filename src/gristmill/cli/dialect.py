@@ -14,7 +14,9 @@ import shlex
 from gristmill.cli.usage import options_of
 
 # Keyword arguments of Python whose flag has another name.
-OTHER_NAMES = {"num_threads": "threads", "num_texts": "num", "out": "output", "use_cache": "no_cache"}
+OTHER_NAMES = {"num_threads": "threads", "num_texts": "num", "out": "output"}
+# Those whose flag switches off what is on.
+OPPOSITES = {"use_cache": "no_cache"}
 
 # Functions of Python, and the commands that do the same.
 COMMANDS = {
@@ -35,11 +37,11 @@ _FUNCTION = re.compile(rf"(?:\bgm\.|\bgristmill\.|(?<![\w.]))({'|'.join(map(re.e
 _START = r"(?<![\w.\-'\"/=|<])(?<!\w\()"
 # A Python value in a message: a string, a bracketed list of strings, or a word.
 _VALUE = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\[({][^\[\](){}]*[\])}]|[-+\w.…]*[\w…]|"""
-_COMPARISON = r" (?:>=|<=|<|>|must |was )"
+_COMPARISON = r" (?:>=|<=|<|>|must |was |is for )"
 
 
 def in_flags(message: str, command: object) -> str:
-    """The message with the options of `command` spelled as flags, and functions as commands.
+    """The message with the options of `command`, or of its class, spelled as flags, and functions as commands.
 
     >>> @dataclasses.dataclass
     ... class Command:
@@ -52,13 +54,22 @@ def in_flags(message: str, command: object) -> str:
     'Pass --overwrite, or --on-error skip.'
     >>> in_flags("a.txt is text. Run gm.encode_corpus(...) first.", Command())
     'a.txt is text. Run `gristmill encode` first.'
+    >>> in_flags("threads and overwrite exclude each other.", Command())
+    '--threads and --overwrite exclude each other.'
     """
     message = _FUNCTION.sub(lambda found: f"`gristmill {COMMANDS[found[1]]}`", message)
     flags = _flags(command)
     if not flags:
         return message
+    for on, off in OPPOSITES.items():
+        message = re.sub(rf"{_START}{on}=False\b", flags.get(off, f"{on}=False"), message)
     name = "|".join(sorted(map(re.escape, flags), key=len, reverse=True))
     message = re.sub(rf"{_START}({name})=({_VALUE})", lambda found: _spelled(flags[found[1]], found[2]), message)
+
+    def both(found: re.Match[str]) -> str:
+        return f"{flags[found[1]]} and {flags[found[2]]}"
+
+    message = re.sub(rf"{_START}({name}) and ({name})(?= (?:are both given|exclude each other)\b)", both, message)
 
     def alone(found: re.Match[str]) -> str:
         # A name of two words is an option wherever it stands; one word may be English, unless it is compared.
@@ -74,7 +85,7 @@ def _flags(command: object) -> dict[str, str]:
         return {}
     written = {
         option.name: option.metavar if option.is_positional else option.spellings[0]
-        for option in options_of(type(command))
+        for option in options_of(command if isinstance(command, type) else type(command))
     }
     others = {name: written[field] for name, field in OTHER_NAMES.items() if field in written and name not in written}
     return written | others

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from gristmill.cli.options import Flag
+from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
 from gristmill.lm.training.config import DeviceName, PrecisionName
 from gristmill.packages import require_packages
@@ -50,9 +51,12 @@ class Command:
     json: Flag = False
     """Write one JSON object instead of a table."""
 
+    plugin: Plugin = None
+
     def run(self) -> int:
         """Evaluate, and print the table or the JSON object."""
         require_packages("gristmill evaluate", "torch", "safetensors")
+        load_plugin(self.plugin)
         from gristmill.lm.training.checkpoint import find_checkpoint
         from gristmill.lm.use.evaluation import evaluate
 

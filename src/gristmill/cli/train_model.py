@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import operator
 import typing
 import warnings
 from collections.abc import Mapping
@@ -22,12 +24,13 @@ from gristmill.cli.dialect import in_flags
 from gristmill.cli.options import Flag
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
-from gristmill.cli.usage import HELP
-from gristmill.cli.values import one_of
-from gristmill.errors import GristmillError
+from gristmill.cli.usage import HELP, options_of
+from gristmill.cli.values import UsageError, one_of
+from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm.explain import CONFIG_FILE
 from gristmill.lm.models.registry import MODELS, find_model
-from gristmill.lm.option_types import option_meanings
-from gristmill.lm.training.config import TrainConfig, load_config, options_of_model, read_config
+from gristmill.lm.option_types import option_fields, option_meanings
+from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, without_length
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
@@ -87,6 +90,9 @@ class TrainModel:
     overwrite: Flag = False
     """Replace the run in the folder. It is removed when the new one has started."""
 
+    dry_run: Flag = False
+    """Show parameters, steps, tokens, memory and an estimate of the time, and write nothing."""
+
     plugin: Plugin = None
 
     progress: Annotated[ProgressKind, tyro.conf.arg(metavar="HOW")] = "auto"
@@ -100,19 +106,29 @@ class TrainModel:
         with starting(progress), spelled_by(functools.partial(in_flags, command=self)):
             require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
             from gristmill.lm.training.processes import is_first_process
-            from gristmill.lm.training.trainer import train
 
-            result = train(
-                self.data,
-                out=self.output,
-                config=config,
-                resume=self.resume,
-                overwrite=self.overwrite,
-                progress=progress,
-            )
+            rows = self._planned(config) if self.dry_run else self._trained(config, progress)
         if is_first_process():
-            print(pairs(result.rows()))
+            print(pairs(rows))
         return 0
+
+    def _planned(self, config: TrainConfig) -> list[tuple[str, str]]:
+        from gristmill.lm.training.dry_run import plan
+
+        planned = plan(self.data, out=self.output, config=config, resume=self.resume, overwrite=self.overwrite)
+        return [(name, in_flags(value, self)) for name, value in planned.rows()]
+
+    def _trained(self, config: TrainConfig, progress: Any) -> list[tuple[str, str]]:
+        from gristmill.lm.training.trainer import train
+
+        return train(
+            self.data,
+            out=self.output,
+            config=config,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            progress=progress,
+        ).rows()
 
 
 Fields: TypeAlias = list[tuple[str, Any, Any]]
@@ -135,14 +151,13 @@ def _groups(model: str, defaults: Mapping[str, Any]) -> dict[str, Fields]:
     kind = find_model(model).config
     known = options_of_model(model)
     hints: dict[str, Any] = get_type_hints(kind) | get_type_hints(TrainConfig)
-    hints |= {name: Annotated[str, one_of(names)] for name, names in _registered().items()}
     meanings = {**option_meanings(kind), **option_meanings(TrainConfig)}
     values = {name: defaults.get(name, field.default) for name, field in known.items()} | {"model": model}
     named = {name for names in GROUPS.values() for name in names}
     groups = {**GROUPS, "model": tuple(name for name in known if name not in named)}
     return {
         group: [
-            (name, _annotation(hints[name], meanings.get(name, ""), values[name]), values[name])
+            (name, _annotation(name, _whole_first(hints[name]), meanings.get(name, ""), values[name]), values[name])
             for name in groups[group]
             if name in known
         ]
@@ -150,8 +165,11 @@ def _groups(model: str, defaults: Mapping[str, Any]) -> dict[str, Fields]:
     }
 
 
-def _annotation(hint: Any, meaning: str, default: Any) -> Any:
+def _annotation(name: str, hint: Any, meaning: str, default: Any) -> Any:
     """The annotation of an option for tyro. Numbers are N (whole) and X in --help; a default of None is not shown."""
+    if names := _registered().get(name):
+        shown = tyro.conf.arg(help=meaning, metavar=f"{{{','.join(names)}}}")
+        return Annotated[str, one_of(names), shown]
     settings: dict[str, Any] = {"help_behavior_hint": ""} if default is None else {}
     words = [{int: "N", float: "X", str: "TEXT"}.get(member) for member in typing.get_args(hint) or (hint,)]
     choices = [word for member in typing.get_args(hint) for word in typing.get_args(member)]
@@ -160,9 +178,25 @@ def _annotation(hint: Any, meaning: str, default: Any) -> Any:
     return Annotated[hint, tyro.conf.arg(help=meaning, **settings)]
 
 
+def _whole_first(hint: Any) -> Any:
+    """The hint with int before float: tyro takes the first that fits, and 2 shall not become 2.0.
+
+    Their order cannot be relied on: typing caches unions, and returns `float | int` if torch has asked for it before.
+    """
+    members = typing.get_args(hint)
+    if not {int, float} <= set(members):
+        return hint
+    return functools.reduce(operator.or_, (int, float, *(each for each in members if each not in (int, float))))
+
+
 def _registered() -> dict[str, list[str]]:
     """The options whose values are names in a registry."""
     return {"model": list(MODELS), "optimizer": list(OPTIMIZERS), "schedule": list(SCHEDULES)}
+
+
+def every_command() -> list[type[TrainModel]]:
+    """The class of the command for each model."""
+    return [new_command(model) for model in MODELS]
 
 
 Command = new_command()
@@ -192,6 +226,15 @@ def command_class(arguments: list[str]) -> type[TrainModel]:
     """
     deciding = _deciding(spelled_out(arguments))
     load_plugin(Path(deciding.plugin) if deciding.plugin else None)
+    try:
+        command = _command_for(deciding)
+    except OptionError as error:
+        raise UsageError(in_flags(" ".join(str(error).split()), Command)) from None
+    _check_flags(command, arguments)
+    return command
+
+
+def _command_for(deciding: _Deciding) -> type[TrainModel]:
     saved = _saved(deciding)
     written = read_config(deciding.config) if deciding.config else {}
     model = deciding.model or written.get("model") or (None if deciding.preset else saved.get("model"))
@@ -206,13 +249,35 @@ def command_class(arguments: list[str]) -> type[TrainModel]:
 
 
 def _saved(deciding: _Deciding) -> dict[str, Any]:
-    """The options of the run that is to be resumed."""
-    if deciding.resume != "auto" or not deciding.output:
+    """The options of the run that is to be resumed; {} where there is none yet."""
+    if deciding.resume != "auto" or not (Path(deciding.output) / CONFIG_FILE).is_file():
         return {}
     try:
         return load_config(Path(deciding.output)).to_json()
-    except GristmillError:
-        return {}  # there is none, or it is damaged: `train` reports it
+    except CheckpointError as error:
+        raise UsageError(" ".join(str(error).split())) from None
+
+
+def _check_flags(command: type[TrainModel], arguments: list[str]) -> None:
+    """Raise UsageError for a flag of another model, or one that other trainers have under another name."""
+    known = {spelling for option in options_of(command) for spelling in option.spellings}
+    model = next(field.default for field in dataclasses.fields(command) if field.name == "model")
+    for argument in itertools.takewhile(lambda argument: argument != "--", arguments):
+        flag = argument.partition("=")[0].replace("_", "-")
+        if not flag.startswith("--") or flag in known:
+            continue
+        name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+        owner = next((owner for owner, entry in MODELS.items() if name in option_fields(entry.config)), None)
+        if owner is not None:
+            raise UsageError(
+                f"{flag} is an option of --model {owner}, and this is --model {model}. Leave it out, or pass --model "
+                f"{owner}."
+            )
+        other = f"--{OTHER_NAMES.get(name, '').replace('_', '-')}"
+        if other in known:
+            raise UsageError(
+                f"'train-model' has no option {flag!r}. Did you mean {other!r}? See 'gristmill train-model --help'."
+            )
 
 
 def parse(arguments: list[str], **settings: Any) -> TrainModel:

@@ -7,13 +7,14 @@
 
 In reading order:
 
-    functional.py   each part of a language model and of its training as a plain function
-    data/           batches: pure functions of (config, step, rank)
-    models/         the models as they are trained
-    training/       the loop, its options, what it saves and records
-    use/            what the trained model is good for
-    explain.py      what was passed where the folder of a run belongs, in words
-    registry.py     functions by name: built in, or added by a user's file
+    functional.py     each part of a language model and of its training as a plain function
+    data/             batches: pure functions of (config, step, rank)
+    models/           the models as they are trained, each in a folder of its own
+    training/         the loop, its options, what it saves and records
+    use/              evaluation, and text from a trained model
+    option_types.py   types and ranges of options, as annotations of a config
+    registry.py       functions by name: built in, or added by a user's file
+    explain.py        what was passed where the folder of a run belongs, in words
 
 Importing this package imports no torch; the first use of a name that needs torch does. `train` also imports Lightning
 Fabric. Where they are missing, the error names the extra to install.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from gristmill.lm.models.vae.network import SequenceVAE
     from gristmill.lm.models.vae.options import VAEConfig
     from gristmill.lm.training.config import TrainConfig
+    from gristmill.lm.training.dry_run import TrainPlan, plan
     from gristmill.lm.training.registries import register_optimizer, register_schedule
     from gristmill.lm.training.result import TrainResult
     from gristmill.lm.training.trainer import train
@@ -61,6 +63,7 @@ __all__ = [
     "SequenceVAE",
     "TokenDataset",
     "TrainConfig",
+    "TrainPlan",
     "TrainResult",
     "VAEConfig",
     "WindowModelConfig",
@@ -72,6 +75,7 @@ __all__ = [
     "load_for_generation",
     "load_vae",
     "open_sequences",
+    "plan",
     "reconstruct_texts",
     "register_model",
     "register_optimizer",
@@ -95,6 +99,7 @@ _PLACES = {
     "SequenceVAE": "models.vae.network",
     "TokenDataset": "data.token_dataset",
     "TrainConfig": "training.config",
+    "TrainPlan": "training.dry_run",
     "TrainResult": "training.result",
     "VAEConfig": "models.vae.options",
     "WindowModelConfig": "models.config",
@@ -106,6 +111,7 @@ _PLACES = {
     "load_for_generation": "use.generation",
     "load_vae": "use.latent",
     "open_sequences": "data.sequences",
+    "plan": "training.dry_run",
     "reconstruct_texts": "use.latent",
     "register_model": "models.registry",
     "register_optimizer": "training.registries",

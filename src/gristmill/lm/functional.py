@@ -224,7 +224,7 @@ def transformer_lm(
 ) -> Tensor:
     """The logits (... x T x V) of the token after each of `tokens` (... x T).
 
-    weights: token_embeddings.weight (V x D); for layer i from 0 on, the names of `transformer_block` behind
+    weights: token_embeddings.weight (V x D); for layer i from 0 on, the names of `transformer_block` after
         "layers.{i}."; ln_final.weight (D); lm_head.weight (V x D), or none: then it is the embedding.
 
     >>> weights = {"token_embeddings.weight": torch.randn(50, 8), "ln_final.weight": torch.ones(8)}
@@ -380,7 +380,7 @@ CHECKPOINT_FORMAT = "gristmill plain checkpoint 1"
 def save_checkpoint(
     model: nn.Module, optimizer: torch.optim.Optimizer, iteration: int, out: str | os.PathLike[str] | BinaryIO
 ) -> None:
-    """Write all that training needs to go on to a path or an open binary file; a path is replaced whole or not at all.
+    """Write all that training needs to resume to a path or an open binary file; a path is replaced whole or not at all.
 
     A safetensors file: "model." before the names of the weights, "optimizer.{parameter}." before those of the
     optimizer's tensors, and everything else as JSON in its metadata. Nothing in it can be executed.
@@ -449,7 +449,7 @@ def _optimizer_state(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Ten
 
 
 def _read_safetensors(data: bytes, name: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors, and the metadata, which `safetensors.torch.load` leaves out: JSON behind 8 bytes of its size."""
+    """The tensors, and the metadata, which `safetensors.torch.load` leaves out: JSON after 8 bytes of its size."""
     with packages_for("gm.lm.functional.load_checkpoint"):
         from safetensors import SafetensorError
         from safetensors.torch import load

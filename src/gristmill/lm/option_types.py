@@ -34,6 +34,7 @@ __all__ = [
     "Share",
     "Steps",
     "check_options",
+    "fitted",
     "option_fields",
     "option_meanings",
 ]
@@ -165,6 +166,28 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 def _words(member: Any) -> tuple[str, ...]:
     return typing.get_args(member) if typing.get_origin(member) is Literal else ()
+
+
+def fitted(hint: Any, value: Any) -> Any:
+    """The value as the annotation wants it: a number that YAML took for text (1e-3), text that it took for a number.
+
+    >>> fitted(float, "1e-3"), fitted(str, 2020), fitted(int, 5)
+    (0.001, '2020', 5)
+    """
+    members = _members(hint)
+    words = tuple(word for member in members for word in _words(member))
+    kinds = {kind for member in members for kind in _members(getattr(member, "__origin__", member))}
+    if isinstance(value, str) and float in kinds and str not in kinds and value not in words:
+        return _as_number(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number and str in kinds and not kinds & {int, float} else value
+
+
+def _as_number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def option_fields(kind: type) -> dict[str, dataclasses.Field[Any]]:

@@ -1,4 +1,4 @@
-"""posterior: watch the latent variables of a variational autoencoder while it trains, and tell in time when they die.
+"""posterior: watch the latent variables of a variational autoencoder while it trains, and report when they collapse.
 
     monitor = PosteriorMetricsMonitor(plot_folder="run")
     for step in ...:
@@ -11,7 +11,7 @@ In reading order:
     estimates.py                    KL, active units and mutual information of many posteriors, as plain functions
     metrics.py                      those figures at one step, and alarms
     window.py                       the posteriors of the last steps, on the device
-    alarms.py                       which figures are bad, when that is told, and what helps
+    alarms.py                       which figures are bad, when that is reported, and what helps
     arrival.py                      figures on their way from the device to the host
     monitor.py                      `PosteriorMetricsMonitor`
     drawing.py, draw.py             its picture, made by a process of its own

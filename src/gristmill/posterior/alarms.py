@@ -1,10 +1,10 @@
-"""Alarms: which figures are bad, when that is told, and what helps.
+"""Alarms: which figures are bad, when that is reported, and what helps.
 
 A single bad window says little: an alarm is raised when its condition holds in two looks running, and cleared when the
 opposite, with some distance, holds in two running. A look at which a figure is unknown counts neither way. The last
 look of a run has no second one after it: it raises an alarm by itself.
 
-To add one: a function that judges, a function that tells, and a line in `KINDS`.
+To add one: a function that judges, a function that words the message, and a line in `KINDS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gristmill.posterior.metrics import Alarm, AlarmChange, PosteriorMetrics
 
 __all__ = ["KINDS", "Alarms"]
 
-NUM_LOOKS = 2  # in a row, before anything is told
+NUM_LOOKS = 2  # in a row, before an alarm is raised
 MIN_SAMPLES = 16  # fewer posteriors say nothing about all of them
 
 # Nats. Text VAEs that work have one or more; collapsed ones show -0.05 to 0.15 with a hundred samples.
@@ -151,7 +151,7 @@ def _judge_few_units(view: _View) -> Verdict:
     units, latent_dim = view.metrics.active_units, view.metrics.latent_dim
     if units is None:
         return None
-    dead = view.collapsed or _judge_collapse(view) == "bad"  # which is told for itself
+    dead = view.collapsed or _judge_collapse(view) == "bad"  # which has an alarm of its own
     return _verdict(bad=units < FEW_UNITS * latent_dim and not dead, good=units >= ENOUGH_UNITS * latent_dim)
 
 
@@ -179,7 +179,7 @@ def _judge_prior(view: _View) -> Verdict:
     )
 
 
-# What is told
+# Messages
 
 
 def _tell_not_finite(metrics: PosteriorMetrics) -> str:

@@ -33,10 +33,10 @@ class Drawing:
     def __init__(self, folder: str | os.PathLike[str], frequency: int, tell: Callable[[str], object]) -> None:
         self._folder, self._frequency, self._tell = Path(folder), frequency, tell
         self._file: BinaryIO | None = None
-        self._kept_step = 0  # the figures of earlier steps stay, those of a run that goes on
+        self._kept_step = 0  # the figures of earlier steps stay, those of a run that is resumed
         self._drawn_step = self._last_step = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._can_write = self._can_draw = True  # what fails once is told, and not tried again
+        self._can_write = self._can_draw = True  # what fails once is reported, and not tried again
 
     def go_on_after(self, step: int) -> None:
         """Keep what an earlier process wrote about the steps up to this one."""

@@ -1,4 +1,4 @@
-"""Estimates: what many posteriors say together, reckoned on the device they are on, without waiting for it.
+"""Estimates: what many posteriors say together, computed on the device they are on, without waiting for it.
 
 Shapes: N posteriors of Z latent dimensions. The posterior of x_n is q(z|x_n) = N(mu_n, diag(exp(logvar_n))), `z_NZ`
 holds one sample of each, and the prior is N(0, I). All results are in nats.
@@ -15,7 +15,7 @@ __all__ = ["active_units", "aggregated_kl_floor", "exact", "kl_per_dimension", "
 
 # Student's t for 95 %, over that of a normal distribution, by how many values there are.
 WIDER = {2: 6.48, 3: 2.20, 4: 1.62, 5: 1.42, 6: 1.31, 7: 1.25, 8: 1.21, 9: 1.18, 10: 1.15, 11: 1.14, 12: 1.12}
-TABLE_SIZE = 2**22  # pairs that are reckoned at a time: 32 MB
+TABLE_SIZE = 2**22  # pairs that are computed at a time: 32 MB
 
 
 def kl_per_dimension(mu_NZ: Tensor, logvar_NZ: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
     trainer = Trainer(callbacks=[PosteriorMetricsCallback(plot_folder="run")])
 
-`training_step` returns a dict with "loss", "mu" and "logvar", and if it likes "z", "reconstruction" (nats a sequence,
+`training_step` returns a dict with "loss", "mu" and "logvar", and if it likes "z", "reconstruction" (nats per sequence,
 or a token with "num_tokens"), "kl_weight"; or the module keeps the same in a dict named `posterior`. A module with a
 method `reconstruction_nats(batch, z)`, which returns the nats of each sequence, also gets its reconstruction gaps
 measured.
@@ -31,7 +31,7 @@ OPTIONAL = ("z", "reconstruction", "kl_weight", "num_tokens")
 
 
 class PosteriorMetricsCallback(Callback):  # type: ignore[misc]
-    """Calls a `PosteriorMetricsMonitor` once a step, logs its figures, and is saved and restored with the trainer.
+    """Calls a `PosteriorMetricsMonitor` once per step, logs its figures, and is saved and restored with the trainer.
 
     With gradient accumulation the posteriors are those of the step's last batch, with several devices those of the
     first. The figures are logged as "posterior/kl" and so on: in the loggers, at the step that they belong to, and in

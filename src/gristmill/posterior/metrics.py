@@ -31,7 +31,7 @@ class AlarmChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PosteriorMetrics:
-    """The figures of one step, of the posteriors in its window; in nats a sequence. None: not known, or not finite."""
+    """The figures of one step, of the posteriors in its window, in nats per sequence. None: unknown, or not finite."""
 
     step: int
     num_samples: int  # posteriors in the window

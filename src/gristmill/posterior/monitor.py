@@ -63,15 +63,15 @@ class MonitorOptions(TypedDict, total=False):
 
 
 class PosteriorMetricsMonitor:
-    """Watches the posteriors q(z|x) of a variational autoencoder; tells when they collapse, and what helps.
+    """Watches the posteriors q(z|x) of a variational autoencoder; reports when they collapse, and what helps.
 
         monitor = PosteriorMetricsMonitor()
-        monitor.update(mu, logvar, z)  # once a step of any training loop, on any device
+        monitor.update(mu, logvar, z)  # once per step of any training loop, on any device
         monitor.history[-1].mutual_information, monitor.alarms
 
     Every `update_frequency` steps it looks at the posteriors of the last `window_size` steps (at most `max_samples`,
     the latest): KL, active units, mutual information; every `gap_interval`-th time also how much worse the decoder is
-    with wrong latents, where `update` is told how to decode. Mutual information is capped near ln(number of
+    with wrong latents, where `update` is given a way to decode. Mutual information is capped near ln(number of
     posteriors).
 
     `last_step` is the step that the training ends with, if it is known beforehand. The monitor then looks at it too,
@@ -144,8 +144,8 @@ class PosteriorMetricsMonitor:
         """Take the posteriors of a step, once its weights have moved: means and log-variances, B x Z each.
 
         `z` are the samples that the step was taken with; without them the monitor draws some. `step` counts from 1;
-        without it every call is a step. `reconstruction` and `kl_weight` are those of the loss: nats a sequence, or
-        nats a token where `num_tokens` of the batch are given. `reconstruct` decodes this batch from other latents,
+        without it every call is a step. `reconstruction` and `kl_weight` are those of the loss: nats per sequence, or
+        nats per token where `num_tokens` of the batch are given. `reconstruct` decodes this batch from other latents,
         B x Z, and returns the nats of each sequence; it is called only when that is due.
         """
         _check_shapes(mu, logvar, z)
@@ -194,7 +194,7 @@ class PosteriorMetricsMonitor:
         self._pending.append(Arrival.sent(packed, self._step, self._window.num_rows, self._spare))
 
     def _gaps(self, z_BZ: Tensor, rows: Rows, reconstruct: Reconstruct | None) -> list[Tensor]:
-        """The extra nats a sequence of this batch from shuffled latents, how sure that is, and from the prior's.
+        """The extra nats per sequence of this batch from shuffled latents, how sure that is, and from the prior's.
 
         NaN where they are not known.
         """

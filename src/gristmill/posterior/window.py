@@ -72,7 +72,7 @@ class Window:
             self._num_counted -= counts.popleft()[1]
 
     def rows(self) -> Rows:
-        """All posteriors of the window, the latest last, in the type that figures are reckoned in."""
+        """All posteriors of the window, the latest last, in the type that figures are computed in."""
         rows_NC = exact(self._rows())
         latent_dim = rows_NC.shape[1] // 3
         mu_NZ, logvar_NZ, z_NZ = rows_NC[:, :-1].view(-1, 3, latent_dim).unbind(1)

@@ -57,7 +57,7 @@ def information(posterior: Posterior) -> Plot | None:
         limit = float(np.nanmax(table["mutual_information_limit"], initial=0.0))
         # A KL far beyond the limit must not press the mutual information flat; one far below it needs no limit.
         axes.set_ylim(0, max(top, 1.12 * limit if top > 0.4 * limit else 1.0))
-        axes.set_ylabel("nats a sequence")
+        axes.set_ylabel("nats per sequence")
         name_lines(axes, [end for end in ends if end[1] <= axes.get_ylim()[1]])
 
     note = "KL to the prior, and mutual information (MI): what the latents tell about a sequence, up to its limit."
@@ -185,7 +185,7 @@ def gaps(posterior: Posterior) -> Plot | None:
         low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
         span = (high - low) or 1.0
         axes.set_ylim(low - 0.06 * span, max(high + 0.1 * span, 1.0))
-        axes.set_ylabel("extra nats a sequence")
+        axes.set_ylabel("extra nats per sequence")
         name_lines(axes, ends)
 
     note = (

@@ -210,7 +210,7 @@ def _posterior_figures(records: Records) -> Iterator[Figure]:
     information, units = table.last("mutual_information"), table.last("active_units")
     if information is not None:
         limit = table.last("mutual_information_limit")
-        note = "nats a sequence" + (f"; at most {limit:.1f} can be seen" if limit else "")
+        note = "nats per sequence" + (f"; at most {limit:.1f} can be seen" if limit else "")
         yield Figure("Mutual information", figures.loss(information), note)
     if units is not None:
         yield Figure("Active units", f"{units:.0f}", f"of {latent_dim} latent dimensions")

@@ -2,14 +2,20 @@
 
 In reading order:
 
-    batch.py           Batch: what every model takes
-    training_data.py   what a run needs to know of its data, whichever model it trains
-    token_dataset.py   TokenDataset: windows over all tokens of shards
-    token_source.py    where the tokens lie, and windows read from there
-    checked_file.py    a file of known size, read while a run trains
-    window_batches.py  batches from the numbers of their windows
-    document_ids.py    which document each token of a window belongs to
-    permutation.py     a shuffle that is computed, not stored
-    read_ahead.py      a thread that makes the next batches
-    sequences/         whole documents, one sequence each, in batches with little padding
+    batch.py            Batch: what every model takes
+    options.py          the two kinds of data, windows and documents, and their options
+    training_data.py    TrainingData: what a run needs to know of its data, whichever model it trains
+    identity.py         fingerprints by which a resumed run recognizes its data
+
+    window_data.py      token shards as windows across all documents
+    token_dataset.py    TokenDataset: batches of windows by step and rank
+    permutation.py      a shuffle that is computed, not stored
+    token_source.py     where the tokens lie, and windows read from there
+    checked_file.py     a file of known size, read while a run trains
+    window_batches.py   batches from the numbers of their windows
+    document_ids.py     the document each token of a window belongs to
+    read_ahead.py       a thread that makes the next batches
+
+    document_data.py    shards or Parquet files as whole documents
+    sequences/          whole documents, one sequence each, in batches with little padding
 """

@@ -14,7 +14,7 @@ from torch import Tensor
 
 __all__ = ["IGNORED", "Batch"]
 
-# The target that no loss counts: the value torch's cross-entropy ignores unless told otherwise.
+# The target that no loss counts: the value that torch's cross-entropy ignores by default.
 IGNORED = -100
 
 
@@ -25,9 +25,9 @@ class Batch:
     All tensors are int64, contiguous and of one shape. A target of -100 is left out of the loss. `document_ids_BT`
     numbers the documents of a sequence: a token sees only earlier tokens with its own number. None: it sees them all.
 
-    A batch of whole sequences, one a document, has the same tokens as inputs and as targets (0 and -100 on padding):
+    A batch of whole sequences, one per document, has the same tokens as inputs and as targets (0 and -100 on padding):
     its model reads them and gives them back. Where sequences are of vectors, `vectors_BTE` has them, inputs are 0, and
-    targets only say which are no padding.
+    targets only mark what is no padding.
     """
 
     inputs_BT: Tensor

@@ -18,7 +18,7 @@ __all__ = ["CheckedFile"]
 
 
 class CheckedFile:
-    """A file that is open for reading at any place, by several threads; it is closed when nobody uses it any more."""
+    """A file that is open for reading at any place, by several threads; it is closed when it is no longer used."""
 
     def __init__(self, path: Path, num_bytes: int, *, remedy: str) -> None:
         """Open the file; `ShardsFormatError` if it does not have `num_bytes`. `remedy` ends the message of errors."""

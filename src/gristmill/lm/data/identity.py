@@ -1,4 +1,4 @@
-"""What tells the data of two runs apart."""
+"""Identity: by what a resumed run recognizes its data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def json_checksum(content: Mapping[str, Any]) -> str:
 
 
 def shards_identity(shards: Shards) -> dict[str, Any]:
-    """What tells shards apart: their tokenizer, how many tokens they hold, and a fingerprint of all their files."""
+    """The identity of shards: their tokenizer, how many tokens they hold, and a fingerprint of all their files."""
     return {
         "tokenizer_fingerprint": shards.tokenizer_fingerprint,
         "num_tokens": shards.num_tokens,

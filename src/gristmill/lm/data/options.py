@@ -1,4 +1,4 @@
-"""The options that say how data becomes batches: windows over all tokens, or whole documents.
+"""The options that decide how data becomes batches: windows over all tokens, or whole documents.
 
 A model takes one of the two kinds: its config inherits from `WindowOptions` or from `DocumentOptions`. This module
 imports no torch, so that the command line can list options at once.
@@ -30,7 +30,7 @@ TOKENIZER_FILE = "tokenizer.json"
 class DataOptions:
     """What both kinds of data have."""
 
-    LENGTH: ClassVar[str]  # the name of the option that says how long a sequence is
+    LENGTH: ClassVar[str]  # the name of the option for the length of a sequence
     DATA_FREE: ClassVar[frozenset[str]]  # options that may change when a run is resumed
     # Whether another division of a step into micro-batches and devices is another step.
     DIVISION_CHANGES_STEPS: ClassVar[bool]

@@ -1,4 +1,4 @@
-"""A shuffle that is never stored: where the item at each position comes from, reckoned from the position alone."""
+"""A shuffle that is never stored: where the item at each position comes from, computed from the position alone."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _moved(
 
 @lru_cache(16)
 def _round_keys(seed: int, epoch: int) -> Keys:
-    """Two keys a round. Seed and epoch are mixed one after the other: seed 1, epoch 0 is not seed 0, epoch 1."""
+    """Two keys per round. Seed and epoch are mixed one after the other: seed 1, epoch 0 is not seed 0, epoch 1."""
     state = _mixed(_mixed(seed) + epoch)
     return tuple(np.uint64(_mixed(state + number)) for number in range(2 * NUM_ROUNDS))
 

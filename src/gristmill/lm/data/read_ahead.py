@@ -1,4 +1,4 @@
-"""Items of a sequence made by a thread a few ahead of whoever takes them."""
+"""Items of a sequence made by a thread a few ahead of their consumer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReadAhead(Generic[Item]):
     """`take(i, stride)` is make(i), ready before it is asked for as long as calls go by equal strides.
 
     Other calls are answered just as well, only later. `make` must give the same for the same number. What it raises
-    is raised by the `take` that asks for that item. In a forked child the thread begins anew.
+    is raised by the `take` that asks for that item. In a forked child a new thread starts.
     """
 
     def __init__(self, make: Callable[[int], Item], *, initializer: Callable[[], None] | None = None) -> None:

@@ -46,7 +46,7 @@ class TokenDataset:
     missing windows from the next, so no step is short and no window is dropped. So neither value of torch's `drop_last`
     describes it: with True the last windows would be left out, with False the last batch would be smaller.
 
-    With `document_mask` a batch says which document each token belongs to, so that attention can stay inside it. The
+    With `document_mask` a batch holds which document each token belongs to, so that attention can stay inside it. The
     targets are the same with and without: the last token of a document still predicts the first one of the next. That
     is how end-of-text in front of documents is learnt at all, and how end-of-text after them learns to begin one.
 
@@ -181,7 +181,7 @@ class TokenDataset:
             yield self._padded(chosen * self.num_windows // wanted)
 
     def _padded(self, windows: NDArray[np.int64]) -> Batch:
-        """These windows, then rows to ignore up to the batch size: another shape would compile the model anew."""
+        """These windows, then rows to ignore up to the batch size: another shape would compile the model again."""
         windows_B = np.zeros(self.batch_size, np.int64)
         windows_B[: len(windows)] = windows
         source = self._on_host if self._on_device is None else self._on_device

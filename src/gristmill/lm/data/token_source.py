@@ -108,7 +108,7 @@ class TokenFiles:
     def _read(self, rows: list[tuple[int, int, int]], length: int) -> bytes:
         """The bytes of windows, each given by its file (-1: several), its offset there, and its first token.
 
-        One call of the system a window is most of the time this takes, so nothing else is done for each of them.
+        One system call per window takes most of the time, so nothing else is done for each of them.
         """
         opened = {file: self._opened(file) for file, _, _ in rows if file >= 0}
         num_bytes = length * self.dtype.itemsize
@@ -167,7 +167,7 @@ def check_ids(ids: NDArray[Any], vocab_size: int | None, place: Callable[[int], 
 
 
 def beyond_vocabulary(place: str, id: int, vocab_size: int) -> TrainingError:
-    """The error for an `id` that the model has no row for; `place` says where it lies."""
+    """The error for an `id` that the model has no row for; `place` is where it lies."""
     larger = f" If a larger vocabulary made the ids, pass vocab_size={id + 1} or more." if id >= 0 else ""
     return TrainingError(
         f"{place} has the id {id}, and vocab_size={vocab_size} allows 0 to {vocab_size - 1}.{larger} Otherwise the "

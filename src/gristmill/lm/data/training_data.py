@@ -1,7 +1,7 @@
 """TrainingData: what a run needs to know of its data, whichever kind its model takes.
 
 `WindowData` (window_data.py) are windows over all tokens of shards; `DocumentData` (document_data.py) are documents of
-shards or of Parquet files, one sequence each. The options of a model say which: `WindowOptions`, `DocumentOptions`.
+shards or of Parquet files, one sequence each. The options of a model decide which: `WindowOptions`, `DocumentOptions`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TrainingData(Protocol):
     noun: str  # what it is called in messages
     num_tokens: int
     embedding_dim: int | None
-    identity: dict[str, Any]  # what tells data apart
+    identity: dict[str, Any]  # by which a resumed run recognizes its data
     uses_workers: bool  # whether processes prepare the batches
     even_batches: bool  # whether every micro-batch of a step has as many targets
     messages: list[str]  # what a person should know about it

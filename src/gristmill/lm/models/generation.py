@@ -94,7 +94,7 @@ class TextStream(Iterator[str]):
 
 
 def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
-    """The texts that follow the prompt of `request`, as many as it asks for, one unless it says."""
+    """The texts that follow the prompt of `request`, as many as it asks for, one by default."""
     streams = [
         stream_text(
             model,

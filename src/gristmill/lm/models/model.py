@@ -66,12 +66,15 @@ class Model(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """The logits of the token after each of `tokens_BT`: B x T x V."""
-        raise NotImplementedError(f"{type(self).__name__} has no forward(tokens_BT) -> logits_BTV")
+        raise OptionError(
+            f"model={self.config.name!r} cannot write text: {type(self).__name__} has no forward(tokens_BT) that "
+            f"returns logits. Add one to have samples and generate()."
+        )
 
     def loss(self, batch: Batch, schedule: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """(loss, stats): the mean nats of the targets that are not -100, and what is worth recording.
 
-        stats: "loss", and each name in `STATISTICS` of the config; detached tensors on the device.
+        stats: each name in `STATISTICS` of the config, and "loss" where what is recorded is not the loss itself.
         schedule: what `schedule` of the config gives for the step, as tensors; {} in evaluation.
         """
         logits_BTV = self(batch.inputs_BT)
@@ -119,6 +122,12 @@ class Model(nn.Module):
         return ()
 
     # Text
+
+    @property
+    def can_write(self) -> bool:
+        """Whether there is a way to get text from it: a `forward`, or a `write` or `new_reader` of its own."""
+        own = type(self)
+        return any(getattr(own, name) is not getattr(Model, name) for name in ("forward", "write", "new_reader"))
 
     def write(self, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
         """The texts that `request` asks for, each as a stream of its parts. Text i has the seed `seed + i`."""

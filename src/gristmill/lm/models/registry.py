@@ -8,7 +8,9 @@ The built-in models are entries like any other. Their networks need torch, and a
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from gristmill.errors import OptionError
 from gristmill.lm.models.config import DocumentModelConfig, ModelConfig, WindowModelConfig
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.vae.options import VAEConfig
+from gristmill.lm.option_types import option_fields
 
 if TYPE_CHECKING:
     from gristmill.lm.models.model import Model
@@ -53,20 +56,17 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(_entries)
 
 
 def register_model(name: str, *, config: type[ModelConfig], overwrite: bool = False) -> Callable[[Network], Network]:
-    """Make a model known as `name`: a decorator for its network, which takes a `config` and has a `loss`.
+    """Make a model known as `name`: a decorator for its network, a `Model` that is built from a `config`.
 
-    config: the dataclass of its options, which inherits from `WindowModelConfig` or `DocumentModelConfig`.
+    config: the dataclass of its options, which inherits from `WindowModelConfig` or `DocumentModelConfig`. Each option
+        needs a default that JSON can hold: a number, text, True, False or None.
     overwrite: replace another model of this name. A class that is defined again, as when the cell of a notebook runs
         twice, needs no permission; the built-in names cannot be replaced.
     """
     _check_entry(name, config)
 
     def register(network: Network) -> Network:
-        if not (isinstance(network, type) and hasattr(network, "loss")):
-            raise OptionError(
-                f"register_model({name!r}): the network must be a class with a method loss(batch, schedule). Inherit "
-                f"from gm.lm.Model."
-            )
+        _check_network(name, config, network)
         if name in _entries and not overwrite and not _is_same_class(_entries[name].network, network):
             raise OptionError(
                 f"register_model({name!r}): there is another model of this name. Choose another one, or pass "
@@ -97,6 +97,52 @@ def _check_entry(name: str, config: type[ModelConfig]) -> None:
         raise OptionError(
             f"register_model({name!r}): {config.__name__} is the config of {config.name!r} already. Inherit from it "
             f"and register the new class."
+        )
+    _check_options(name, config)
+
+
+def _check_options(name: str, config: type[ModelConfig]) -> None:
+    """Refuse options that would get lost, or that config.json cannot hold."""
+    if inspect.get_annotations(config) and "__dataclass_params__" not in vars(config):
+        raise OptionError(
+            f"register_model({name!r}): {config.__name__} is not a dataclass itself, so its options would be ignored. "
+            f"Write @dataclass(frozen=True, kw_only=True) above it."
+        )
+    for option, field in option_fields(config).items():
+        if field.default is dataclasses.MISSING or not isinstance(field.default, int | float | str | None):
+            raise OptionError(
+                f"register_model({name!r}): the option {option!r} of {config.__name__} has no default that config.json "
+                f"can hold. Give it a number, text, True, False or None."
+            )
+    taken = {preset: other for other in _entries if other != name for preset in _entries[other].config.PRESETS}
+    for preset in vars(config).get("PRESETS", {}):
+        if preset in taken:
+            raise OptionError(
+                f"register_model({name!r}): the preset {preset!r} is one of model={taken[preset]!r}. Choose another "
+                f"name for it."
+            )
+
+
+def _check_network(name: str, config: type[ModelConfig], network: type[Any]) -> None:
+    from gristmill.lm.models.model import Model  # it needs torch, as every network does
+
+    if not (isinstance(network, type) and issubclass(network, Model)):
+        raise OptionError(
+            f"register_model({name!r}): the network must be a class that inherits from gm.lm.Model and has a "
+            f"forward(tokens_BT) or a loss(batch, schedule)."
+        )
+    if network.loss is not Model.loss:
+        return
+    if network.forward is Model.forward:
+        raise OptionError(
+            f"register_model({name!r}): {network.__name__} has neither forward nor loss. Add forward(tokens_BT), which "
+            f"returns logits, or loss(batch, schedule)."
+        )
+    if issubclass(config, DocumentModelConfig):
+        raise OptionError(
+            f"register_model({name!r}): {network.__name__} has no loss, and a batch of documents has the same tokens "
+            f"as inputs and as targets: the usual loss would reward copying them. Add loss(batch, schedule), or "
+            f"inherit the config from gm.lm.WindowModelConfig."
         )
 
 

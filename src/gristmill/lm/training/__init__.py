@@ -2,23 +2,31 @@
 
 In reading order:
 
-    config.py, config_checks.py, options.py, presets.py   every option of a run
-    trainer.py                          train: the loop on one screen
-    preflight.py                        what is checked before a run changes anything
-    devices.py, precision.py            what it is computed on, and in which precision
-    processes.py                        one process per device, and one error for all of them
-    run.py, run_parts.py                what the loop works on
-    losses.py                           the loss as a module, and its mean over many batches
-    optimizers.py, muon.py              AdamW and Muon
-    weight_updates.py                   gradients checked and applied
-    schedules.py                        the learning rate of a step
-    registries.py                       optimizers and schedules by name, a user's own among them
-    auto_batch.py                       the largest micro-batch that fits
-    run_folder.py, run_lock.py, replacing.py   the folder of a run, and who may write there
-    checkpoint.py, restoring.py         what a run leaves, and how it is resumed
-    size_check.py                       whether a model fits the weights of a checkpoint
-    records.py, meters.py, result.py    what it records, measures and returns
-    data_wait.py                        the time a device has nothing to do for lack of a batch
-    display.py, standing.py, writers.py   what a person sees while it trains
-    advice.py, stopping.py              what slows it down; what stops it
+    trainer.py                             train: the loop on one screen
+    config.py, options.py, presets.py      every option of a run
+    registries.py                          optimizers and schedules by name, a user's own among them
+    resuming.py                            the options that a run is resumed with
+    preflight.py                           what is checked before a run changes anything
+    dry_run.py                             plan: parameters, steps, memory and time, without running it
+    run_folder.py, run_lock.py             the folder of a run, and who may write there
+    replacing.py                           a run that is replaced stays until the new one has started
+    devices.py, processes.py               what it is computed on; one process per device
+    precision.py                           mixed precision, and the scaler of gradients
+
+    run.py, set_up.py                      Run: what the loop works on, and how it is put together
+    auto_batch.py                          the largest micro-batch that fits
+    losses.py                              the loss as a module, and its mean over many batches
+    schedules.py                           the learning rate of a step
+    optimizers.py, muon.py                 AdamW and Muon
+    weight_updates.py                      gradients checked and applied
+    validation.py                          the loss on held-out data, and the best checkpoint
+    checkpoint.py, saving.py               what a run saves, and when
+    restoring.py, size_check.py            how it is taken up again; whether weights fit a model
+    stopping.py                            Ctrl-C and SIGTERM
+
+    recording.py, records.py, writers.py   what it records: metrics.jsonl, TensorBoard, Trackio
+    meters.py, data_wait.py                what it measures
+    display.py, standing.py                what a person sees while it trains
+    advice.py                              what slows it down, and what helps
+    result.py                              TrainResult: what it returns
 """

@@ -1,6 +1,6 @@
 """batch_size="auto": the largest micro-batch that fits, found by measuring, with the global batch kept as it was asked.
 
-Memory grows evenly with the sequences of a micro-batch, so two small steps tell how many fit; that many are then tried.
+Memory grows evenly with the sequences of a micro-batch, so two small steps show how many fit; that many are then tried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on, in a folder that is there whole or not at all.
+"""Checkpoints: all that a run needs to resume, in a folder that is there whole or not at all.
 
     run/checkpoints/step-000100/model.safetensors      the weights
                                 optimizer.safetensors  moments and step counts
@@ -120,7 +120,7 @@ def _last_good(run: Path) -> str:
 def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Write the tensors and return the size and the checksum of the file.
 
-    By hand, because the checksum is taken on the way, and each write lets other threads run: steps go on meanwhile.
+    By hand, because the checksum is taken on the way, and each write lets other threads run: training continues.
     """
     # Wide types first, so that all are aligned; then by name, so that the same tensors give the same bytes.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
@@ -187,7 +187,7 @@ class CheckpointWriter:
         try:
             write_checkpoint(self._run, state, files)
         except OSError as error:
-            error.filename = error.filename or str(self._run)  # a full disk does not say where
+            error.filename = error.filename or str(self._run)  # the error of a full disk names no file
             raise
         for folder in prune(self._run, keep=self._keep):
             self._damaged.setdefault(folder, False)
@@ -213,7 +213,7 @@ class CheckpointWriter:
 def prune(run: Path, *, keep: int) -> list[Path]:
     """Remove all checkpoints but the latest `keep` and the best one; return those that are damaged.
 
-    A damaged one does not count, and is left alone: somebody may want to save what can be saved.
+    A damaged one does not count, and is left alone: its user may want to save what can be saved.
     """
     states, damaged = _read_states(list_checkpoints(run))
     best = _best(states)
@@ -239,7 +239,7 @@ def list_checkpoints(run: Path) -> list[Path]:
 
 
 def step_of(folder: Path) -> int:
-    """The step that the name of a checkpoint says."""
+    """The step in the name of a checkpoint."""
     return int(folder.name.removeprefix("step-"))
 
 
@@ -298,15 +298,25 @@ def _read_states(folders: list[Path]) -> tuple[dict[Path, dict[str, Any]], dict[
 
 
 def _best(states: Mapping[Path, Mapping[str, Any]]) -> Path | None:
-    losses = {folder: state["val_loss"] for folder, state in states.items() if state.get("val_loss") is not None}
+    """The checkpoint with the least loss among those that were validated on the same sequences as the newest."""
+    validated = {folder: state for folder, state in states.items() if state.get("val_loss") is not None}
+    newest: Mapping[str, Any] = next(reversed(validated.values()), {})
+    losses = {folder: state["val_loss"] for folder, state in validated.items() if _same_subset(state, newest)}
     return min(losses, key=lambda folder: float(losses[folder]), default=None)
+
+
+def _same_subset(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two checkpoints were validated on the same sequences. Version 0.1 did not save how many there were."""
+    sizes = [state.get("val_sequences") for state in (one, other)]
+    limits = [state.get("config", {}).get("limit_val_batches") for state in (one, other)]
+    return bool(limits[0] == limits[1] if None in sizes else sizes[0] == sizes[1])
 
 
 # Reading
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """What state.json of a checkpoint says, checked; `CheckpointError` for a damaged or foreign one."""
+    """The content of state.json of a checkpoint, checked; `CheckpointError` for a damaged or foreign one."""
     path = folder / STATE_FILE
     try:
         data = read_small_file(

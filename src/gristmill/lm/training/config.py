@@ -1,10 +1,10 @@
 """TrainConfig: the options of a run, and with them the options of its model; from presets, YAML files and options.
 
 Options are flat wherever people write them: keywords of `gm.lm.train`, flags, YAML files and config.json. `TrainConfig`
-keeps them apart: its fields are those of any run, and `model` holds the options of the model, which own its names.
+keeps them apart: its fields are those of any run, and `model` holds the options of the model.
 
 An option that counts steps (`val_check_interval`, `checkpoint_interval`, `sample_interval`, `warmup_steps`) may also be
-a fraction of the run: 500 is every 500 steps, 0.1 is every tenth of the run. `resolved` turns all such wishes into
+a fraction of the run: 500 is every 500 steps, 0.1 is every tenth of the run. `resolved` turns all of them into
 numbers; what it returns is written to config.json of the run and compared when the run is resumed.
 """
 
@@ -13,10 +13,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
 from gristmill.arguments import check_whole_number, nearest
 from gristmill.errors import CheckpointError, OptionError, warn_user
@@ -32,6 +32,7 @@ from gristmill.lm.option_types import (
     Share,
     Steps,
     check_options,
+    fitted,
     option_fields,
 )
 from gristmill.lm.training.presets import preset_options, without_length
@@ -56,14 +57,14 @@ FREE = frozenset(
         *("sample_interval", "sample_tokens", "init_from"),
     }
 )
-# Where and how a step is computed. With another value it is the same step to rounding, not to the bit.
+# Where and how a step is computed. With another value it is the same step up to rounding, not bit-exact.
 ROUNDING = frozenset(
     {
         *("batch_size", "gradient_accumulation_steps", "precision", "compile_model", "compile_mode"),
         *("device", "devices", "num_nodes", "strategy", "deterministic"),
     }
 )
-# Those of them that say how a step is divided.
+# Those of them that decide how a step is divided.
 DIVISION = frozenset({"batch_size", "gradient_accumulation_steps", "devices", "num_nodes"})
 LENGTHS = ("max_steps", "max_tokens", "epochs")
 
@@ -154,7 +155,7 @@ class TrainConfig:
         if not isinstance(self.model, ModelConfig):
             raise OptionError(
                 f"model={self.model!r}: pass the config of a model, such as gm.lm.GPTConfig(), or call "
-                f"TrainConfig.from_options({{'model': 'gpt'}})."
+                f"TrainConfig.from_options({{'model': {GPTConfig.name!r}}})."
             )
         check_options(self)
         OPTIMIZERS.check(self.optimizer, "optimizer")
@@ -228,7 +229,19 @@ def options_of_model(name: str) -> dict[str, dataclasses.Field[Any]]:
             f"model={name!r}: its option {both[0]!r} is also an option of every run. Give it another name in "
             f"{find_model(name).config.__name__}."
         )
-    return {"model": RUN_FIELDS["model"], **fields, **RUN_FIELDS}
+    known = {"model": RUN_FIELDS["model"], **fields, **RUN_FIELDS}
+    _check_own_values(find_model(name).config, known)
+    return known
+
+
+def _check_own_values(kind: type[ModelConfig], known: Collection[str]) -> None:
+    """Raise for a preset, or a default of the run, of a model that names an option that is not there."""
+    for place, options in {"RUN_DEFAULTS": kind.RUN_DEFAULTS, **kind.PRESETS}.items():
+        if unknown := sorted(options.keys() - set(known)):
+            raise OptionError(
+                f"model={kind.name!r}: {place} of {kind.__name__} sets {unknown[0]!r}, and there is no such option."
+                f"{nearest(unknown[0], known)}"
+            )
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -242,7 +255,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option a line: 'max_steps: 1000'.")
+        raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option per line: 'max_steps: 1000'.")
     return normalized(content, source=str(path))
 
 
@@ -252,8 +265,8 @@ def normalized(
     """The options under their names, "model" as a name.
 
     Numbers that YAML took for text (1e-3) are numbers, and text that it took for a number (a column 2020) is text.
-    Options of another model are refused where they differ from their defaults (`lenient`: left out): who passes one
-    expects something of it.
+    Options of another model are refused where they differ from their defaults (`lenient`: left out): whoever passes
+    one expects an effect.
     """
     named = {str(key).replace("-", "_"): value for key, value in options.items()}
     model = named.get("model", preset_options(preset, named).get("model", GPTConfig.name))
@@ -261,32 +274,25 @@ def normalized(
         of_model = {name: getattr(model, name) for name in option_fields(type(model))}
         named, model = {**of_model, **named, "model": model.name}, model.name
     known = options_of_model(model)
+    hints = {
+        **get_type_hints(find_model(model).config, include_extras=True),
+        **get_type_hints(TrainConfig, include_extras=True),
+    }
     given: dict[str, Any] = {}
     for name, value in named.items():
         if name in known:
-            given[name] = _fitted(name, value, str(known[name].type))
+            given[name] = _fitted(name, value, hints[name])
         elif not (lenient and _owner(name)):
             _check_belongs(name, value, model, source)
     return given
 
 
-def _fitted(name: str, value: Any, kind: str) -> Any:
+def _fitted(name: str, value: Any, hint: Any) -> Any:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if name == "embedding_columns" and isinstance(value, list | tuple):
         value = ",".join(map(str, value))
-    if kind in ("Positive", "NotNegative", "Share", "Fraction", "Steps", "Steps | None", "Positive | None"):
-        return _as_number(value)
-    if kind in ("str", "str | None") and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    return value
-
-
-def _as_number(value: Any) -> Any:
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
+    return fitted(hint, value)
 
 
 def _owner(option: str) -> str | None:
@@ -363,7 +369,8 @@ def _accumulation(config: TrainConfig, batch_size: int, world_size: int) -> int:
         devices = f" on {world_size} devices" if world_size > 1 else ""
         raise OptionError(
             f"global_batch_size={total} is not a multiple of batch_size={batch_size}{devices}. "
-            f"Pass a multiple of {batch_size * world_size}, or batch_size='auto'."
+            f"Pass a batch_size that divides it, a global_batch_size that is a multiple of {batch_size * world_size}, "
+            f"or batch_size='auto'."
         )
     return total // (batch_size * world_size)
 
@@ -414,10 +421,23 @@ def load_config(run: Path) -> TrainConfig:
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(why_no_run(run)) from None
     content = parse_json(data, source=path, error=CheckpointError)
+    _check_registered(content, path)
     try:
         return config_of_run(content, source=str(path))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{path}: it is damaged: {error}") from None
+
+
+def _check_registered(options: Any, path: Path) -> None:
+    """Raise for a model, an optimizer or a schedule that a file of the user must register first: nothing is damaged."""
+    registries: dict[str, Mapping[str, Any]] = {"model": MODELS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
+    for option, known in registries.items():
+        name = options.get(option) if isinstance(options, dict) else None
+        if isinstance(name, str) and name not in known:
+            raise CheckpointError(
+                f"{path}: {option}={name!r} is not known here. The known ones are {', '.join(map(repr, known))}. "
+                f"Import the file that registers it first: plugin='my_model.py'."
+            )
 
 
 def config_of_run(options: Mapping[str, Any], *, source: str) -> TrainConfig:

@@ -58,7 +58,7 @@ def spelled_by(spelling: Callable[[str], str]) -> Iterator[None]:
 
 
 class _StartingLine:
-    """The line that says what a run is doing before its first step; the next output takes its place."""
+    """The line that shows what a run is doing before its first step; the next output takes its place."""
 
     def __init__(self) -> None:
         self._num_columns = 0
@@ -150,7 +150,7 @@ class Display:
         """Show a message that a person should read."""
 
     def busy(self, what: str) -> None:
-        """The run does something else than training steps, until the next `tick`: "validating", for one."""
+        """The run does something other than training steps, until the next `tick`: "validating", for one."""
 
     def close(self, *, finished: bool) -> None:
         """Close it; `finished` is False when an error or a signal ends the run."""
@@ -160,7 +160,7 @@ class Display:
 def open_display(progress: Any, *, total: int, initial: int, compiles: bool = False) -> Iterator[Display]:
     """The display that `progress` asks for, of a run that is at step `initial` of `total`.
 
-    compiles: whether the first step compiles the model, which takes long and is said.
+    compiles: whether the first step compiles the model, which takes long and is announced.
     """
     display = _new_display(progress, Standing(total, initial), compiles=compiles)
     try:

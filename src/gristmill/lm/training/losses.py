@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.config import Averaging
 
@@ -28,9 +29,26 @@ class LossModule(nn.Module):
         self.model = model
 
     def forward(self, fields: dict[str, Any], schedule: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """What `model.loss` gives for the batch of these fields."""
+        """What `model.loss` gives for the batch of these fields, with what is recorded as detached tensors."""
         loss, stats = self.model.loss(Batch(**fields), schedule)  # type: ignore[operator]
-        return loss, stats
+        config = getattr(self.model, "config", None)
+        declared = {name: _found(stats, name, self.model) for name in getattr(config, "STATISTICS", ())}
+        recorded = {"loss": stats.get("loss", loss), **declared}
+        return loss, {**stats, **{name: _detached(value, loss) for name, value in recorded.items()}}
+
+
+def _found(stats: Mapping[str, Any], name: str, model: nn.Module) -> Any:
+    if name not in stats:
+        raise OptionError(
+            f"{type(model).__name__}.loss returns no {name!r}, which STATISTICS of its config declares. Add it to the "
+            f"stats that loss returns, or leave it out of STATISTICS."
+        )
+    return stats[name]
+
+
+def _detached(value: Any, loss: Tensor) -> Tensor:
+    """A statistic as a tensor without its graph, which would keep the activations of every step until it is read."""
+    return value.detach() if isinstance(value, Tensor) else torch.as_tensor(float(value), device=loss.device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from gristmill.progress import resident_bytes
 
 __all__ = ["Meter", "Pending", "Reading", "device_peak", "first_bad_step", "measured_matmul_flops", "memory_bytes"]
 
-# Dense matrix products in bf16 or fp16, FLOP a second, by a part of the device's name; the first that fits counts.
+# Dense matrix products in bf16 or fp16, FLOP per second, by a part of the device's name; the first that fits counts.
 DEVICE_PEAKS = {
     "B200": 2250e12,
     "H200": 989e12,
@@ -60,7 +60,7 @@ MAX_SHARE = 1.05
 
 
 def device_peak(name: str, precision: str = "bf16-mixed") -> float | None:
-    """The peak of a device on its data sheet, FLOP a second; None for one that is not in the table (a CPU, for one).
+    """The peak of a device on its data sheet, FLOP per second; None for one that is not in the table (a CPU, for one).
 
     >>> device_peak("NVIDIA H200") / 1e12, device_peak("AMD EPYC")
     (989.0, None)
@@ -130,7 +130,7 @@ class Reading:
     """What the steps since the last reading were like."""
 
     loss: float  # mean over the steps
-    stats: dict[str, float]  # what else the model tells of a step, likewise
+    stats: dict[str, float]  # what else the model reports for a step, likewise
     grad_norm: float  # mean over the steps that have a finite one: a step of 16-mixed may have none, and is skipped
     grad_norm_max: float
     first_bad_step: int | None  # the first whose loss or gradient norm is not a number
@@ -202,7 +202,7 @@ class Meter:
     def add(self, step: int, losses: Tensor, grad_norm: Tensor, num_tokens: int, num_slots: int) -> None:
         """Note a step: loss and stats, and its tokens without and with padding.
 
-        The values stay on the device: nobody waits for them.
+        The values stay on the device: the host does not wait for them.
         """
         index = len(self._steps)
         self._values[:-1, index].copy_(losses, non_blocking=True)
@@ -246,7 +246,7 @@ class Meter:
             self._values[row, : len(self._steps)] = torch.tensor(values, dtype=self._values.dtype)
 
     def read(self) -> Reading:
-        """Wait for the device, and say how the steps since the last reading went."""
+        """Wait for the device, and return the reading of the steps since the last one."""
         losses, *stats, norms = self._host_values()
         elapsed = max(time.perf_counter() - self._restarted, 1e-9)
         rate = self._num_tokens / elapsed

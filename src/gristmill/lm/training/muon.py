@@ -27,12 +27,12 @@ class Muon(torch.optim.Optimizer):
         update   = orthogonalized(beta * momentum + (1 - beta) * gradient) * sqrt(max(1, R / C))     (Nesterov)
         weight   = weight * (1 - lr * weight_decay) - lr * update
 
-    For two-dimensional weights. A group may say `num_stacked`: its weights are then so many matrices on top of each
+    For two-dimensional weights. A group may have `num_stacked`: its weights are then so many matrices on top of each
     other, as those of query, key and value, and each is made orthogonal for itself. All matrices of one shape are done
     in one go: a GPU has little to do on a single one.
 
     As torch's fused optimizers do, a step heeds an attribute `found_inf`, a tensor of 0 or 1: where it is 1, weights
-    and momenta stay as they are. Nobody has to wait for the device to know.
+    and momenta stay as they are. The host need not wait for the device.
     """
 
     def __init__(

@@ -201,7 +201,7 @@ class Optimizers:
         if values.get("optimizer") != self.name:
             raise CheckpointError(
                 f"the checkpoint has the state of optimizer {values.get('optimizer')!r}, and this is {self.name!r}. "
-                f"Train on with the optimizer that was used."
+                f"Resume with the optimizer that was used."
             )
         states: dict[str, dict[str, Any]] = {name: {} for name in self._parameters}
         for full_name, value in {**tensors, **values.get("state", {})}.items():
@@ -215,7 +215,7 @@ class Optimizers:
         if len(groups) != len(saved):
             raise CheckpointError(
                 f"the checkpoint has {len(saved)} groups of optimizer {self.name!r}, and there are {len(groups)}. "
-                f"Train on with the optimizer that was used."
+                f"Resume with the optimizer that was used."
             )
         for name, parameter in self._parameters.items():  # all of it fits: change nothing before
             optimizer = self._owners[id(parameter)]
@@ -262,7 +262,7 @@ class Optimizers:
             )
 
     def _changing_groups(self) -> list[dict[str, Any]]:
-        """The groups whose numbers may change from step to step: of optimizers that are not ours, nobody knows."""
+        """The groups whose numbers may change from step to step: of optimizers that are not ours, any may."""
         theirs = [optimizer for optimizer in self.torch_optimizers if type(optimizer) not in _KEYS]
         return [group for optimizer in theirs for group in optimizer.param_groups]
 
@@ -276,7 +276,7 @@ def _check_fit(full_name: str, value: Tensor, key: str, parameter: Tensor) -> No
     if value.shape != shape or value.dtype != dtype:
         raise CheckpointError(
             f"the checkpoint's {full_name!r} is {value.dtype} {tuple(value.shape)}, and the model needs {dtype} "
-            f"{tuple(shape)}. Train on with the configuration that was used."
+            f"{tuple(shape)}. Resume with the configuration that was used."
         )
 
 

@@ -9,6 +9,7 @@ import textwrap
 from typing import Any, Literal, TypedDict
 
 from gristmill.lm.models.config import ModelConfig
+from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.registry import BUILT_IN, MODELS
 from gristmill.lm.option_types import option_fields, option_meanings
 from gristmill.lm.training.config import DeviceName, PrecisionName, TrainConfig
@@ -123,7 +124,7 @@ TrainOptions.__doc__ = f"{TrainOptions.__doc__ or ''}\n\n{options_help()}"  # wh
 
 def train_defaults() -> dict[str, Any]:
     """The default of each option."""
-    defaults: dict[str, Any] = {"model": "gpt"}
+    defaults: dict[str, Any] = {"model": GPTConfig.name}
     for kind in (*(MODELS[name].config for name in sorted(BUILT_IN)), TrainConfig):
         defaults |= {name: field.default for name, field in option_fields(kind).items() if name != "model"}
     return defaults

@@ -22,8 +22,15 @@ def all_presets() -> dict[str, dict[str, Any]]:
     return {
         preset: {"model": name, **options}
         for name, entry in MODELS.items()
-        for preset, options in entry.config.PRESETS.items()
+        for preset, options in _own_presets(entry.config).items()
     }
+
+
+def _own_presets(kind: type[ModelConfig]) -> Mapping[str, Mapping[str, Any]]:
+    """The presets of a config, without those that it inherits from another model: they stay presets of that one."""
+    owner = next(base for base in kind.__mro__ if "PRESETS" in vars(base))
+    is_inherited = owner is not kind and any(entry.config is owner for entry in MODELS.values())
+    return {} if is_inherited else kind.PRESETS
 
 
 def preset_options(preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,11 +43,11 @@ def preset_options(preset: str | None, given: Mapping[str, Any]) -> dict[str, An
     if model is None:
         return options
     kind = type(model) if isinstance(model, ModelConfig) else find_model(model).config
-    if options.get("model", kind.name) != kind.name:
+    if options and not issubclass(kind, find_model(options["model"]).config):
         raise OptionError(
             f"preset={preset!r} is for model={options['model']!r}, and this is model={kind.name!r}. Leave one out."
         )
-    return {**kind.RUN_DEFAULTS, **options}
+    return {**kind.RUN_DEFAULTS, **options, **({"model": kind.name} if options else {})}
 
 
 def without_length(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The processes of a run on several devices: one per device, all started by the first, which speaks for all of them.
+"""The processes of a run on several devices: one per device, all started by the first, which reports for all of them.
 
 The first process runs its own command line again for each of the other devices. It keeps what they print and shows it
 only if one of them fails, as part of one error; with GRISTMILL_DEBUG=1 it shows every line. The others are in a session
@@ -46,7 +46,7 @@ def is_first_process() -> bool:
 def start_others(strategy: Any) -> None:
     """Start one process for each of the other devices of `strategy` on this machine, unless they are there already.
 
-    Lightning's own launcher shows the errors of all processes at once, and ends the first one without a word when
+    Lightning's own launcher shows the errors of all processes at once, and ends the first one without a message when
     another one fails. It starts none where it finds LOCAL_RANK in the environment.
     """
     global _others

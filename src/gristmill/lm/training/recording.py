@@ -58,7 +58,7 @@ class Recorder:
         self.add({"kind": "event", "step": step, "message": message})
 
     def advise(self, advice: dict[str, str], *, step: int) -> None:
-        """Tell each kind of advice once."""
+        """Record and show each kind of advice once."""
         for trouble, message in advice.items():
             if trouble not in self._shown:
                 self._shown.add(trouble)

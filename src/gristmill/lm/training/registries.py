@@ -38,7 +38,7 @@ def register_schedule(name: str, function: Callable[..., float], *, overwrite: b
     """Make `schedule=name` scale the learning rate of each step by what `function(step, …)` returns, 0 or greater.
 
     `step` counts from 0. As keywords the function gets those that it has a parameter for: total_steps, warmup_steps,
-    final_fraction, decay_fraction. The warm-up is the function's own business. It must return the same for the same
+    final_fraction, decay_fraction. The function does its own warm-up. It must return the same for the same
     step, or a resumed run would differ.
 
     A name that is taken is refused unless `overwrite`.

@@ -28,7 +28,7 @@ MACHINE_FILE = "machine.json"
 PLOT_FOLDER = "plots"
 ASIDE_FOLDER = ".aside"
 
-# Everything that a run, or the report of one, leaves in its folder. Other files there are somebody else's.
+# Everything that a run, or the report of one, leaves in its folder. Other files there are not touched.
 OWN = (
     *(CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, METRICS_FILE, CHECKPOINTS),
     *("report.html", "report.md", "tensorboard", f"{PLOT_FOLDER}/{FIGURES_FILE}", f"{PLOT_FOLDER}/*.png"),

@@ -1,7 +1,8 @@
-"""Restoring: a run taken up from its latest checkpoint, or begun with the weights of another."""
+"""Restoring: a run taken up from its latest checkpoint, or started with the weights of another."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,11 @@ from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError
 from gristmill.lm.data.identity import identity_differences
+from gristmill.lm.data.training_data import TrainingData
 from gristmill.lm.explain import CHECKPOINTS
 from gristmill.lm.models.model import Model
 from gristmill.lm.training import checkpoint as checkpoints
-from gristmill.lm.training.config import differences, is_longer
+from gristmill.lm.training.config import TrainConfig, differences, is_longer
 from gristmill.lm.training.precision import restore_scaler
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from gristmill.lm.training.run import Run
 
-__all__ = ["find_latest", "restore", "take_weights"]
+__all__ = ["check_same_run", "find_latest", "restore", "take_weights"]
 
 Tell = Callable[[str], None]
 
@@ -32,7 +34,7 @@ def find_latest(
     """The latest checkpoint of a run and its state; None and None where there is none, or it is to be replaced.
 
     A damaged one is `CheckpointError`, which names it and the one before. It is not passed over: steps that were
-    computed, perhaps for days, would be computed again without a word. Removing its folder is the user's decision.
+    computed, perhaps for days, would be computed again without notice. Removing its folder is the user's decision.
     """
     if overwrite:
         return None, None
@@ -45,17 +47,23 @@ def find_latest(
     return latest, checkpoints.read_state(latest)
 
 
-def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
-    """Take up a checkpoint; `CheckpointError` names what does not fit."""
-    found = identity_differences(state["shards"], run.data.identity, run=run.folder, tokenizer=run.data.tokenizer)
-    found += differences(state["config"], run.config)
+def check_same_run(folder: Path, state: dict[str, Any], config: TrainConfig, data: TrainingData) -> None:
+    """Raise `CheckpointError` unless the run of a checkpoint is the one that `config` describes, on the same data."""
+    run = folder.parent.parent
+    found = identity_differences(state["shards"], data.identity, run=run, tokenizer=data.tokenizer)
+    found += differences(state["config"], config)
     if found:
         raise CheckpointError(
-            f"{folder}: the run cannot go on: {'; '.join(found)}. Ask for the same as then, or begin a new run in "
+            f"{folder}: the run cannot be resumed: {'; '.join(found)}. Pass the same as then, or start a new run in "
             f"another folder."
         )
+
+
+def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
+    """Take up a checkpoint; `CheckpointError` names what does not fit."""
+    check_same_run(folder, state, run.config, run.data)
     if rounding := differences(state["config"], run.config, only_rounding=True):
-        tell(f"the run goes on, equal to rounding but not to the bit: {'; '.join(rounding)}.")
+        tell(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")
     weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
     checkpoints.load_weights(run.model, weights, folder / checkpoints.MODEL_FILE)
     tensors = _divided(run.model, checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state))
@@ -71,12 +79,18 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
         watched = checkpoints.read_tensors(folder, checkpoints.MONITOR_FILE, state) if has_state else None
         run.watch.load_state(run.step, watched, state.get("monitor"))
     run.validation.take_up(run.step, state)
+    if run.validation.best_loss == math.inf and state["best_val_loss"] is not None:
+        tell(
+            f"limit_val_batches was {state['config'].get('limit_val_batches')} and is now "
+            f"{run.config.limit_val_batches}: the best checkpoint is chosen again from here on, because losses on "
+            f"another part of the validation split do not compare."
+        )
     if is_longer(state["config"], run.config):
         tell(
             f"the run has {run.config.max_steps:,} steps now instead of {state['config']['max_steps']:,}: from here "
             f"on, the learning rate follows the schedule of the longer run."
         )
-    tell(f"going on from {folder.name}.")
+    tell(f"resuming from {folder.name}.")
 
 
 def _divided(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -88,7 +102,7 @@ def _divided(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def take_weights(model: Model, run_folder: Path, tell: Tell) -> None:
     """Take the weights of the best checkpoint of another run.
 
-    A switch such as word dropout brings a weight of its own, and should not keep anybody from turning it on or off.
+    A switch such as word dropout brings a weight of its own, and can still be turned on or off.
     """
     folder = checkpoints.find_checkpoint(run_folder, "best")
     there = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, checkpoints.read_state(folder))
@@ -97,4 +111,4 @@ def take_weights(model: Model, run_folder: Path, tell: Tell) -> None:
     both = {name: tensor for name, tensor in there.items() if name not in different}
     kept = {name: here[name] for name in different if name in here}
     checkpoints.load_weights(model, both | kept, folder / checkpoints.MODEL_FILE)
-    tell(f"beginning with the weights of {folder}{', but for ' if different else ''}{', '.join(different)}.")
+    tell(f"starting with the weights of {folder}{', but for ' if different else ''}{', '.join(different)}.")

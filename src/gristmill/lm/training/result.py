@@ -1,4 +1,4 @@
-"""TrainResult: what a run came to."""
+"""TrainResult: the result of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["TrainResult", "result_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainResult:
-    """What a run came to."""
+    """The result of a run."""
 
     folder: Path
     checkpoint: Path  # the last one
@@ -29,7 +29,7 @@ class TrainResult:
     num_parameters: int
     loss: float | None  # of the last steps; None where a finished run had nothing left to do
     val_loss: float | None  # on the whole validation split
-    val_stats: dict[str, float] = field(default_factory=dict)  # what else the model tells of a batch, likewise
+    val_stats: dict[str, float] = field(default_factory=dict)  # what else the model reports, likewise
     perplexity: float | None = None  # exp(val_loss), where that is in nats per token and nothing else
     bits_per_byte: float | None
     tokens_per_second: float | None  # without padding

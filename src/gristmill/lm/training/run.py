@@ -18,7 +18,6 @@ from torch import Tensor
 from gristmill.errors import NotFiniteError
 from gristmill.lm.data.batch import Batch
 from gristmill.lm.data.training_data import TrainingData
-from gristmill.lm.models.registry import build_model
 from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
@@ -35,6 +34,7 @@ from gristmill.lm.training.set_up import (
     DTYPES,
     mark_length,
     new_meter,
+    new_model,
     new_module,
     new_optimizers,
     open_datasets,
@@ -78,7 +78,7 @@ class Run:
         self.config = config = settled(fabric, config, data, state, tell)
         # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
         self.dataset, val_dataset = open_datasets(fabric, config, data, tell)
-        self.model = build_model(config.model, seed=config.seed)
+        self.model = new_model(config)
         self.module = new_module(fabric, config, self.model)
         self.validation = Validation(
             fabric, config, data, val_dataset, validation_module(config, self.model, self.module)
@@ -334,7 +334,7 @@ class Run:
             closed.callback(self.saver.close)
 
     def result(self) -> TrainResult:
-        """What the run came to."""
+        """The result of the run."""
         result = result_of(
             self.folder,
             num_steps=self.step,

@@ -35,7 +35,7 @@ __all__ = ["check_folder", "claimed", "write_description"]
 def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | None = None) -> None:
     """Refuse a folder with a run in it, unless that is to be resumed or replaced. Nothing is changed yet."""
     if resume not in ("never", "auto"):
-        raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to go on with what is there, or 'never'.")
+        raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to resume what is there, or 'never'.")
     if resume == "auto" and overwrite:
         raise OptionError(
             "resume and overwrite exclude each other: one keeps the run that is there, the other does not."
@@ -64,7 +64,7 @@ def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | No
 
 @contextlib.contextmanager
 def claimed(run: Path, *, resume: str, overwrite: bool) -> Iterator[None]:
-    """Have the folder of a run to this process alone within the block; it is made if there is none.
+    """Hold the folder of a run for this process alone within the block; it is made if there is none.
 
     For the first process of a run only, and before anything in the folder is changed. What processes that were killed
     have left is put in order here, and nowhere else: no other process can be using it.

@@ -54,7 +54,7 @@ class Saver:
         if run.fabric.is_global_zero and self.saved_step == run.step:
             self.writer.wait()
             folder = checkpoints.find_checkpoint(self._folder, checkpoints.name_of(run.step))
-            checkpoints.update_state(folder, _losses(run))
+            checkpoints.update_state(folder, {**_losses(run), "val_sequences": run.validation.num_sequences})
 
     def close(self) -> None:
         """Wait for what is being written."""

@@ -27,6 +27,7 @@ __all__ = [
     "DTYPES",
     "mark_length",
     "new_meter",
+    "new_model",
     "new_module",
     "new_optimizers",
     "open_datasets",
@@ -77,6 +78,17 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
     return int(fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
 
 
+def new_model(config: TrainConfig) -> Model:
+    """The model of the run; `OptionError` if it is to write samples and cannot."""
+    model = build_model(config.model, seed=config.seed)
+    if config.sample_interval and not model.can_write:
+        raise OptionError(
+            f"sample_interval={config.sample_interval}: model={config.model.name!r} cannot write text, because "
+            f"{type(model).__name__} has no forward(tokens_BT) that returns logits. Leave sample_interval out."
+        )
+    return model
+
+
 def new_module(fabric: Fabric, config: TrainConfig, model: Model) -> nn.Module:
     """The loss of the model, compiled if that was asked for, and shared among the devices."""
     module: nn.Module = LossModule(model)
@@ -90,10 +102,12 @@ def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:
     if config.model.varying_lengths:
         from torch._inductor import config as inductor_config
 
-        # For sums over a length that is not known, torch 2.11 writes code that fails: "shape is invalid for input".
+        # For sums over a length that is not known, torch 2.11 writes code that fails ("shape is invalid for input"), or
+        # fails itself when it compares the sizes of loops.
         settings: Any = inductor_config.triton
-        if hasattr(settings, "mix_order_reduction"):
-            settings.mix_order_reduction = False
+        for name in ("mix_order_reduction", "coalesce_tiling_analysis"):
+            if hasattr(settings, name):
+                setattr(settings, name, False)
     mode = None if config.compile_mode == "default" else config.compile_mode
     return torch.compile(module, mode=mode)  # type: ignore[return-value]
 

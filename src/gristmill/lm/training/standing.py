@@ -81,7 +81,7 @@ class Standing:
         self.pace.tick(step, now)
 
     def show(self, record: Record) -> None:
-        """Keep what a record says."""
+        """Keep the numbers of a record."""
         if record["kind"] == "train":
             self.train, self.step = record, record["step"]
         elif record["kind"] in ("val", "sample"):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that the loop grants between two steps."""
+"""Ctrl-C and SIGTERM as a request that the loop answers between two steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["StopSignals"]
 
 
 class StopSignals:
-    """Within the block a signal is only noted in `received`; a second one acts at once, as it would outside.
+    """Within the block a signal is only noted in `received`; a second one acts at once, as usual.
 
     Outside the main thread, where Python gives no signals, nothing changes.
     """

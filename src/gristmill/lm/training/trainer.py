@@ -1,10 +1,10 @@
-"""The trainer: one loop, on any device, that can be stopped anywhere and goes on to the bit.
+"""The trainer: one loop, on any device, that can be stopped anywhere and resumes bit-exactly.
 
 A step is a pure function of the weights, the optimizer's state and (config, step, rank): batches, learning rates and
-the seed of dropout are reckoned from the number of the step. So a checkpoint is weights + optimizer + step, and
+the seed of dropout are computed from the number of the step. So a checkpoint is weights + optimizer + step, and
 20 steps are the same as 10, a crash, and 10 more.
 
-Lightning Fabric carries devices, precision and the processes of several devices; nobody else imports it.
+Lightning Fabric carries devices, precision and the processes of several devices; only this folder imports it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gristmill.arguments import check_option_names, show_options
 from gristmill.errors import TrainingError
 from gristmill.lm.data.training_data import TrainingData, warn_of_guessed_vocabulary
 from gristmill.lm.models.config import ModelConfig
+from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
 from gristmill.lm.training.config import (
     OTHER_NAMES,
@@ -47,7 +48,7 @@ from gristmill.lm.training.run_folder import check_folder, claimed
 from gristmill.packages import require_packages
 from gristmill.shards import Shards
 
-__all__ = ["TrainResult", "train"]
+__all__ = ["Resume", "TrainResult", "asked_config", "memory_advice", "train"]
 
 Resume: TypeAlias = 'Literal["never", "auto"] | bool'
 TrainProgress: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Record], object] | None"
@@ -76,14 +77,14 @@ def train(
     resume: True (or "auto") resumes the run that is in `out`, from its latest checkpoint, if there is one. It has the
         options it was saved with. Those that are passed must be the same, except max_steps, which may be greater, and
         options that the weights do not depend on, such as intervals and loggers.
-    overwrite: remove the run that is in `out` and start again.
+    overwrite: replace the run that is in `out`, which is kept until the new one has taken its first step.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
 
     With several devices the program is started once more for each of the others, as Lightning does it.
     """
     end_with_parent()
     require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
-    asked, resumes = _asked_config(Path(out), config, preset, dict(options), resume)
+    asked, resumes = asked_config(Path(out), config, preset, dict(options), resume)
     check_devices(asked)
     if is_first_process():
         check_folder(Path(out), resume=resumes, overwrite=overwrite, init_from=asked.init_from)
@@ -94,7 +95,7 @@ def train(
         warn_of_guessed_vocabulary(opened, asked.model.vocab_size)
     with _owning(Path(out), resume=resumes, overwrite=overwrite) as replacement, launched(asked) as (fabric, settled):
         messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
-        with _memory_advice(settled):
+        with memory_advice(settled):
             return _train(fabric, settled, opened, replacement, Path(out), messages, progress)
 
 
@@ -106,7 +107,7 @@ def _owning(folder: Path, *, resume: str, overwrite: bool) -> Iterator[Replaceme
         yield replacement
 
 
-def _asked_config(
+def asked_config(
     out: Path, config: Any, preset: str | None, options: dict[str, Any], resume: Resume
 ) -> tuple[TrainConfig, str]:
     """The config that is asked for, with the options of the run to resume underneath, and "auto" or "never"."""
@@ -118,7 +119,7 @@ def _asked_config(
 def _asked_options(config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any) -> Any:
     """The options that are passed, flat: the preset, then the config, then single options, each on top."""
     written = config.to_json() if isinstance(config, TrainConfig) else read_config(config) if config else {}
-    model = options.get("model", written.get("model")) or preset_options(preset, {}).get("model", "gpt")
+    model = options.get("model", written.get("model")) or preset_options(preset, {}).get("model", GPTConfig.name)
     names = options_of_model(model.name if isinstance(model, ModelConfig) else model)
     check_option_names("train", options, {**inspect.signature(train).parameters, **names}, OTHER_NAMES)
     given = normalized({**without_length(written, options), **options}, source="the options", preset=preset)
@@ -150,7 +151,7 @@ def train_to_the_end(run: Run) -> TrainResult:
             run.finish()
         run.save()
         run.saver.writer.wait()
-        run.fabric.barrier()  # only the first process writes, and all read what came of it
+        run.fabric.barrier()  # only the first process writes, and all read the result
     if run.stopped:
         run.tell(f"stopped at step {run.step:,}; everything is saved. Pass resume='auto' to resume.")
         run.signals.act()
@@ -204,7 +205,8 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _memory_advice(config: TrainConfig) -> Iterator[None]:
+def memory_advice(config: TrainConfig) -> Iterator[None]:
+    """Within the block, running out of memory is a `TrainingError` that names what to change."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

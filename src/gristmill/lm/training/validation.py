@@ -53,12 +53,26 @@ class Validation:
 
         With another `limit_val_batches` the subset is another one, and the best is chosen again from here on.
         """
-        if state["config"].get("limit_val_batches") != self._config.limit_val_batches:
+        before = self._num_sequences_of(state)
+        if self.has_other_limit(state) and before != self.num_sequences:
             return
-        self.num_sequences = state.get("val_sequences", self.num_sequences)
+        self.num_sequences = before
         self.best_loss = math.inf if state["best_val_loss"] is None else state["best_val_loss"]
         if state["val_loss"] is not None:
             self._last = (step, state["val_loss"])
+
+    def has_other_limit(self, state: dict[str, Any]) -> bool:
+        """Whether `limit_val_batches` is not what it was in the run that is resumed."""
+        return bool(state["config"].get("limit_val_batches") != self._config.limit_val_batches)
+
+    def _num_sequences_of(self, state: dict[str, Any]) -> int:
+        """The size of the subset of a saved run; runs of version 0.1 did not save it."""
+        if "val_sequences" in state or self.dataset is None:
+            return int(state.get("val_sequences", 0))
+        config = state["config"]
+        return num_val_sequences(
+            config["limit_val_batches"], total=self.dataset.num_sequences, batch_size=config["batch_size"]
+        )
 
     def is_missing(self, step: int) -> bool:
         """Whether this step should have been validated and was not: a signal may have interrupted it."""

@@ -5,7 +5,7 @@ in every step, so the answer stays there: optimizers that know `found_inf` (the 
 weights and state as they are where it is 1. A latch on the device then keeps all later steps from changing anything,
 until the host reads the gradient norms and stops the run. Any other optimizer gets a check that waits.
 
-The norm that `WeightUpdates.update` returns says what became of the step:
+The norm that `WeightUpdates.update` returns shows what happened in the step:
 
     a finite number   the weights were changed
     inf               precision 16-mixed skipped the step and uses a smaller loss scale from here on; no error
@@ -55,7 +55,7 @@ class WeightUpdates:
         self._scaler: torch.amp.GradScaler | None = getattr(fabric.strategy.precision, "scaler", None)
         must_wait = not all(map(_can_skip, optimizers.torch_optimizers))
         self._waits = (fabric.device.type != "cuda" or must_wait) if waits is None else waits
-        # 0 or 1, and a count: numbers on the device, so that nobody waits for them.
+        # 0 or 1, and a count: numbers on the device, so that the host does not wait for them.
         self._failed, self._num_skipped = (torch.zeros((), device=fabric.device) for _ in range(2))
         self._one = torch.ones((), device=fabric.device)
         self.has_failed = False  # whether the host knows already that the run must stop

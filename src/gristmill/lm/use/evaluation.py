@@ -35,6 +35,7 @@ class Evaluation:
 
     loss: float  # nats per token; of a model with a KL part the bound
     stats: dict[str, float] = field(default_factory=dict, hash=False)  # what else the model reports, such as its KL
+    has_perplexity: bool = True  # whether the loss is the cross-entropy of the tokens
     bits_per_byte: float | None
     num_tokens: int  # that were predicted
     full: bool  # all of the split, not a subset
@@ -42,8 +43,8 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float | None:
-        """exp(loss). None for a model with a KL part: its loss is a bound, and exp of a bound is no perplexity."""
-        if "kl" in self.stats:
+        """exp(loss). None for a model whose loss is not the cross-entropy of the tokens, such as the bound of a VAE."""
+        if not self.has_perplexity:
             return None
         try:
             return math.exp(self.loss)
@@ -104,7 +105,7 @@ def evaluate(
 ) -> Evaluation:
     """The loss of a checkpoint of a run on a split of shards that its tokenizer made.
 
-    `which` is "best", "latest" or the name of a checkpoint. All of the split is taken unless `limit_batches` says less.
+    `which` is "best", "latest" or the name of a checkpoint. All of the split is taken unless `limit_batches` is given.
     For a VAE it is the bound (weight 1 on KL), and the data may be Parquet files, read as in training.
     """
     folder, target = Path(run), _find_device(device)
@@ -132,6 +133,7 @@ def evaluate(
     return Evaluation(
         loss=found.loss,
         stats=found.stats,
+        has_perplexity=config.model.HAS_PERPLEXITY,
         bits_per_byte=opened.bits_per_byte(found.loss, split),
         num_tokens=found.num_tokens,
         full=number == dataset.num_sequences,

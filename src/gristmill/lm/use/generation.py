@@ -137,7 +137,7 @@ def _check_tokenizer(run: Path, tokenizer: Tokenizer, fingerprint: str, model: A
 
 
 def find_device(device: str) -> str:
-    """`device`, or for "auto" a GPU of NVIDIA if there is one."""
+    """`device`, or for "auto" CUDA when available."""
     if device != "auto":
         return device
     return "cuda" if torch.cuda.is_available() else "cpu"

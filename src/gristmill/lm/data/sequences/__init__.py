@@ -1,4 +1,4 @@
-"""sequences: whole sequences, one a document, from shards or Parquet, in batches with little padding.
+"""sequences: whole sequences, one per document, from shards or Parquet, in batches with little padding.
 
 In reading order:
 

@@ -1,7 +1,8 @@
 """Buckets: the few widths that sequences of all lengths are padded to, chosen so that the padding is least.
 
-A compiled model has one graph a width, so widths must be few; each further one takes padding away. Shapes: N
-sequences, M candidates for a bound, C their cumulative counts.
+Each further width takes padding away, but sequences are shuffled only among those of their width, so widths are few.
+
+Shapes: N sequences, M candidates for a bound, C their cumulative counts.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _widths(max_length: int, multiple: int, longest: int) -> NDArray[np.int64]:
     """The least width that may be a bound for each length from 0 on."""
     widths = -(-np.arange(max_length + 1) // multiple) * multiple
     powers = [1 << power for power in range(multiple.bit_length()) if 1 << power < multiple]
-    for power in reversed(powers):  # one vector a document is a sequence of 1, and must not become one of 8
+    for power in reversed(powers):  # one vector per document is a sequence of 1, and must not become one of 8
         widths[: power + 1] = power
     return np.minimum(widths, longest)
 

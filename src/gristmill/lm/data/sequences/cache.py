@@ -4,7 +4,7 @@
                     train.bin, …       the sequences, as `FlatSequences` reads them
                     shards/            or shards, where the column was text
     .sequences-0123….new/              the same while it is being made
-    .sequences-0123….lock              locked by whoever makes it: several processes make it once
+    .sequences-0123….lock              locked by the process that makes it: several processes make it once
 
 The name is a hash of all that decides the content, so another input, column or tokenizer has a folder of its own. What
 is damaged is made again. A folder has its name once everything in it is whole and on the disk.
@@ -42,7 +42,7 @@ class Entry:
     """A folder of the cache that is whole."""
 
     folder: Path
-    about: dict[str, Any]  # what whoever made it has to say
+    about: dict[str, Any]  # what its maker recorded
     files: dict[str, str]  # the XXH64 of each, by its name
     is_new: bool
 
@@ -61,7 +61,7 @@ def find_or_make(
     """The entry for `request`, all that decides its content; `make` writes its files where there is none, or a damaged.
 
     make(folder) returns what to write down about them. With `keep_unfinished` it finds what a call that was killed or
-    interrupted has left, and goes on with it; otherwise an empty folder.
+    interrupted has left, and resumes from it; otherwise an empty folder.
     """
     request = {"format": FORMAT, "version": VERSION, **request}
     name = f"sequences-{hashlib.sha256(_dump(request)).hexdigest()[:32]}"
@@ -70,7 +70,7 @@ def find_or_make(
         return found
     _make_root(root)
     with _locked(root / f".{name}.lock"):
-        # Somebody may have made it while this process waited.
+        # Another process may have made it while this one waited.
         found = _read(root / name, request)
         if found is None:
             _make(root / name, request, make, keep_unfinished)
@@ -96,9 +96,9 @@ def _make(
             shutil.rmtree(folder)
         new.rename(folder)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say where
+        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk names no file
             error.filename = str(folder.parent)
-        # An input that cannot be read will be another one next time; only an interruption is worth going on after.
+        # An input that cannot be read will be another one next time; only an interruption is worth resuming after.
         if isinstance(error, Exception) or not keep_unfinished:
             shutil.rmtree(new, ignore_errors=True)
         raise

@@ -25,7 +25,7 @@ __all__ = ["SequenceDataset"]
 
 
 class SequenceDataset:
-    """Batches of whole sequences, one a document.
+    """Batches of whole sequences, one per document.
 
     With `use_dynamic_padding` sequences of about the same length go together, and are padded to one of `num_buckets`
     widths: `choose_bounds` finds those with the least padding. Without it, all are padded to max_sequence_length.
@@ -199,7 +199,7 @@ class SequenceDataset:
         )
 
     def close(self) -> None:
-        """End whoever reads ahead; asking for another batch starts it again."""
+        """End the thread or the workers that read ahead; asking for another batch starts them again."""
         if self._ahead is not None:
             self._ahead[1].close()
 

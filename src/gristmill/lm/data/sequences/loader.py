@@ -1,6 +1,6 @@
 """Batches from the numbers of their sequences: read and padded, here or by worker processes ahead of the run.
 
-Which sequences make up a batch is settled in the process of the run; workers are told, and only read and pad. So
+Which sequences make up a batch is settled in the process of the run; workers only read and pad them. So
 batches are the same for any number of them.
 
 Shapes: B sequences in a batch, T slots for tokens (or vectors of E numbers) in each.
@@ -212,7 +212,7 @@ def _begin_worker(number: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Torch looks for a parent that has died too, but only in a worker without work, and not behind a fork server."""
+    """Torch looks for a parent that has died too, but only in a worker without work, and not under a fork server."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -221,7 +221,7 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Undo what torch does to SIGCHLD: `take` tells of a worker that died, not whatever happens to run just then."""
+    """Undo what torch does to SIGCHLD: `take` reports a worker that died, not whatever runs at that moment."""
     if not hasattr(signal, "SIGCHLD") or threading.current_thread() is not threading.main_thread():
         yield
         return

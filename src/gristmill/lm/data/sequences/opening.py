@@ -39,7 +39,7 @@ class SequenceData:
     tokenizer: Tokenizer | None  # None for ids whose tokenizer was not given, and for vectors
     vocab_size: int | None  # None for vectors
     embedding_dim: int | None  # None for tokens
-    identity: dict[str, Any]  # what tells data apart: the keys of `identity.shards_identity`
+    identity: dict[str, Any]  # by which a resumed run recognizes its data: the keys of `identity.shards_identity`
     from_parquet: bool
     messages: list[str] = field(default_factory=list)  # for the user
 
@@ -57,7 +57,7 @@ def open_sequences(
     cache_dir: PathLike | None = None,
     progress: ProgressOption = None,
 ) -> SequenceData:
-    """The sequences in `data`, one a document: a folder of shards, or Parquet files (one, a folder, a glob, a list).
+    """The sequences in `data`, one per document: a folder of shards, or Parquet files (one, a folder, a glob, a list).
 
     Sequences longer than max_sequence_length are cut. Those of shards, and of Parquet text, have the end-of-text id at
     their end, unless they were cut; ids of Parquet are taken as they are.

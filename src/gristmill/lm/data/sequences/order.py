@@ -1,4 +1,4 @@
-"""Order: which sequences make up each micro-batch of a run, reckoned from its number alone.
+"""Order: which sequences make up each micro-batch of a run, computed from its number alone.
 
 A unit is what all ranks take together in a micro-step: U = world_size * batch_size sequences of about one length,
 padded to one width, so that no rank waits for another. The units of an epoch, before they are shuffled:
@@ -26,9 +26,9 @@ from gristmill.lm.data.sequences.buckets import bucket_of_length
 
 __all__ = ["Order", "Unit"]
 
-# Units that are reckoned at once: what numpy takes for a call is then nothing beside a step.
+# Units that are computed at once, so that the overhead of a numpy call is negligible.
 BLOCK_UNITS = 64
-# Training and whoever reads ahead are in neighbouring blocks.
+# Training and the thread that reads ahead are in neighbouring blocks.
 NUM_BLOCKS = 4
 
 
@@ -53,7 +53,7 @@ class Order:
         self._lengths_N = lengths_N
         self._bounds_K = np.array(bounds)
         self._seed = seed
-        # One byte a sequence is enough for sorting, which is then by digits and fast. Ties stay in order.
+        # One byte per sequence is enough for sorting, which is then by digits and fast. Ties stay in order.
         buckets_N = bucket_of_length(bounds).astype(np.min_scalar_type(len(bounds)))[lengths_N]
         self._by_bucket_N = np.argsort(buckets_N, kind="stable")
         self._sizes_K = np.bincount(buckets_N, minlength=len(bounds))
@@ -149,7 +149,7 @@ class Order:
         return self._sizes_K - np.bincount(buckets, minlength=len(self._sizes_K))
 
     def _shuffled(self, places: NDArray[np.int64], size: int, epoch: int, *, stream: int) -> NDArray[np.int64]:
-        """Each stream of an epoch has a shuffle of its own: one a bucket, one for the units, one for the left out."""
+        """Each stream of an epoch has a shuffle of its own: one per bucket, one for the units, one for the left out."""
         if not len(places):
             return places
         return permuted(places, size, seed=self._seed, epoch=epoch * (len(self._bounds_K) + 2) + stream)

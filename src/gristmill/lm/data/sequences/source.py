@@ -128,7 +128,7 @@ class ShardSequences:
         lengths_D = np.diff(ends_D, prepend=0)
         if len(ends_D) and (lengths_D.min() < 0 or ends_D[-1] > self._shards.num_tokens):
             raise ShardsFormatError(
-                f"{self._shards!r}: a document ends before it begins, or behind all tokens: an index is damaged. "
+                f"{self._shards!r}: a document ends before it begins, or after all tokens: an index is damaged. "
                 f"verify_shards() finds which."
             )
         is_kept_D = lengths_D > self._num_marks

@@ -5,7 +5,7 @@ Pre-norm RMSNorm, rotary positions, SwiGLU, no biases. What is done for speed, a
 * q, k and v are one matrix, gate and up another: fewer, larger products. The same numbers.
 * Embedding and head have rows up to a multiple of 128, which the matrix units of a GPU want. The columns of logits that
   belong to no token are cut off before anything sees them: they get no probability and no gradient, and stay zero.
-* Under bfloat16 autocast the residual stream is bfloat16 too, unless `float32_residual`; norms and loss are reckoned in
+* Under bfloat16 autocast the residual stream is bfloat16 too, unless `float32_residual`; norms and loss are computed in
   float32 inside their kernels.
 
 `gristmill.lm.functional` is the same model as plain functions, and the oracle of the tests.
@@ -206,7 +206,7 @@ def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTCon
     """The mean cross-entropy in nats of the targets that are not -100, under logits `x @ weight.T`; 0 of no targets."""
     kind = x_ND.device.type
     is_float16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
-    # In parts, gradients are made before anybody can scale them, and float16 would lose the small ones.
+    # In parts, gradients are made before they can be scaled, and float16 would lose the small ones.
     if config.loss_parts > 0 and not is_float16:
         return linear_cross_entropy(
             x_ND, weight_VD, targets_N, vocab_size=config.required_vocab_size, num_parts=config.loss_parts
@@ -261,7 +261,7 @@ class GPT(Model):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Draw all parameters anew."""
+        """Draw all parameters again."""
         residual_std = INIT_STD / math.sqrt(2 * self.config.num_layers)
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
@@ -283,7 +283,7 @@ class GPT(Model):
 
         document_ids_BT: a token sees only earlier tokens with its own id. Positions count through: rotary attention
             depends on distances alone, so a document has the logits it would have by itself.
-        cache: `tokens_BT` go on where the tokens in it end, and are added to it.
+        cache: `tokens_BT` follow the tokens in it, and are added to it.
         """
         logits_BTV = F.linear(self.stream(tokens_BT, document_ids_BT=document_ids_BT, cache=cache), self.head_weight)
         return logits_BTV[..., : self.config.vocab_size]
@@ -323,7 +323,7 @@ class GPT(Model):
         return Cache(torch.empty(shape, device=device, dtype=dtype), torch.empty(shape, device=device, dtype=dtype))
 
     def flops_per_token(self, context_length: int | None = None) -> int:
-        """Floating-point operations of one token, forward and backward: 6 N + 12 L D T, what MFU is reckoned with.
+        """Floating-point operations of one token, forward and backward: 6 N + 12 L D T, from which MFU is computed.
 
         N are the parameters that are multiplied: all but the embedding, which is only looked up (tied, it is also the
         head, and counts), and but the rows of padding, which is work for nothing. Attention is counted as if every

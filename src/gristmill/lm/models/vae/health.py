@@ -16,7 +16,7 @@ COLLAPSED_KL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the summary of a run says about the posterior."""
+    """What the summary of a run reports about the posterior."""
 
     verdict: str  # one line, whether good or bad
     warnings: tuple[str, ...]  # empty where all is well

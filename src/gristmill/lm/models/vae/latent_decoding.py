@@ -33,7 +33,7 @@ def generate_ids(
     seed: int | None,
     stop_id: int | None,
 ) -> list[list[int]]:
-    """The ids that the decoder makes of each latent, as `SequenceVAE.generate` says it."""
+    """The ids that the decoder makes of each latent, as `SequenceVAE.generate` documents it."""
     if model.config.vocab_size is None:
         raise OptionError("the model makes vectors, not tokens. Call decode_vectors.")
     if check_whole_number("max_tokens", max_tokens) < 0:
@@ -61,7 +61,7 @@ def generate_ids(
 
 @torch.no_grad()
 def decode_vectors(model: SequenceVAE, z_NZ: Tensor, length: int) -> Tensor:
-    """The vectors that the decoder makes of each latent, as `SequenceVAE.decode_vectors` says it."""
+    """The vectors that the decoder makes of each latent, as `SequenceVAE.decode_vectors` documents it."""
     if model.config.embedding_dim is None or model.head is None:
         raise OptionError("the model makes tokens, not vectors. Call generate.")
     if not 1 <= check_whole_number("length", length) <= model.config.max_sequence_length:
