@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from gristmill.lm.data.sequences import SequenceDataset, open_sequences
+from gristmill.lm.models.vae.network import SequenceVAE
 from gristmill.lm.training.checkpoint import load_model
 from gristmill.posterior.estimates import mutual_information
 
@@ -90,8 +91,9 @@ def records_of(out: Path) -> dict[str, Any]:
 def on_validation(out: Path, shards: Path) -> dict[str, float]:
     """What the last weights make of 64 validation documents."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model, config = load_model(out, which="latest", device=device)
-    length = config.model.max_sequence_length
+    model, _ = load_model(out, which="latest", device=device)
+    assert isinstance(model, SequenceVAE)
+    length = model.config.max_sequence_length
     split = open_sequences(shards, max_sequence_length=length)
     assert split.val is not None
     dataset = SequenceDataset(split.val, max_sequence_length=length, batch_size=64, seed=0)
