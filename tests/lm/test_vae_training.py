@@ -346,7 +346,8 @@ def test_samples_from_the_prior_are_recorded(shards, tmp_path):
 
 
 COLLAPSING = {
-    "free_bits": 0.0,  # the defaults prevent a collapse
+    "encoder_shortcut": False,  # the defaults prevent a collapse
+    "free_bits": 0.0,
     "bag_of_words_weight": 0.0,
     "latent_injection": "embedding",
     "max_sequence_length": 16,
@@ -414,7 +415,8 @@ def test_a_healthy_run_stays_silent(stories, tmp_path):
 
 def test_free_bits_and_word_dropout_clear_the_alarm_of_a_collapsed_model(stories):
     """The monitor alone, in a loop of one's own: the remedy is applied while the alarm is on."""
-    sizes = {name: COLLAPSING[name] for name in ("latent_injection", "max_sequence_length", "latent_dim", "d_model")}
+    names = ("latent_injection", "max_sequence_length", "latent_dim", "d_model", "encoder_shortcut")
+    sizes = {name: COLLAPSING[name] for name in names}
     remedy = {**FREE_BITS, "word_dropout": 0.9}
     torch.manual_seed(0)
     # Not quite none: the model then has what a dropped word is replaced by.

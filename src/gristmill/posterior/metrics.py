@@ -47,7 +47,7 @@ class PosteriorMetrics:
     kl_weight: float | None
     gap_shuffled: float | None  # extra nats of reconstruction from another sequence's latents
     gap_prior: float | None  # from the prior's
-    gap_shuffled_error: float | None = None  # standard error of the first
+    gap_shuffled_error: float | None = None  # standard error of the first, widened where sequences are few
     alarms: tuple[AlarmChange, ...] = ()  # raised or cleared here
 
     @property

@@ -28,6 +28,7 @@ from gristmill.posterior.estimates import (
     aggregated_kl_floor,
     exact,
     kl_per_dimension,
+    mean_error,
     mutual_information,
 )
 from gristmill.posterior.metrics import Alarm, PosteriorMetrics
@@ -210,7 +211,7 @@ class PosteriorMetricsMonitor:
         if (shuffled_BZ := self._shuffled(z_BZ, rows)) is not None:
             gap_B = exact(reconstruct(shuffled_BZ)) - true_B
             shuffled = gap_B.mean()
-            error = gap_B.std() / math.sqrt(len(gap_B)) if len(gap_B) > 1 else unknown
+            error = mean_error(gap_B) if len(gap_B) > 1 else unknown
         prior_B = exact(reconstruct(self._noise_like(z_BZ, "prior"))) - true_B
         return [shuffled, error, prior_B.mean()]
 

@@ -35,6 +35,7 @@ class TrainOptions(TypedDict, total=False):
     max_sequence_length: int
     encoder_layers: int | None
     latent_dim: int
+    encoder_shortcut: bool
     latent_injection: Literal["memory", "embedding"]
     memory_tokens: int
     embedding_dim: int | None

@@ -66,6 +66,8 @@ class VAEConfig(DocumentModelConfig):
 
     latent_dim: Count = 32
     """Latent dimensions per sequence."""
+    encoder_shortcut: bool = True
+    """Give the posterior the pooled embeddings too, past the encoder's layers: keeps it alive in the first steps."""
     latent_injection: Literal["memory", "embedding"] = "memory"
     """How the decoder gets the latent: as positions before the sequence, or added to each token."""
     memory_tokens: Count = 4
