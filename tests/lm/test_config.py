@@ -84,7 +84,7 @@ def test_yaml_with_dashes_and_exponents(tmp_path):
     ("text", "message"),
     [
         ("max_stops: 7", r"c.yaml: there is no option 'max_stops'. Did you mean 'max_steps'\?"),
-        ("- a\n- b", "it holds a list. Write one option a line"),
+        ("- a\n- b", "it holds a list. Write one option per line"),
         ("a: [", "it is not YAML"),
         ("x: !!python/object/apply:os.system ['true']", "it is not YAML"),
     ],
@@ -242,3 +242,12 @@ def test_columns_may_be_a_list_in_a_file_and_in_python(tmp_path):
     (tmp_path / "c.yaml").write_text("model: vae\nembedding_columns: [a, b]\n")
     assert read_config(tmp_path / "c.yaml")["embedding_columns"] == "a,b"
     assert TrainConfig.from_options({"model": "vae", "embedding_columns": ["a", "b"]}).model.embedding_columns == "a,b"
+
+
+def test_an_option_that_came_later_is_off_in_the_run_of_a_vae_that_was_trained_without_it(tmp_path):
+    saved = TrainConfig.from_options({"model": "vae"}).to_json()
+    assert saved.pop("encoder_shortcut") is True
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    config = load_config(tmp_path)
+    assert config.model.encoder_shortcut is False
+    assert differences(saved, config) == []

@@ -388,7 +388,7 @@ def differences(there: Mapping[str, Any], now: TrainConfig, *, only_rounding: bo
         free |= {"max_steps"}
     known = options_of_model(kind.name)
     compared = sorted(rounding) if only_rounding else [name for name in known if name not in free | rounding]
-    before = {name: there.get(name, known[name].default) for name in compared}
+    before = {name: there.get(name, kind.BEFORE.get(name, known[name].default)) for name in compared}
     return [
         f"{name} was {before[name]!r} and is now {current[name]!r}"
         for name in compared
@@ -442,4 +442,6 @@ def _check_registered(options: Any, path: Path) -> None:
 
 def config_of_run(options: Mapping[str, Any], *, source: str) -> TrainConfig:
     """The config that a run was saved with, without the options of other models that runs of version 0.1 saved."""
-    return TrainConfig.from_options(normalized(options, source=source, lenient=True), source=source)
+    given = normalized(options, source=source, lenient=True)
+    before = find_model(given.get("model", GPTConfig.name)).config.BEFORE
+    return TrainConfig.from_options({**before, **given}, source=source)

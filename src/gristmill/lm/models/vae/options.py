@@ -136,6 +136,7 @@ class VAEConfig(DocumentModelConfig):
         {"disable_metrics_monitoring", "fast_detection", "update_frequency", "plot_frequency", "window_size"}
     )
     WARMUPS: ClassVar[frozenset[str]] = frozenset({"kl_warmup_steps"})
+    BEFORE: ClassVar[Mapping[str, Any]] = {"encoder_shortcut": False}
     HAS_PERPLEXITY: ClassVar[bool] = False
 
     def check(self) -> None:
