@@ -86,7 +86,7 @@ def test_a_truncated_or_missing_file_is_named_with_what_to_do(tmp_path):
     ("content", "message"),
     [
         (b"\x80\x04K\x01.", "it is not JSON"),
-        (b"[1]", "it is not a checkpoint of Gristmill"),
+        (b"[1]", "it is not the state of a checkpoint"),
         (b'{"format": "gristmill-checkpoint", "version": 99}', "its version is 99, and this Gristmill reads 1"),
         (b'{"format": "gristmill-checkpoint", "version": 1, "step": 1}', "its checksum does not fit"),
     ],

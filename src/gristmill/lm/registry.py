@@ -13,7 +13,7 @@ from typing import Any
 
 from gristmill.errors import OptionError
 
-__all__ = ["Registry", "accepted_options"]
+__all__ = ["Registry", "accepted_options", "check_parameters"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -70,6 +70,21 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
+
+
+def check_parameters(what: str, function: Callable[..., Any], allowed: tuple[str, ...]) -> None:
+    """Raise `OptionError` for a function that needs, after its first parameter, one that it would not get."""
+    _, *rest = inspect.signature(function).parameters.values() or (None,)
+    for parameter in rest:
+        is_needed = parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        )
+        if is_needed and parameter.name not in allowed:
+            raise OptionError(
+                f"{what} needs {parameter.name!r}, which it would not get. It may have parameters named "
+                f"{', '.join(allowed)}, and others with defaults."
+            )
 
 
 def _a(word: str) -> str:

@@ -83,11 +83,22 @@ class Model(nn.Module):
                 f"or add a loss(batch, schedule) that uses batch.document_ids_BT."
             )
         logits_BTV = self(batch.inputs_BT)
+        self._check_logits(logits_BTV, batch)
         nats = F.cross_entropy(
             logits_BTV.flatten(0, 1).float(), batch.targets_BT.flatten(), ignore_index=IGNORED, reduction="sum"
         )
         loss = nats / batch.num_targets.clamp(min=1)
         return loss, {"loss": loss.detach()}
+
+    def _check_logits(self, logits_BTV: Any, batch: Batch) -> None:
+        needed = (*batch.targets_BT.shape, self.config.required_vocab_size)
+        shape = tuple(logits_BTV.shape) if isinstance(logits_BTV, Tensor) else type(logits_BTV).__name__
+        is_right = isinstance(shape, tuple) and shape[:-1] == needed[:-1] and shape[-1] >= needed[-1]
+        if not is_right:
+            raise OptionError(
+                f"{type(self).__name__}.forward returned {shape}, and logits of shape {needed} are needed: sequences x "
+                f"tokens x vocab_size."
+            )
 
     # What it reports about itself
 

@@ -328,7 +328,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     except CheckpointError as error:
         raise _damaged(path, str(error).removeprefix(f"{path}: ").removesuffix(".")) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise CheckpointError(f'{path}: it is not a checkpoint of Gristmill: it has no "format": "{FORMAT}".')
+        raise _damaged(path, f'it is not the state of a checkpoint: it has no "format": "{FORMAT}"')
     if state.get("version") != VERSION:
         raise CheckpointError(f"{path}: its version is {state.get('version')!r}, and this Gristmill reads {VERSION}.")
     if state.pop("checksum", None) != json_checksum(state):

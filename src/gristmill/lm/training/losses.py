@@ -30,11 +30,25 @@ class LossModule(nn.Module):
 
     def forward(self, fields: dict[str, Any], schedule: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """What `model.loss` gives for the batch of these fields, with what is recorded as detached tensors."""
-        loss, stats = self.model.loss(Batch(**fields), schedule)  # type: ignore[operator]
+        loss, stats = _checked(self.model.loss(Batch(**fields), schedule), self.model)  # type: ignore[operator]
         config = getattr(self.model, "config", None)
         declared = {name: _found(stats, name, self.model) for name in getattr(config, "STATISTICS", ())}
         recorded = {"loss": stats.get("loss", loss), **declared}
         return loss, {**stats, **{name: _detached(value, loss) for name, value in recorded.items()}}
+
+
+def _checked(found: Any, model: nn.Module) -> tuple[Tensor, dict[str, Any]]:
+    """What a model's `loss` returned, if it can be trained with."""
+    name = f"{type(model).__name__}.loss"
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict)):
+        raise OptionError(f"{name} returned a {type(found).__name__}. Return (loss, stats): a tensor and a dict.")
+    loss, stats = found
+    if not isinstance(loss, Tensor) or loss.ndim:
+        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise OptionError(f"{name} returned a loss of {shape}. Return one number as a tensor, such as a mean.")
+    if torch.is_grad_enabled() and model.training and not loss.requires_grad:
+        raise OptionError(f"{name} returned a loss without a gradient. Return it before it is detached.")
+    return loss, stats
 
 
 def _found(stats: Mapping[str, Any], name: str, model: nn.Module) -> Any:

@@ -57,6 +57,11 @@ class Recorder:
         """Record something that a person should know, and show it."""
         self.add({"kind": "event", "step": step, "message": message})
 
+    def write_down(self, message: str, *, step: int) -> None:
+        """Record a message without showing it: an error with the same words follows."""
+        for writer in self._writers:
+            writer.add({"kind": "event", "step": step, "message": message})
+
     def advise(self, advice: dict[str, str], *, step: int) -> None:
         """Record and show each kind of advice once."""
         for trouble, message in advice.items():

@@ -12,13 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gristmill.lm.registry import Registry
+from gristmill.lm.registry import Registry, check_parameters
 
 __all__ = ["OPTIMIZERS", "SCHEDULES", "register_optimizer", "register_schedule"]
 
 _HERE = "gristmill.lm.training"
 OPTIMIZERS = Registry("optimizer", {name: f"{_HERE}.optimizers:build_{name}" for name in ("adamw", "muon")})
 SCHEDULES = Registry("schedule", {name: f"{_HERE}.schedules:{name}" for name in ("cosine", "wsd", "constant")})
+
+
+# What the functions get as keywords, if they have a parameter of that name.
+OPTIMIZER_OPTIONS = ("lr", "weight_decay", "betas", "eps", "fused", "muon_lr", "muon_momentum")
+SCHEDULE_OPTIONS = ("total_steps", "warmup_steps", "final_fraction", "decay_fraction")
 
 
 def register_optimizer(name: str, build: Callable[..., Any], *, overwrite: bool = False) -> None:
@@ -31,6 +36,7 @@ def register_optimizer(name: str, build: Callable[..., Any], *, overwrite: bool 
 
     A name that is taken is refused unless `overwrite`.
     """
+    check_parameters(f"optimizer {name!r}", build, OPTIMIZER_OPTIONS)
     OPTIMIZERS.register(name, build, overwrite=overwrite)
 
 
@@ -43,4 +49,5 @@ def register_schedule(name: str, function: Callable[..., float], *, overwrite: b
 
     A name that is taken is refused unless `overwrite`.
     """
+    check_parameters(f"schedule {name!r}", function, SCHEDULE_OPTIONS)
     SCHEDULES.register(name, function, overwrite=overwrite)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gristmill.errors import CheckpointError
 from gristmill.lm.training.checkpoint import list_checkpoints, read_state
 from gristmill.lm.training.config import config_of_run, with_saved
 
@@ -20,4 +21,10 @@ def options_to_resume(run: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     saved = config_of_run(read_state(there[-1])["config"], source=str(there[-1])).to_json()
     if "model" in asked and asked["model"] != saved["model"]:
         return dict(asked)  # comparing them names the difference
+    max_steps = asked.get("max_steps")
+    if isinstance(max_steps, int) and max_steps < saved["max_steps"]:
+        raise CheckpointError(
+            f"{there[-1]}: the run cannot be resumed: max_steps was {saved['max_steps']} and is now {max_steps}. Pass "
+            f"at least as many, or start a new run in another folder."
+        )
     return with_saved(saved, asked)

@@ -181,7 +181,6 @@ class Run:
     def end_step(self, losses: Tensor, grad_norm: Tensor, batch: Batch, stats: dict[str, Tensor]) -> None:
         """Count the step and note what is known of it: its losses, and of its last micro-batch the rest of `stats`."""
         self.step += 1
-        self._replacement.drop()
         self.num_tokens += self._num_tokens
         self.meter.add(self.step, losses, grad_norm, self._num_tokens, self._num_slots)
         if self.watch is not None:
@@ -260,7 +259,7 @@ class Run:
         kept = f"{there[-1].name} is the last good checkpoint." if there else "there was no checkpoint yet."
         half = "precision='bf16-mixed', " if self.config.precision == "16-mixed" else ""
         message = NOT_FINITE.format(what=bad_value, step=bad_step, kept=kept, precision=half)
-        self.tell(message)
+        self.recorder.write_down(message, step=self.step)
         raise NotFiniteError(message)
 
     def write_sample(self) -> None:

@@ -21,7 +21,7 @@ from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.meters import device_name
 from gristmill.lm.training.records import METRICS_FILE
 from gristmill.lm.training.replacing import MACHINE_FILE, PLOT_FOLDER, put_back, remove_entry
-from gristmill.lm.training.run_lock import locked
+from gristmill.lm.training.run_lock import holder_of, in_use, locked
 from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
 from gristmill.publish import publish
 from gristmill.shards.manifest import MANIFEST_FILE
@@ -36,6 +36,8 @@ def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | No
     """Refuse a folder with a run in it, unless that is to be resumed or replaced. Nothing is changed yet."""
     if resume not in ("never", "auto"):
         raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to resume what is there, or 'never'.")
+    if not isinstance(overwrite, bool):
+        raise OptionError(f"overwrite={overwrite!r} is a {type(overwrite).__name__}. Pass True or False.")
     if resume == "auto" and overwrite:
         raise OptionError(
             "resume and overwrite exclude each other: one keeps the run that is there, the other does not."
@@ -46,6 +48,8 @@ def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | No
             f"before its first checkpoint, no weights would be left. Pass another folder for the new run."
         )
     if resume == "never" and not overwrite and (found := list_checkpoints(run)):
+        if (holder := holder_of(run)) is not None:
+            raise in_use(run, holder)
         raise FileExistsError(
             errno.EEXIST,
             f"Holds a run already (its last checkpoint is {found[-1].name}). Pass resume='auto' to resume it, "

@@ -8,6 +8,7 @@ reading a run (generate, evaluate, report) needs none.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -19,7 +20,7 @@ from gristmill.errors import FormatError
 from gristmill.shards.place import lock_file
 from gristmill.small_files import parse_json, read_small_file
 
-__all__ = ["LOCK_FILE", "locked"]
+__all__ = ["LOCK_FILE", "holder_of", "in_use", "locked"]
 
 LOCK_FILE = ".lock"
 MAX_BYTES = 1 << 12
@@ -68,14 +69,32 @@ def _open_and_lock(run: Path) -> tuple[int, bool]:
             pass
         except BlockingIOError as error:
             os.close(descriptor)
-            advice = "Wait until that run has ended, or pass another folder"
-            raise BlockingIOError(
-                error.errno, f"Another run is using this folder: {_holder(path)}. {advice}", str(run)
-            ) from None
+            raise in_use(run, _holder(path)) from error
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def holder_of(run: Path) -> str | None:
+    """The process that trains in the folder, in words; None where none does."""
+    try:
+        descriptor = os.open(run / LOCK_FILE, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return None
+    try:
+        lock_file(descriptor, run / LOCK_FILE)
+    except BlockingIOError:
+        return _holder(run / LOCK_FILE)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def in_use(run: Path, holder: str) -> BlockingIOError:
+    """The error of a second process."""
+    advice = "Wait until that run has ended, or pass another folder"
+    return BlockingIOError(errno.EWOULDBLOCK, f"Another run is using this folder: {holder}. {advice}", str(run))
 
 
 def _this_process() -> bytes:

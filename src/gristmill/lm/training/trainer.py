@@ -118,6 +118,11 @@ def asked_config(
 
 def _asked_options(config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any) -> Any:
     """The options that are passed, flat: the preset, then the config, then single options, each on top."""
+    if not (config is None or isinstance(config, TrainConfig | str | os.PathLike)):
+        raise TypeError(
+            f"config is a {type(config).__name__}. Pass a gm.lm.TrainConfig or the path of a YAML file; single options "
+            f"are keywords."
+        )
     written = config.to_json() if isinstance(config, TrainConfig) else read_config(config) if config else {}
     model = options.get("model", written.get("model")) or preset_options(preset, {}).get("model", GPTConfig.name)
     names = options_of_model(model.name if isinstance(model, ModelConfig) else model)
