@@ -142,7 +142,7 @@ def broken(tiny_shards, tmp_path):
     ],
 )
 def test_another_config_is_refused_with_the_difference(tiny_shards, broken, options, difference):
-    with pytest.raises(CheckpointError, match=f"step-000010: the run cannot be resumed: .*{difference}"):
+    with pytest.raises(CheckpointError, match=f"the run cannot be resumed: .*{difference}"):
         train(tiny_shards, broken, resume="auto", **options)
     train(tiny_shards, broken, resume="auto")
 

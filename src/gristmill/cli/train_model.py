@@ -29,12 +29,12 @@ from gristmill.cli.usage import HELP, options_of
 from gristmill.cli.values import UsageError, one_of
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.data.options import DocumentOptions
-from gristmill.lm.explain import CONFIG_FILE
+from gristmill.lm.explain import CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_fields, option_meanings
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
-from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, without_length
+from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
 
@@ -66,6 +66,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 OF_TEXT: Mapping[str, Any] = {"tokenizer": str | None}
 TOKENIZER_MEANING = "Tokenizer for a corpus of text. One is trained unless this is given."
 
+DEFAULT_MODEL = "gpt"
 GROUPS_IN_HELP = ("common", "model", "reading", "optimizer", "machine", "records")
 
 
@@ -94,7 +95,7 @@ class TrainModel:
     """Resume the run in the folder, if there is one, with its options."""
 
     overwrite: Flag = False
-    """Replace the run in the folder. It is removed when the new one has started."""
+    """Replace the run in the folder. It is removed when the new one has a checkpoint."""
 
     dry_run: Flag = False
     """Show parameters, steps, tokens, memory and an estimate of the time, and write nothing."""
@@ -114,7 +115,7 @@ class TrainModel:
             from gristmill.lm.training.processes import is_first_process
 
             data = self._shards(config, progress)
-            rows = self._planned(data, config) if self.dry_run else self._trained(data, config, progress)
+            rows = self._planned(data) if self.dry_run else self._trained(data, progress)
         if is_first_process():
             print(pairs(rows))
         return 0
@@ -140,29 +141,37 @@ class TrainModel:
         is_new = self.overwrite and not self.dry_run and is_first_process()
         return text.shards(overwrite=is_new, progress=progress)
 
-    def _planned(self, data: str | Path, config: TrainConfig) -> list[tuple[str, str]]:
+    def _passed(self) -> dict[str, Any]:
+        """The options for `train`: of a run that is resumed, only those that differ from the saved ones."""
+        values = vars(self)
+        saved = _options_of_run(self.output) if self.resume == "auto" else {}
+        saved = saved if saved.get("model") == values["model"] else {}
+        names = options_of_model(values["model"])
+        return {name: values[name] for name in names if name not in saved or values[name] != saved[name]}
+
+    def _planned(self, data: str | Path) -> list[tuple[str, str]]:
         from gristmill.lm.training.dry_run import plan
 
-        planned = plan(data, out=self.output, config=config, resume=self.resume, overwrite=self.overwrite)
+        planned = plan(data, out=self.output, resume=self.resume, overwrite=self.overwrite, **self._passed())
         return [(name, in_flags(value, self)) for name, value in planned.rows()]
 
-    def _trained(self, data: str | Path, config: TrainConfig, progress: Any) -> list[tuple[str, str]]:
+    def _trained(self, data: str | Path, progress: Any) -> list[tuple[str, str]]:
         from gristmill.lm.training.trainer import train
 
         return train(
             data,
             out=self.output,
-            config=config,
             resume=self.resume,
             overwrite=self.overwrite,
             progress=progress,
+            **self._passed(),
         ).rows()
 
 
 Fields: TypeAlias = list[tuple[str, Any, Any]]
 
 
-def new_command(model: str = "gpt", defaults: Mapping[str, Any] | None = None) -> type[TrainModel]:
+def new_command(model: str = DEFAULT_MODEL, defaults: Mapping[str, Any] | None = None) -> type[TrainModel]:
     """The class of the command for a model: its options beside those of every run."""
     fields = [field for group in _groups(model, defaults or {}).values() for field in group]
     return _derived(TrainModel, fields)
@@ -265,24 +274,31 @@ def command_class(arguments: list[str]) -> type[TrainModel]:
 
 def _command_for(deciding: _Deciding) -> type[TrainModel]:
     saved = _saved(deciding)
-    written = read_config(deciding.config) if deciding.config else {}
-    model = deciding.model or written.get("model") or (None if deciding.preset else saved.get("model"))
-    preset = preset_options(deciding.preset or None, {"model": model})
-    model = model or preset.get("model", "gpt")
+    preset = preset_options(deciding.preset or None, {"model": deciding.model})
+    model = deciding.model or preset.get("model", saved.get("model"))
+    written = read_config(deciding.config, model=model) if deciding.config else {}
+    model = written.get("model") if not deciding.model and "model" in written else model
+    model = model or DEFAULT_MODEL
     if saved.get("model") != model:
         saved = {}
     given = {name: value for name, value in vars(deciding).items() if value}
-    options = {**without_length(saved, preset), **preset}
+    options = {**without_length(saved or dict(run_defaults(model)), preset), **preset}
     options = {**without_length(options, written), **written}
     return new_command(model, without_length(options, given))
 
 
 def _saved(deciding: _Deciding) -> dict[str, Any]:
     """The options of the run that is to be resumed; {} where there is none yet."""
-    if deciding.resume != "auto" or not (Path(deciding.output) / CONFIG_FILE).is_file():
+    return _options_of_run(Path(deciding.output)) if deciding.resume == "auto" else {}
+
+
+def _options_of_run(run: Path) -> dict[str, Any]:
+    """The options in config.json of a run, also of one that an interrupted --overwrite has set aside; {} if none."""
+    folder = run / REPLACED_FOLDER if (run / REPLACED_FOLDER).is_dir() else run
+    if not (folder / CONFIG_FILE).is_file():
         return {}
     try:
-        return load_config(Path(deciding.output)).to_json()
+        return load_config(folder).to_json()
     except CheckpointError as error:
         raise UsageError(" ".join(str(error).split())) from None
 

@@ -35,7 +35,7 @@ from gristmill.lm.option_types import (
     fitted,
     option_fields,
 )
-from gristmill.lm.training.presets import preset_options, without_length
+from gristmill.lm.training.presets import preset_options, run_defaults, without_length
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import load_package
 from gristmill.small_files import parse_json, read_small_file
@@ -187,8 +187,10 @@ class TrainConfig:
         >>> config.max_steps, config.model.d_model
         (10, 64)
         """
-        given = normalized(options, source=source, preset=preset)
-        merged = {**without_length(preset_options(preset, given), given), **given}
+        in_preset = preset_options(preset, options)
+        given = normalized(options, source=source, model=in_preset.get("model"))
+        model = given.get("model") or in_preset.get("model", GPTConfig.name)
+        merged = {**run_defaults(model), **without_length(in_preset, given), **given, "model": model}
         kind = find_model(merged.pop("model", GPTConfig.name)).config
         of_model = {name: merged.pop(name) for name in option_fields(kind) if name in merged}
         return cls(model=kind(**of_model), **merged)
@@ -244,8 +246,11 @@ def _check_own_values(kind: type[ModelConfig], known: Collection[str]) -> None:
             )
 
 
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options in a YAML (or JSON) file, with the names of `TrainConfig` and of its model."""
+def read_config(path: str | os.PathLike[str], *, model: str | None = None) -> dict[str, Any]:
+    """The options in a YAML (or JSON) file, with the names of `TrainConfig` and of its model.
+
+    model: the model that the options are for, where the file does not name one.
+    """
     yaml = load_package("yaml", needed_by="reading a YAML file")
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=OptionError)
     try:
@@ -256,26 +261,26 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise OptionError(f"{path}: it holds a {type(content).__name__}. Write one option per line: 'max_steps: 1000'.")
-    return normalized(content, source=str(path))
+    return normalized(content, source=str(path), model=model)
 
 
 def normalized(
-    options: Mapping[str, Any], *, source: str, preset: str | None = None, lenient: bool = False
+    options: Mapping[str, Any], *, source: str, model: str | None = None, lenient: bool = False
 ) -> dict[str, Any]:
-    """The options under their names, "model" as a name.
+    """The options under their names, "model" as a name; `model` is meant where they name none.
 
     Numbers that YAML took for text (1e-3) are numbers, and text that it took for a number (a column 2020) is text.
     Options of another model are refused where they differ from their defaults (`lenient`: left out): whoever passes
     one expects an effect.
     """
     named = {str(key).replace("-", "_"): value for key, value in options.items()}
-    model = named.get("model", preset_options(preset, named).get("model", GPTConfig.name))
-    if isinstance(model, ModelConfig):
-        of_model = {name: getattr(model, name) for name in option_fields(type(model))}
-        named, model = {**of_model, **named, "model": model.name}, model.name
-    known = options_of_model(model)
+    chosen = named.get("model", model or GPTConfig.name)
+    if isinstance(chosen, ModelConfig):
+        of_model = {name: getattr(chosen, name) for name in option_fields(type(chosen))}
+        named, chosen = {**of_model, **named, "model": chosen.name}, chosen.name
+    known = options_of_model(chosen)
     hints = {
-        **get_type_hints(find_model(model).config, include_extras=True),
+        **get_type_hints(find_model(chosen).config, include_extras=True),
         **get_type_hints(TrainConfig, include_extras=True),
     }
     given: dict[str, Any] = {}
@@ -283,7 +288,7 @@ def normalized(
         if name in known:
             given[name] = _fitted(name, value, hints[name])
         elif not (lenient and _owner(name)):
-            _check_belongs(name, value, model, source)
+            _check_belongs(name, value, chosen, source)
     return given
 
 
@@ -405,8 +410,7 @@ def is_longer(there: Mapping[str, Any], now: TrainConfig) -> bool:
 def with_saved(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a run that is resumed: those it was saved with, and on top those that are passed now."""
     asked = {name: value for name, value in asked.items() if value is not None or name not in LENGTHS}
-    max_steps, before = asked.get("max_steps"), saved.get("max_steps")
-    if isinstance(max_steps, int) and isinstance(before, int) and max_steps > before:
+    if any(name in asked and asked[name] != saved.get(name) for name in LENGTHS):
         # A share of a longer run would be another number of steps than the run has had.
         warmups = {"warmup_steps", *find_model(saved["model"]).config.WARMUPS}
         asked = {name: value for name, value in asked.items() if name not in warmups or isinstance(value, int)}

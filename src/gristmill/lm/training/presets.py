@@ -9,7 +9,7 @@ from gristmill.errors import OptionError
 from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.models.registry import MODELS, find_model
 
-__all__ = ["PRESET_NOTES", "all_presets", "preset_options", "without_length"]
+__all__ = ["PRESET_NOTES", "all_presets", "preset_options", "run_defaults", "without_length"]
 
 # What a list of the presets adds to a name.
 PRESET_NOTES = {"quickstart": "two minutes on a CPU"}
@@ -34,20 +34,25 @@ def _own_presets(kind: type[ModelConfig]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def preset_options(preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the preset, on top of the run defaults of its model, or of the model in `given`."""
+    """The options of the preset; its model is that in `given`, if that is one it can be for."""
     presets = all_presets()
     if preset is not None and preset not in presets:
         raise OptionError(f"preset={preset!r} is not known. Pass one of {', '.join(map(repr, presets))}.")
-    options = presets[preset] if preset is not None else {}
-    model = given.get("model") or options.get("model")
-    if model is None:
-        return options
+    if preset is None:
+        return {}
+    options = presets[preset]
+    model = given.get("model") or options["model"]
     kind = type(model) if isinstance(model, ModelConfig) else find_model(model).config
-    if options and not issubclass(kind, find_model(options["model"]).config):
+    if not issubclass(kind, find_model(options["model"]).config):
         raise OptionError(
             f"preset={preset!r} is for model={options['model']!r}, and this is model={kind.name!r}. Leave one out."
         )
-    return {**kind.RUN_DEFAULTS, **options, **({"model": kind.name} if options else {})}
+    return {**options, "model": kind.name}
+
+
+def run_defaults(model: str) -> Mapping[str, Any]:
+    """The defaults of a run that differ for this model; presets and options go on top."""
+    return find_model(model).config.RUN_DEFAULTS
 
 
 def without_length(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""Replacing a run: the old one stays whole until the new one has taken its first step.
+"""Replacing a run: the old one stays whole until the new one has a checkpoint.
 
     run/.replaced/    the old run, complete, while the new one is set up; it is a run folder of its own
     run/.aside/       a part of the old run, on its way to `.replaced` or back; the rest is still in its place
     run/.removed.*    an old run that is being deleted
 
-Whatever fails before the first step puts the old run back. A process that is killed meanwhile leaves one of these
+Whatever fails before that puts the old run back. A process that is killed meanwhile leaves one of these
 folders, and the next run in the folder, which has its lock, starts with `put_back`.
 """
 
@@ -53,7 +53,7 @@ class Replacement:
         flush_folder(self._run)
 
     def drop(self) -> None:
-        """Delete the old run, if it is aside: the new one has started."""
+        """Delete the old run, if it is aside: the new one has a checkpoint."""
         if self._is_aside:
             self._is_aside = False
             removed = self._run / f".removed.{os.getpid()}"

@@ -7,24 +7,33 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.errors import CheckpointError
+from gristmill.lm.explain import REPLACED_FOLDER
 from gristmill.lm.training.checkpoint import list_checkpoints, read_state
 from gristmill.lm.training.config import config_of_run, with_saved
 
-__all__ = ["options_to_resume"]
+__all__ = ["options_to_resume", "saved_options"]
 
 
-def options_to_resume(run: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the latest checkpoint with those that are passed on top; as they are where there is none."""
-    there = list_checkpoints(run)
+def saved_options(run: Path) -> dict[str, Any]:
+    """The options of the latest checkpoint in the folder of a run; {} where there is none.
+
+    A run that a killed overwrite=True has set aside counts: it is put back before it is resumed.
+    """
+    aside = run / REPLACED_FOLDER
+    there = list_checkpoints(aside if aside.is_dir() else run)
     if not there:
-        return dict(asked)
-    saved = config_of_run(read_state(there[-1])["config"], source=str(there[-1])).to_json()
+        return {}
+    return config_of_run(read_state(there[-1])["config"], source=str(there[-1])).to_json()
+
+
+def options_to_resume(run: Path, saved: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The saved options with those that are passed on top; `CheckpointError` for a run that would end earlier."""
     if "model" in asked and asked["model"] != saved["model"]:
         return dict(asked)  # comparing them names the difference
     max_steps = asked.get("max_steps")
     if isinstance(max_steps, int) and max_steps < saved["max_steps"]:
         raise CheckpointError(
-            f"{there[-1]}: the run cannot be resumed: max_steps was {saved['max_steps']} and is now {max_steps}. Pass "
-            f"at least as many, or start a new run in another folder."
+            f"{run}: the run cannot be resumed: max_steps was {saved['max_steps']} and is now {max_steps}. Pass at "
+            f"least as many, or start a new run in another folder."
         )
     return with_saved(saved, asked)

@@ -32,8 +32,13 @@ if TYPE_CHECKING:
 __all__ = ["check_folder", "claimed", "write_description"]
 
 
-def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | None = None) -> None:
-    """Refuse a folder with a run in it, unless that is to be resumed or replaced. Nothing is changed yet."""
+def check_folder(
+    run: Path, *, resume: str, overwrite: bool, init_from: str | None = None, is_locked: bool = False
+) -> None:
+    """Refuse a folder with a run in it, unless that is to be resumed or replaced. Nothing is changed yet.
+
+    is_locked: this process has the lock of the folder already.
+    """
     if resume not in ("never", "auto"):
         raise OptionError(f"resume={resume!r} is not known. Pass 'auto' to resume what is there, or 'never'.")
     if not isinstance(overwrite, bool):
@@ -48,7 +53,7 @@ def check_folder(run: Path, *, resume: str, overwrite: bool, init_from: str | No
             f"before its first checkpoint, no weights would be left. Pass another folder for the new run."
         )
     if resume == "never" and not overwrite and (found := list_checkpoints(run)):
-        if (holder := holder_of(run)) is not None:
+        if not is_locked and (holder := holder_of(run)) is not None:
             raise in_use(run, holder)
         raise FileExistsError(
             errno.EEXIST,
@@ -75,7 +80,7 @@ def claimed(run: Path, *, resume: str, overwrite: bool) -> Iterator[None]:
     """
     with locked(run) as is_exclusive:
         put_back(run)  # the run that an interrupted overwrite=True would have replaced
-        check_folder(run, resume=resume, overwrite=overwrite)
+        check_folder(run, resume=resume, overwrite=overwrite, is_locked=True)
         if is_exclusive:
             remove_leftovers(run)
         yield

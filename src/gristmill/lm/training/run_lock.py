@@ -55,7 +55,12 @@ def locked(run: Path) -> Iterator[bool]:
 def _open_and_lock(run: Path) -> tuple[int, bool]:
     path = run / LOCK_FILE
     while True:
-        run.mkdir(parents=True, exist_ok=True)
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:  # also where another process removes the folder at this moment
+            if run.exists() and not run.is_dir():
+                raise
+            continue
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         except FileNotFoundError:

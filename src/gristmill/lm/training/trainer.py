@@ -42,7 +42,7 @@ from gristmill.lm.training.processes import end_with_parent, is_first_process
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
-from gristmill.lm.training.resuming import options_to_resume
+from gristmill.lm.training.resuming import options_to_resume, saved_options
 from gristmill.lm.training.run import Run
 from gristmill.lm.training.run_folder import check_folder, claimed
 from gristmill.packages import require_packages
@@ -77,7 +77,7 @@ def train(
     resume: True (or "auto") resumes the run that is in `out`, from its latest checkpoint, if there is one. It has the
         options it was saved with. Those that are passed must be the same, except max_steps, which may be greater, and
         options that the weights do not depend on, such as intervals and loggers.
-    overwrite: replace the run that is in `out`, which is kept until the new one has taken its first step.
+    overwrite: replace the run that is in `out`, which is kept until the new one has a checkpoint.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
 
     With several devices the program is started once more for each of the others, as Lightning does it.
@@ -111,24 +111,34 @@ def asked_config(
     out: Path, config: Any, preset: str | None, options: dict[str, Any], resume: Resume
 ) -> tuple[TrainConfig, str]:
     """The config that is asked for, with the options of the run to resume underneath, and "auto" or "never"."""
-    asked = _asked_options(config, preset, options)
     resumes = "auto" if resume is True else resume or "never"
-    return TrainConfig.from_options(options_to_resume(out, asked) if resumes == "auto" else asked), resumes
+    saved = saved_options(out) if resumes == "auto" else {}
+    asked = _asked_options(config, preset, options, model=saved.get("model"))
+    return TrainConfig.from_options(options_to_resume(out, saved, asked) if saved else asked), resumes
 
 
-def _asked_options(config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any) -> Any:
-    """The options that are passed, flat: the preset, then the config, then single options, each on top."""
+def _asked_options(
+    config: TrainConfig | str | os.PathLike[str] | None, preset: str | None, options: Any, *, model: str | None
+) -> dict[str, Any]:
+    """The options that are passed, flat: the preset, then the config, then single options, each on top.
+
+    model: that of the run to resume, which is meant where none is named.
+    """
     if not (config is None or isinstance(config, TrainConfig | str | os.PathLike)):
         raise TypeError(
             f"config is a {type(config).__name__}. Pass a gm.lm.TrainConfig or the path of a YAML file; single options "
             f"are keywords."
         )
-    written = config.to_json() if isinstance(config, TrainConfig) else read_config(config) if config else {}
-    model = options.get("model", written.get("model")) or preset_options(preset, {}).get("model", GPTConfig.name)
-    names = options_of_model(model.name if isinstance(model, ModelConfig) else model)
-    check_option_names("train", options, {**inspect.signature(train).parameters, **names}, OTHER_NAMES)
-    given = normalized({**without_length(written, options), **options}, source="the options", preset=preset)
-    return {**without_length(preset_options(preset, given), given), **given}
+    in_preset, named = preset_options(preset, options), options.get("model")
+    model = named.name if isinstance(named, ModelConfig) else named or in_preset.get("model", model)
+    written: dict[str, Any] = {}
+    if config is not None:
+        written = config.to_json() if isinstance(config, TrainConfig) else read_config(config, model=model)
+    model = model or written.get("model", GPTConfig.name)
+    names = {**inspect.signature(train).parameters, **options_of_model(model)}
+    check_option_names("train", options, names, OTHER_NAMES)
+    given = normalized({**without_length(written, options), **options}, source="the options", model=model)
+    return {**without_length(in_preset, given), **given, "model": given.get("model", model)}
 
 
 def _train(
