@@ -208,11 +208,7 @@ ON_THE_COMMAND_LINE = {
         ["corpus.txt", "gristmill train-tokenizer"],
     ),
     "text where shards belong": (["verify", "corpus.txt"], 1, ["corpus.txt", "gristmill encode"]),
-    "a folder of texts where shards belong": (
-        ["train-model", "texts", "-o", "run", *QUIET],
-        1,
-        ["texts", "gristmill encode"],
-    ),
+    "a folder of texts where shards belong": (["verify", "texts"], 1, ["texts", "gristmill encode"]),
     "shards where a run belongs": (["generate", "shards", "--prompt", "a"], 1, ["shards", "gristmill train-model"]),
     "another way to encode shards that are there": (
         ["encode", "corpus.txt", "-t", "tok.json", "-o", "shards", "--val-fraction", "0.5"],
