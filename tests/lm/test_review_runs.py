@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import ClassVar
@@ -12,13 +13,14 @@ import torch
 from torch import nn
 
 import gristmill as gm
-from gristmill import NotFiniteError
+from gristmill import MissingPackageError, NotFiniteError, OptionError
+from gristmill.lm.data.token_dataset import TokenDataset
 from gristmill.lm.training.checkpoint import read_state, write_checkpoint
 from gristmill.lm.training.meters import Meter, first_bad_step
 from gristmill.lm.training.run import Run
 from gristmill.lm.training.stopping import StopSignals
 from gristmill.lm.training.trainer import train_to_the_end
-from lm.tiny_runs import TINY, records
+from lm.tiny_runs import TINY, records, train
 
 OWN = {name: value for name, value in TINY.items() if name not in ("num_layers", "num_heads", "d_model")}
 
@@ -146,3 +148,86 @@ def test_a_device_does_not_validate_alone_when_another_was_stopped_in_the_last_s
     monkeypatch.setattr("gristmill.lm.training.trainer.train_steps", lambda run: None)
     assert train_to_the_end(run) == "result"
     assert done == ["save", "barrier", "tell", "act"]
+
+
+# What is refused before anything is computed
+
+
+def test_a_plan_refuses_samples_of_a_model_that_cannot_write(tiny_shards):
+    options = {**OWN, "model": SilentConfig(), "sample_interval": 2}
+    with pytest.raises(OptionError, match=r"sample_interval=2: model='silent' cannot write text"):
+        gm.lm.plan(tiny_shards, **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilentConfig(gm.lm.WindowModelConfig):
+    """The options of a model that gives a loss and no logits."""
+
+
+@gm.lm.register_model("silent", config=SilentConfig)
+class SilentModel(gm.lm.Model):
+    def __init__(self, config):
+        super().__init__(config)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def loss(self, batch, schedule):
+        return self.scale**2, {}
+
+
+@pytest.mark.parametrize(("name", "module"), [("trackio", "trackio"), ("tensorboard", "torch.utils.tensorboard")])
+def test_a_logger_that_is_not_installed_is_refused_before_the_folder_is_made(
+    name, module, tiny_shards, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPackageError, match=rf"log='{name}' needs {name}, which is not installed"):
+        gm.lm.plan(tiny_shards, **TINY, log=name)
+    with pytest.raises(MissingPackageError, match=rf"log='{name}' needs {name}, which is not installed"):
+        train(tiny_shards, tmp_path / "run", log=name)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def tiny_run(tiny_shards, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("review") / "run"
+    train(tiny_shards, folder, max_steps=2)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": -1}, "batch_size=-1"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"limit_batches": 2.5}, "limit_batches=2.5: pass a whole number, or a fraction between 0 and 1"),
+        ({"limit_batches": -1}, "limit_batches=-1: pass a whole number"),
+        ({"limit_batches": math.nan}, "limit_batches=nan"),
+    ],
+)
+def test_evaluate_refuses_numbers_under_the_names_they_were_passed_by(option, message, tiny_run, tiny_shards):
+    with pytest.raises(OptionError, match=message):
+        gm.lm.evaluate(tiny_run, tiny_shards, device="cpu", **option)
+
+
+def test_evaluate_closes_the_data_it_has_read(tiny_run, tiny_shards, monkeypatch):
+    closed = []
+    close = TokenDataset.close
+    monkeypatch.setattr(TokenDataset, "close", lambda self: (closed.append(self), close(self)))
+    gm.lm.evaluate(tiny_run, tiny_shards, device="cpu", batch_size=2, limit_batches=1)
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_a_gpu_that_is_not_there_is_named_with_what_to_pass(device, tiny_run, tiny_shards, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    message = rf"device='{device}': torch finds none here. Pass device='cpu'."
+    with pytest.raises(OptionError, match=message):
+        gm.lm.generate(tiny_run, "the", device=device)
+    with pytest.raises(OptionError, match=message):
+        gm.lm.evaluate(tiny_run, tiny_shards, device=device)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:first", "cpu:"])
+def test_a_device_of_another_name_is_refused(device, tiny_run):
+    with pytest.raises(OptionError, match=rf"device='{device}' is not known. Pass 'auto', 'cpu', 'cuda' or 'mps'."):
+        gm.lm.generate(tiny_run, "the", device=device)
