@@ -24,7 +24,6 @@ from torch import Tensor
 
 from gristmill.arguments import show_options
 from gristmill.lm.data.training_data import Dataset, TrainingData
-from gristmill.lm.models.registry import build_model
 from gristmill.lm.training.checkpoint import list_checkpoints, read_state
 from gristmill.lm.training.config import TrainConfig, asked_global_batch, resolved
 from gristmill.lm.training.devices import check_devices, launched
@@ -34,7 +33,7 @@ from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.restoring import check_same_run, take_weights
 from gristmill.lm.training.run_folder import check_folder
-from gristmill.lm.training.set_up import mark_length, new_module, new_optimizers, open_datasets, settled
+from gristmill.lm.training.set_up import mark_length, new_model, new_module, new_optimizers, open_datasets, settled
 from gristmill.lm.training.trainer import Resume, asked_config, memory_advice
 from gristmill.lm.training.validation import Validation
 from gristmill.lm.training.weight_updates import WeightUpdates
@@ -176,7 +175,7 @@ def _measure(fabric: Fabric, asked: TrainConfig, data: TrainingData, latest: Pat
         check_same_run(latest, state, config, data)
     dataset, val_dataset = open_datasets(fabric, config, data, messages.append)
     with contextlib.closing(dataset), contextlib.closing(val_dataset) if val_dataset else contextlib.nullcontext():
-        model = build_model(config.model, seed=config.seed)
+        model = new_model(config)
         if config.init_from is not None and latest is None:
             take_weights(model, Path(config.init_from), messages.append)
         trial = _Trial(fabric, config, model, dataset)

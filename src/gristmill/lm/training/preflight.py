@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gristmill.lm.training.config import TrainConfig, resolved
 from gristmill.lm.training.schedules import learning_rate
+from gristmill.lm.training.writers import check_writer
 
 if TYPE_CHECKING:
     from gristmill.lm.data.training_data import TrainingData
@@ -16,9 +17,12 @@ __all__ = ["check_plan"]
 def check_plan(config: TrainConfig, data: TrainingData) -> None:
     """Raise `OptionError` where the batches, the vocabulary or the schedule do not fit the data and the devices.
 
+    `MissingPackageError` where the package that `log` names is not installed.
+
     With batch_size="auto" the number of steps is known too: it depends on the sequences of a step, not on how many of
     them are computed at once.
     """
+    check_writer(config.log)
     world_size = config.devices * config.num_nodes
     size = 1 if config.batch_size == "auto" else int(config.batch_size)
     plan = resolved(config, data, batch_size=size, world_size=world_size)

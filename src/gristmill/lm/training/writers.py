@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from gristmill.errors import MissingPackageError
 from gristmill.lm.training.records import Record
 
-__all__ = ["Writer", "open_writer"]
+__all__ = ["Writer", "check_writer", "open_writer"]
+
+_MODULES = {"tensorboard": "torch.utils.tensorboard", "trackio": "trackio"}
 
 
 class Writer(Protocol):
@@ -25,8 +30,21 @@ def open_writer(name: str, run: Path, config: Record) -> Writer | None:
     """The writer of that name: "tensorboard", "trackio" or "none"."""
     if name == "none":
         return None
-    try:
+    with _installed(name):
         return _TensorBoard(run) if name == "tensorboard" else _Trackio(run, config)
+
+
+def check_writer(name: str) -> None:
+    """Raise `MissingPackageError` where the package of the writer is not installed. Nothing is written."""
+    if name != "none":
+        with _installed(name):
+            importlib.import_module(_MODULES[name])
+
+
+@contextlib.contextmanager
+def _installed(name: str) -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
         raise MissingPackageError(
             f"log={name!r} needs {name}, which is not installed. Install it with: pip install {name}, or pass "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.data.identity import identity_differences
 from gristmill.lm.data.training_data import TrainingData, check_data, is_shards
 from gristmill.lm.explain import is_run
+from gristmill.lm.option_types import Count, Steps, check_options
 from gristmill.lm.training.checkpoint import find_checkpoint, load_model, read_state
 from gristmill.lm.training.losses import LossModule, mean_loss, num_val_sequences
 from gristmill.lm.training.schedules import step_seed
+from gristmill.lm.use.device import find_device
 from gristmill.notebook import html_table
 from gristmill.shards import Shards
 
@@ -92,6 +94,14 @@ class Evaluation:
         return {**finite, "num_tokens": self.num_tokens, "full": self.full, "seconds": self.seconds}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Subset:
+    """What a caller passes, with the rules it must keep."""
+
+    batch_size: Count | None
+    limit_batches: Steps | None
+
+
 def evaluate(
     run: str | os.PathLike[str],
     data: str | os.PathLike[str] | Shards,
@@ -108,7 +118,8 @@ def evaluate(
     `which` is "best", "latest" or the name of a checkpoint. All of the split is taken unless `limit_batches` is given.
     For a VAE it is the bound (weight 1 on KL), and the data may be Parquet files, read as in training.
     """
-    folder, target = Path(run), _find_device(device)
+    folder, target = Path(run), find_device(device)
+    check_options(_Subset(batch_size=batch_size, limit_batches=limit_batches))
     check_data(data)
     _check_order(run, data)
     model, config = load_model(run, which=which, device=target)
@@ -122,7 +133,7 @@ def evaluate(
         raise OptionError(f"{data}: there is no split {split!r}: {opened.no_validation} Or take the split 'train'.")
     number = num_val_sequences(limit_batches, total=dataset.num_sequences, batch_size=size)
     begin = time.perf_counter()
-    with _autocast(config.precision if precision == "auto" else precision, target):
+    with closing(dataset), _autocast(config.precision if precision == "auto" else precision, target):
         found = mean_loss(
             LossModule(model),
             dataset.validation_batches(num_sequences=number),
@@ -144,14 +155,6 @@ def evaluate(
 def _check_order(run: str | os.PathLike[str], data: str | os.PathLike[str] | Shards) -> None:
     if not isinstance(data, Shards) and is_shards(run) and is_run(Path(data)):
         raise OptionError(f"{run} holds token shards, and {data} is a run. Pass the run first, then the shards.")
-
-
-def _find_device(device: str) -> torch.device:
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    kind = next(name for name in there if there[name]) if device == "auto" else device
-    if not there.get(kind.partition(":")[0], False):
-        raise OptionError(f"device={device!r}: torch finds none here. Pass device='cpu'.")
-    return torch.device(kind)
 
 
 def _check_tokenizer(run: Path, which: str, data: TrainingData) -> None:

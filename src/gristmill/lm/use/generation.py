@@ -11,12 +11,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from gristmill.encode import as_tokenizer
 from gristmill.errors import CheckpointError, GristmillError
 from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.training.checkpoint import find_checkpoint, load_model, read_state
+from gristmill.lm.use.device import find_device
 
 if TYPE_CHECKING:
     from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer
@@ -85,8 +84,9 @@ def load_for_generation(
 
 def load_of_run(folder: Path, *, which: str, device: str) -> tuple[Model, str | None]:
     """The model of a run, whichever it is, and the fingerprint of its tokenizer, if it has one."""
+    target = find_device(device)
     checkpoint = find_checkpoint(folder, which)
-    model, _ = load_model(folder, which=checkpoint.name, device=find_device(device))
+    model, _ = load_model(folder, which=checkpoint.name, device=target)
     return model, read_state(checkpoint)["shards"].get("tokenizer_fingerprint")
 
 
@@ -134,10 +134,3 @@ def _check_tokenizer(run: Path, tokenizer: Tokenizer, fingerprint: str, model: A
             f"{run}: its tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows "
             f"{model.config.vocab_size:,}. The files are of different runs."
         )
-
-
-def find_device(device: str) -> str:
-    """`device`, or for "auto" CUDA when available."""
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
