@@ -147,8 +147,9 @@ def _bytes(tensor: Tensor) -> Any:
 
 def _write_state(path: Path, state: Mapping[str, Any]) -> None:
     content = {**state, "checksum": json_checksum(state)}
+    body = json.dumps(content, indent=1, allow_nan=False).encode()  # with NaN in it, it could not be read again
     with path.open("wb") as file:
-        file.write(json.dumps(content, indent=1).encode())
+        file.write(body)
         _flush(file)
 
 

@@ -224,10 +224,13 @@ class Meter:
     def pending(self) -> Pending:
         """The losses and gradient norms that were not read yet: what a checkpoint between two readings must keep.
 
-        None stands for inf, the norm of a step that was skipped: JSON has no such number.
+        JSON has neither inf nor NaN: None stands for them. As a norm it is inf, that of a step that was skipped; a norm
+        that is NaN stays, for such a step is no good and must not be saved.
         """
-        rows = [[None if math.isinf(value) else value for value in row] for row in self._host_values()]
-        return {"steps": list(self._steps), **dict(zip(self._names, rows, strict=True))}
+        *rows, norms = self._host_values()
+        kept = [[value if math.isfinite(value) else None for value in row] for row in rows]
+        kept.append([None if math.isinf(norm) else norm for norm in norms])
+        return {"steps": list(self._steps), **dict(zip(self._names, kept, strict=True))}
 
     def _host_values(self) -> list[list[float]]:
         values = self._values[:, : len(self._steps)].clone()
@@ -242,7 +245,8 @@ class Meter:
             [self._values, torch.zeros_like(self._values[:, :1]).expand(-1, len(self._steps))], dim=1
         )
         for row, name in enumerate(self._names):
-            values = [math.inf if value is None else value for value in pending[name]]
+            missing = math.inf if name == "grad_norms" else math.nan
+            values = [missing if value is None else value for value in pending[name]]
             self._values[row, : len(self._steps)] = torch.tensor(values, dtype=self._values.dtype)
 
     def read(self) -> Reading:

@@ -199,10 +199,14 @@ class Run:
 
     def should_stop(self) -> bool:
         """Whether to stop here. Several devices must agree, and ask each other only when they have to wait anyway."""
+        if self.fabric.world_size > 1 and not self.is_due(self.config.log_interval):
+            return False
+        return self.agree_to_stop()
+
+    def agree_to_stop(self) -> bool:
+        """Whether a signal has reached any device. All must ask: one that stops alone leaves the others waiting."""
         if self.fabric.world_size == 1:
             return self.stopped
-        if not self.is_due(self.config.log_interval):
-            return False
         noted = torch.tensor(float(self.signals.received or 0))
         agreed = int(self.fabric.all_reduce(noted, reduce_op="max"))
         self.signals.received = agreed or None
@@ -300,7 +304,7 @@ class Run:
         self._replacement.drop()
         pending = self.meter.pending()
         self._check_finite(*first_bad_step(pending["steps"], pending["losses"], pending["grad_norms"]))
-        if not are_finite(self.model.state_dict().values()):
+        if not are_finite(self.model.parameters()):  # a buffer may hold a mask of -inf: the writer looks at those
             self._check_finite(self.step, "a weight after")
         self._record_news()  # a run that resumes from here does not see these again
         self.saver.save(self, pending)

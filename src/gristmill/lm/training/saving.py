@@ -76,11 +76,15 @@ def _state(run: Run, pending: Pending) -> dict[str, Any]:
 
 
 def _losses(run: Run) -> dict[str, float | None]:
-    best = run.validation.best_loss
     return {
-        "val_loss": run.validation.loss_of(run.step),
-        "best_val_loss": best if math.isfinite(best) else None,
+        "val_loss": _finite(run.validation.loss_of(run.step)),
+        "best_val_loss": _finite(run.validation.best_loss),
     }
+
+
+def _finite(loss: float | None) -> float | None:
+    """The loss, or None where it is no number that JSON has."""
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

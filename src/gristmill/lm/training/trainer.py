@@ -152,12 +152,13 @@ def train_to_the_end(run: Run) -> TrainResult:
     """Train to the end, or to the signal that stops it; either way a checkpoint of the last step is left."""
     with run.signals, _without_garbage_collection():
         train_steps(run)
-        if not run.stopped:
+        if not run.agree_to_stop():
             run.finish()
         run.save()
         run.saver.writer.wait()
         run.fabric.barrier()  # only the first process writes, and all read the result
-    if run.stopped:
+        stopped = run.agree_to_stop()  # a signal may have come since
+    if stopped:
         run.tell(f"stopped at step {run.step:,}; everything is saved. Pass resume='auto' to resume.")
         run.signals.act()
     return run.result()

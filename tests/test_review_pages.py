@@ -1,0 +1,62 @@
+"""examples/train_optimized.py and the report: paths that are mistyped, and models with statistics of their own."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from gristmill import train_tokenizer
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path):
+    """The module examples/train_optimized.py, in a folder with a text `stories.txt`."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GRISTMILL_DATA", raising=False)
+    monkeypatch.setenv("GRISTMILL_SETTLED_ARGUMENTS", "")  # which the script sets: restored after the test
+    stories = "<|endoftext|>".join(f"The cat sat on mat {number}." for number in range(20))
+    (tmp_path / "stories.txt").write_text(stories)
+    return importlib.import_module("train_optimized")
+
+
+def run(script, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["train_optimized.py", *arguments])
+    return script.train(script.OPTIMIZED, "train_optimized", for_sample=[])
+
+
+def test_a_tokenizer_that_is_not_there_is_refused_and_not_trained(script, tmp_path, monkeypatch, capsys):
+    assert run(script, monkeypatch, "stories.txt", "--tokenizer", "typo.json") == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "typo.json" in said[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["stories.txt"]
+
+
+def test_another_tokenizer_gets_shards_of_its_own(script, tmp_path):
+    folders = []
+    for size in (260, 270, 270):
+        train_tokenizer("stories.txt", vocab_size=size).save("tok.json", overwrite=True)
+        folders.append(script.prepare("stories.txt", ["--tokenizer", "tok.json"], tmp_path / "made")[0])
+    assert folders[0] != folders[1] == folders[2]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--dry_run"], ["--resume"], ["--resume", "auto"], ["--no-pin_memory"], ["--debug"], ["-o", "run"]]
+)
+def test_the_data_path_may_follow_any_option(script, arguments):
+    command, _ = script.settle(script.OPTIMIZED, [*arguments, "stories.txt"], "train_optimized", [])
+    assert command[-1].startswith(("runs", "run-data"))
+    assert Path(command[-1], "manifest.json").exists()
+    assert "stories.txt" not in command
+
+
+def test_a_dry_run_names_no_folder_of_a_run(script, monkeypatch, capsys):
+    tiny = ["--num_layers", "1", "--num_heads", "2", "--d_model", "16", "--latent_dim", "4"]
+    assert run(script, monkeypatch, "--dry_run", "stories.txt", "--max_sequence_length", "40", *tiny) == 0
+    assert "the run is in" not in capsys.readouterr().err
+    assert not Path("runs", "train_optimized-1").exists()
