@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from gristmill import train_tokenizer
+from gristmill.report import write_report
+from gristmill.report.records import read_records
+from gristmill.report.summary import summarise
+from recorded_runs import read_lines, write_lines, write_run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -60,3 +64,39 @@ def test_a_dry_run_names_no_folder_of_a_run(script, monkeypatch, capsys):
     assert run(script, monkeypatch, "--dry_run", "stories.txt", "--max_sequence_length", "40", *tiny) == 0
     assert "the run is in" not in capsys.readouterr().err
     assert not Path("runs", "train_optimized-1").exists()
+
+
+def record_statistic(folder, name, *, train, val):
+    """Add a statistic to what a run has recorded."""
+    values = {"train": train, "val": val}
+    records = read_lines(folder / "metrics.jsonl")
+    added = [{**each, name: values[each["kind"]]} if each["kind"] in values else each for each in records]
+    write_lines(folder / "metrics.jsonl", added)
+
+
+def figures_of(folder):
+    return {figure.name: figure.value for figure in summarise(read_records(folder)).figures}
+
+
+def test_a_statistic_of_a_model_of_your_own_is_drawn_and_in_the_table(tmp_path):
+    run = write_run(tmp_path / "run", num_records=20)
+    before = {path.name for path in write_report(run).parent.joinpath("plots").iterdir()}
+    record_statistic(run, "acc", train=0.25, val=0.75)
+    page = write_report(run).read_text(encoding="utf-8")
+    assert {path.name for path in (run / "plots").iterdir()} - before == {"statistic_acc.png"}
+    found = figures_of(run)
+    assert (found["Training acc"], found["Validation acc"]) == ("0.250", "0.750")
+    assert "Validation acc" in page
+
+
+@pytest.mark.parametrize("name", ["../acc", "$acc$ [x](y)", "memory", "a" * 300])
+def test_the_name_of_a_statistic_is_never_a_path_or_another_plot(tmp_path, name):
+    run = write_run(tmp_path / "run", num_records=3, num_vals=1)
+    write_report(run)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+    record_statistic(run, name, train=0.25, val=0.75)
+    write_report(run)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+    new = after.keys() - before.keys()
+    assert [path.parent for path in new] == [run / "plots"]
+    assert {path: after[path] for path in before} == before
