@@ -10,7 +10,7 @@ from gristmill import train_tokenizer
 from gristmill.report import write_report
 from gristmill.report.records import read_records
 from gristmill.report.summary import summarise
-from recorded_runs import read_lines, write_lines, write_run
+from recorded_runs import read_lines, write_json, write_lines, write_run
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -100,3 +100,24 @@ def test_the_name_of_a_statistic_is_never_a_path_or_another_plot(tmp_path, name)
     new = after.keys() - before.keys()
     assert [path.parent for path in new] == [run / "plots"]
     assert {path: after[path] for path in before} == before
+
+
+def test_the_report_shows_a_perplexity_where_the_run_recorded_that_its_model_has_one(tmp_path):
+    run = write_run(tmp_path / "run", num_records=3)
+    assert "Perplexity" in figures_of(run)  # a folder of an older version, without a KL
+    write_json(run / "machine.json", {"has_perplexity": False})
+    assert "Perplexity" not in figures_of(run)
+    assert "perplexity" not in summarise(read_records(run)).result
+    record_statistic(run, "kl", train=0.5, val=0.5)
+    write_json(run / "machine.json", {"has_perplexity": True})
+    assert "Perplexity" in figures_of(run)
+    write_json(run / "machine.json", {})
+    assert "Perplexity" not in figures_of(run)  # a folder of an older version, with a KL
+
+
+def test_a_run_records_whether_its_model_has_a_perplexity(tmp_path):
+    pytest.importorskip("torch")
+    from lm.tiny_runs import build_shards, train
+
+    train(build_shards(tmp_path / "shards"), tmp_path / "run", max_steps=1, warmup_steps=0)
+    assert read_records(tmp_path / "run").machine["has_perplexity"] is True

@@ -17,7 +17,8 @@ NUM_SAMPLES = 6
 NUM_EVENTS = 60
 STOP_WORDS = "The run is stopped"  # in the event of a run that stopped itself
 KNOWN_STATISTICS = ("reconstruction", "kl")  # of the VAE: the page has plots with their units
-SHOWN_APART = ("num_parameters", "num_train_tokens")  # of machine.json: figures of the run
+# Entries of machine.json that are no facts of the machine: the figures of the run show them.
+SHOWN_APART = ("num_parameters", "num_train_tokens", "has_perplexity")
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,12 @@ def _loss_words(records: Records) -> str:
 
 
 def has_perplexity(records: Records) -> bool:
-    """Whether exp(loss) is the perplexity: not where the loss is a bound with a KL part."""
-    return not records.has_latents
+    """Whether exp(loss) is the perplexity, as the run recorded of its model.
+
+    Folders of older versions did not record it: there, a loss with a KL part is a bound and has none.
+    """
+    recorded = records.machine.get("has_perplexity")
+    return recorded if isinstance(recorded, bool) else not records.has_latents
 
 
 def trouble(records: Records) -> str:
