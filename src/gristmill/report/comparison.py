@@ -129,7 +129,7 @@ def losses_compare(records: Sequence[Records]) -> bool:
     vocabularies = {size for size in sizes if isinstance(size, int)}
     rates = [rate for rate in map(_bits_per_nat, records) if rate is not None]
     same_tokens = all(math.isclose(rate, rates[0], rel_tol=SAME) for rate in rates)
-    return len(vocabularies) <= 1 and same_tokens and len({each.has_latents for each in records}) == 1
+    return len(vocabularies) <= 1 and same_tokens and len(set(map(has_perplexity, records))) == 1
 
 
 def _bits_per_nat(records: Records) -> float | None:

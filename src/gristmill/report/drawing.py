@@ -26,6 +26,7 @@ PNG_DOTS_PER_INCH = 160
 LABEL_POINTS = 11  # the height of a label at the end of a line
 
 STYLE = {
+    "text.parse_math": False,  # a dollar in the name of a statistic is no formula
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "text.color": INK,

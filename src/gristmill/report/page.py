@@ -70,7 +70,7 @@ def markdown_page(summary: Summary, plots: Sequence[Plot], plot_folder: str) -> 
         sections.append(f"**{summary.trouble}**")
     if summary.figures:
         sections.append(_table(("measure", "value", ""), [(f.name, f.value, f.note) for f in summary.figures]))
-    sections += [f"![{plot.title} by step]({plot_folder}/{plot.name}.png)" for plot in plots]
+    sections += [f"![{_escaped(plot.title)} by step]({plot_folder}/{plot.name}.png)" for plot in plots]
     if summary.samples:
         sections += ["## What it writes", *map(_sample, summary.samples)]
     for title, rows in (("Configuration", summary.config), ("Machine", summary.machine)):

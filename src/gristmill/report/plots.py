@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +31,7 @@ from gristmill.report.drawing import (
 )
 from gristmill.report.posterior import posterior_plots
 from gristmill.report.records import Records, Table
-from gristmill.report.summary import first_bad_step, last_step
+from gristmill.report.summary import first_bad_step, last_step, own_statistics
 
 WAIT_LIMIT = 0.05  # the share of a step from which waiting for data is worth doing something about
 
@@ -40,6 +43,7 @@ def all_plots(records: Records) -> list[Plot]:
         _bits_per_byte(records),
         _reconstruction(records),
         _kl(records),
+        *_own_statistics(records),
         *posterior_plots(records.posterior),
         _learning_rate(records),
         _gradient_norm(records),
@@ -95,7 +99,17 @@ def _kl(records: Records) -> Plot | None:
     return _part_of_loss(records, "kl", "KL to the prior", "nats per sequence", "What the latents may hold, at most.")
 
 
-def _part_of_loss(records: Records, name: str, title: str, unit: str, note: str) -> Plot | None:
+def _own_statistics(records: Records) -> Iterator[Plot | None]:
+    """One picture per statistic of a model of the user's, on a linear axis: nothing is known about its unit."""
+    for number, name in enumerate(own_statistics(records)):
+        plot = _part_of_loss(records, name, name[:40], name[:40], "A statistic of the model.", enough=math.inf)
+        if plot is not None:
+            # The name comes from a file, and may be no name for a file.
+            is_plain = re.fullmatch(r"[A-Za-z0-9_]{1,80}", name)
+            yield replace(plot, name=f"statistic_{name}" if is_plain else f"statistic-{number}")
+
+
+def _part_of_loss(records: Records, name: str, title: str, unit: str, note: str, *, enough: float = 10) -> Plot | None:
     train, val = records.train, records.val
     if not train.has(name) and not val.has(name):
         return None
@@ -106,7 +120,7 @@ def _part_of_loss(records: Records, name: str, title: str, unit: str, note: str)
             x, y = noisy_line(axes, train.steps, train[name], BLUE)
             ends.append((x, y, f"training\n{figures.loss(y)}", BLUE))
         ends += validation_lines(axes, val, name, RUST, between="\n")
-        scale_y(axes, finite(train[name]), finite(val[name]), enough=10)
+        scale_y(axes, finite(train[name]), finite(val[name]), enough=enough)
         axes.set_ylabel(unit)
         name_lines(axes, ends, lines=2)
 

@@ -25,6 +25,15 @@ MAX_METRICS_BYTES = 1 << 30  # a million records
 MAX_DEPTH = 50  # of lists and objects in them
 MAX_OBJECT_BYTES = 16 << 20  # of config.json and machine.json, which have a few kilobytes
 
+# What a run records by itself; anything else in its training and validation records is a statistic of its model.
+RUN_FIELDS = frozenset(
+    {
+        *("kind", "step", "loss", "lr", "grad_norm", "grad_norm_max", "tokens", "tokens_per_second", "mfu"),
+        *("mfu_matmul", "data_wait", "memory_bytes", "seconds", "padding", "bits_per_byte", "num_tokens", "full"),
+    }
+)
+MAX_STATISTICS = 50  # damaged records may hold any number of names
+
 Column = NDArray[np.float64]
 
 
@@ -110,6 +119,13 @@ class Records:
     def has_latents(self) -> bool:
         """Whether the loss has a KL part: it is then a bound, not the nats of a token."""
         return len(self.posterior.table) > 0 or self.train.has("kl") or self.val.has("kl")
+
+    @property
+    def statistics(self) -> list[str]:
+        """The names of the model's own statistics of which at least one number is recorded."""
+        names = dict.fromkeys([*self.train.columns, *self.val.columns])
+        own = [name for name in names if name not in RUN_FIELDS and name.isprintable() and name.strip()]
+        return [name for name in own if self.train.has(name) or self.val.has(name)][:MAX_STATISTICS]
 
 
 def read_records(run_folder: Path) -> Records:

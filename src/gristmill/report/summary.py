@@ -16,7 +16,9 @@ from gristmill.report.records import Event, Records, Sample
 NUM_SAMPLES = 6
 NUM_EVENTS = 60
 STOP_WORDS = "The run is stopped"  # in the event of a run that stopped itself
-SHOWN_APART = ("num_parameters", "num_train_tokens")  # of machine.json: figures of the run
+KNOWN_STATISTICS = ("reconstruction", "kl")  # of the VAE: the page has plots with their units
+# Entries of machine.json that are no facts of the machine: the figures of the run show them.
+SHOWN_APART = ("num_parameters", "num_train_tokens", "has_perplexity")
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,12 @@ def _loss_words(records: Records) -> str:
 
 
 def has_perplexity(records: Records) -> bool:
-    """Whether exp(loss) is the perplexity: not where the loss is a bound with a KL part."""
-    return not records.has_latents
+    """Whether exp(loss) is the perplexity, as the run recorded of its model.
+
+    Folders of older versions did not record it: there, a loss with a KL part is a bound and has none.
+    """
+    recorded = records.machine.get("has_perplexity")
+    return recorded if isinstance(recorded, bool) else not records.has_latents
 
 
 def trouble(records: Records) -> str:
@@ -142,6 +148,7 @@ def _stop(records: Records) -> list[str]:
 
 def _figures(records: Records) -> Iterator[Figure]:
     yield from _loss_figures(records)
+    yield from _statistic_figures(records)
     yield from _posterior_figures(records)
     yield from _size_figures(records)
     train = records.train
@@ -173,6 +180,19 @@ def _loss_figures(records: Records) -> Iterator[Figure]:
     loss = final_training_loss(records)
     if loss is not None:
         yield Figure("Training loss", figures.loss(loss), "mean of the last records")
+
+
+def own_statistics(records: Records) -> list[str]:
+    """The statistics of a model of the user's: those that Gristmill's own models do not have."""
+    return [name for name in records.statistics if name not in KNOWN_STATISTICS]
+
+
+def _statistic_figures(records: Records) -> Iterator[Figure]:
+    for name in own_statistics(records):
+        for words, table in (("Validation", records.val), ("Training", records.train)):
+            value = table.last(name)
+            if value is not None:
+                yield Figure(f"{words} {name}", figures.loss(value), "last record")
 
 
 def _size_figures(records: Records) -> Iterator[Figure]:

@@ -108,16 +108,15 @@ def result_of(
     *,
     readings: Sequence[Reading],
     full_validations: Sequence[Record],
-    has_perplexity: bool | None = None,
+    has_perplexity: bool,
     **numbers: Any,
 ) -> TrainResult:
     """The result of a run with these readings and validations; `numbers` are fields of the result.
 
-    has_perplexity: whether exp(loss) is the perplexity of the tokens. None: unless there is a KL in the loss.
+    has_perplexity: whether exp(loss) is the perplexity of the tokens.
     """
     val = full_validations[-1] if full_validations else {}
     stats = {name: value for name, value in val.items() if name not in VAL_FIELDS and isinstance(value, int | float)}
-    has_perplexity = "kl" not in stats if has_perplexity is None else has_perplexity
     readings = readings[1:] or readings  # the first holds compilation and cold caches
     last = readings[-1] if readings else None
     return TrainResult(

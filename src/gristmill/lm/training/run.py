@@ -119,6 +119,7 @@ class Run:
             machine = describe_machine(self.fabric.device, world_size=self.fabric.world_size)
             machine |= {"precision": self.config.precision, "matmul_flops": matmul_flops}
             machine |= {"num_parameters": self.model.num_parameters, "num_train_tokens": self.data.num_tokens}
+            machine |= {"has_perplexity": self.config.model.HAS_PERPLEXITY}
             write_description(self.folder, self.config, self.data.tokenizer, machine)
         self.recorder.open(self.config, up_to_step=self.saver.saved_step)
 
