@@ -20,6 +20,9 @@ from pathlib import Path
 
 import gristmill as gm
 from gristmill.cli import main as gristmill
+from gristmill.cli.train_model import command_class, spelled_out
+from gristmill.cli.usage import options_of
+from gristmill.cli.values import UsageError
 from gristmill.errors import EarlyStopWarning, GristmillError
 from gristmill.sample_corpus import write_sample_corpus
 
@@ -36,9 +39,6 @@ LARGE_BATCH += ["--update_frequency", "20", "--window_size", "20", "--plot_frequ
 
 END = "<|endoftext|>"
 VOCAB_SIZE = 8_000
-# Options without a value: what follows one of them is not its value.
-SWITCHES = {"pin_memory", "compile_model", "fast_detection", "disable_metrics_monitoring", "use_dynamic_padding"}
-SWITCHES |= {"overwrite", "resume", "debug", "deterministic", "tie_embeddings", "float32_residual"}
 # How the first process of several tells the others, which run this script again, what it has settled.
 SETTLED = "GRISTMILL_SETTLED_ARGUMENTS"
 
@@ -55,16 +55,20 @@ def train(options: list[str], name: str, *, for_sample: list[str]) -> int:
     except (GristmillError, OSError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
+    except UsageError as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 2
     os.environ[SETTLED] = json.dumps(command)
     status = gristmill(command)
-    if status == 0:
+    if status == 0 and "dry_run" not in map(plain, command):
         say(name, f"the run is in {run}")
     return status
 
 
 def settle(options: list[str], arguments: list[str], name: str, for_sample: list[str]) -> tuple[list[str], Path]:
     """The whole command, with data and output; and its output."""
-    data, arguments = split_data(arguments)
+    arguments = spelled_out(arguments)
+    data, arguments = split_data(arguments, switches_of([*options, *arguments]))
     output = value_of("output", arguments) or value_of("o", arguments)
     run = Path(output) if output else next_folder(name)
     if output is None:
@@ -77,15 +81,21 @@ def settle(options: list[str], arguments: list[str], name: str, for_sample: list
     return ["train-model", *options, *more, *arguments, "--", data], run
 
 
-def split_data(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """The data path and the other arguments; None where there is no path.
+def switches_of(arguments: list[str]) -> set[str]:
+    """The flags of `train-model` that have no value, for the model that the arguments name."""
+    options = options_of(command_class(arguments))
+    return {"--debug", *(flag for option in options if option.is_switch for flag in option.spellings)}
 
-    >>> split_data(["--batch_size", "8", "--fast_detection", "stories.parquet"])
+
+def split_data(arguments: list[str], switches: set[str]) -> tuple[str | None, list[str]]:
+    """The data path and the other arguments; None where there is no path. What follows a switch is not its value.
+
+    >>> split_data(["--batch_size", "8", "--fast_detection", "stories.parquet"], {"--fast-detection"})
     ('stories.parquet', ['--batch_size', '8', '--fast_detection'])
     """
     before = ""
     for number, argument in enumerate(arguments):
-        takes_value = before.startswith("-") and "=" not in before and plain(before).removeprefix("no_") not in SWITCHES
+        takes_value = before.startswith("-") and "=" not in before and before.replace("_", "-") not in switches
         if not argument.startswith("-") and not takes_value:
             return argument, arguments[:number] + arguments[number + 1 :]
         before = argument
@@ -132,17 +142,21 @@ def write_sample(folder: Path) -> Path:
 def prepare(data: str, arguments: list[str], folder: Path) -> tuple[str, list[str]]:
     """The data as `train-model` takes it, and the options it needs: text gets a tokenizer, and becomes shards."""
     given = {name for name in ("tokenizer", "tokens_column", "embedding_columns") if value_of(name, arguments)}
+    tokenizer = value_of("tokenizer", arguments)
+    if tokenizer is not None and not Path(tokenizer).exists():
+        raise UsageError(f"--tokenizer {tokenizer}: there is no such file. Without --tokenizer, one is trained.")
     parquet = parquet_files(data)
     if (Path(data) / "manifest.json").exists() or (parquet and given):
         return data, []
     column = value_of("text_column", arguments) or "text"
     if parquet and not has_column(parquet[0], column):
         return data, []  # ids, or nothing that this script knows better than train-model
-    # Under a name of what the files are: other data does not meet what was made of these.
-    folder /= fingerprint(parquet or [path for path in [Path(data), *Path(data).rglob("*")] if path.is_file()])
-    tokenizer = value_of("tokenizer", arguments) or str(folder / "tokenizer.json")
+    # The folder is named after the files and the tokenizer, so that other data or another tokenizer gets its own.
+    files = fingerprint(parquet or [path for path in [Path(data), *Path(data).rglob("*")] if path.is_file()])
+    folder /= f"{files}-{gm.Tokenizer.load(tokenizer).fingerprint[:12]}" if tokenizer else files
+    tokenizer = tokenizer or str(folder / "tokenizer.json")
+    folder.mkdir(parents=True, exist_ok=True)
     if not Path(tokenizer).exists():
-        folder.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", EarlyStopWarning)  # a small corpus has fewer tokens to learn
             field = {"text_field": column} if parquet else {}
