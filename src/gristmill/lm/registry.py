@@ -74,6 +74,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
 def check_parameters(what: str, function: Callable[..., Any], allowed: tuple[str, ...]) -> None:
     """Raise `OptionError` for a function that needs, after its first parameter, one that it would not get."""
+    if not callable(function):
+        return  # which `Registry.register` refuses
     _, *rest = inspect.signature(function).parameters.values() or (None,)
     for parameter in rest:
         is_needed = parameter.default is parameter.empty and parameter.kind not in (
