@@ -35,7 +35,7 @@ from gristmill.lm.option_types import (
     fitted,
     option_fields,
 )
-from gristmill.lm.training.presets import preset_options, run_defaults, without_length
+from gristmill.lm.training.presets import LENGTHS, preset_options, run_defaults, without_length
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import load_package
 from gristmill.small_files import parse_json, read_small_file
@@ -66,7 +66,6 @@ ROUNDING = frozenset(
 )
 # Those of them that decide how a step is divided.
 DIVISION = frozenset({"batch_size", "gradient_accumulation_steps", "devices", "num_nodes"})
-LENGTHS = ("max_steps", "max_tokens", "epochs")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,12 @@ from gristmill.errors import OptionError
 from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.models.registry import MODELS, find_model
 
-__all__ = ["PRESET_NOTES", "all_presets", "preset_options", "run_defaults", "without_length"]
+__all__ = ["LENGTHS", "PRESET_NOTES", "all_presets", "preset_options", "run_defaults", "without_length"]
 
 # What a list of the presets adds to a name.
 PRESET_NOTES = {"quickstart": "two minutes on a CPU"}
 
+# The options that say how long to train; one of them is given.
 LENGTHS = ("max_steps", "max_tokens", "epochs")
 
 
