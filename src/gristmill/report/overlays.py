@@ -177,7 +177,7 @@ def _noisy(
     raw: bool = False,
     scale: float = 1.0,
 ) -> list[End]:
-    """The running mean of a column, or the column itself if `raw`; with `pale`, every record in a pale line under the mean."""
+    """The running mean of a column, or the column itself if `raw`; with `pale`, every record under the mean too."""
     x, y = axis.place(run.records, table.steps), table[name] / scale
     x, y = x[np.isfinite(x)], y[np.isfinite(x)]
     if not np.isfinite(y).any():
