@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm import functional as plain
 from gristmill.lm.data.batch import Batch
-from gristmill.lm.models.gpt.network import GPT, GPTConfig, rope_tables, rotate
+from gristmill.lm.models.gpt.attention import rope_tables, rotate
+from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.models.registry import MODELS
 
 torch.set_num_threads(1)

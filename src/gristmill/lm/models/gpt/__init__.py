@@ -1,5 +1,7 @@
 """gpt: a decoder that continues text.
 
-options.py   GPTConfig: its options, its presets
-network.py   GPT: the network, in one file from top to bottom
+options.py     GPTConfig: its options, its presets
+attention.py   rotary positions, attention, and who may attend to whom
+network.py     GPT: the network, in one file from top to bottom
+cache.py       keys and values of the tokens so far, when it writes text
 """

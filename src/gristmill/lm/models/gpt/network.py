@@ -1,4 +1,4 @@
-"""GPT: a decoder-only transformer. Read from top to bottom: attention, feed-forward, block, cache, model.
+"""GPT: a decoder-only transformer. Read after attention.py: feed-forward, block, model.
 
 Pre-norm RMSNorm, rotary positions, SwiGLU, no biases. What is done for speed, and why it is exact:
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -28,11 +27,13 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.generation import Reader, WindowReader
+from gristmill.lm.models.gpt.attention import Attention, View, causal_view, rope_tables
+from gristmill.lm.models.gpt.cache import Cache, LayerCache, activation_dtype
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
 from gristmill.lm.models.model import Model
 
-__all__ = ["GPT", "Cache", "GPTConfig"]
+__all__ = ["GPT", "GPTConfig"]
 
 INIT_STD = 0.02
 STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # what a block adds to the stream comes of
@@ -49,54 +50,6 @@ class RMSNorm(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """In the type of `x`: with a float32 weight, torch would make a bfloat16 stream float32."""
         return F.rms_norm(x_BTD, self.weight.shape, self.weight.to(x_BTD.dtype), self.eps)
-
-
-def rope_tables(config: GPTConfig) -> tuple[Tensor, Tensor]:
-    """(cos, sin) of every position and number of a head, in the form `rotate` wants them.
-
-    Pair i turns by position * theta^(-2i/K). Its numbers are neighbours (the interleaved form), so each angle stands
-    twice, and the sine of the first has a minus.
-    """
-    pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float64, device="cpu") / config.head_dim
-    positions = torch.arange(config.context_length, dtype=torch.float64, device="cpu")
-    angles_TK = torch.outer(positions, config.rope_theta**-pairs).repeat_interleave(2, dim=1)
-    signs_K = torch.tensor([-1.0, 1.0], dtype=torch.float64, device="cpu").repeat(config.head_dim // 2)
-    return angles_TK.cos().float(), (angles_TK.sin() * signs_K).float()
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`x` with each pair of neighbours (a, b) turned into (a cos - b sin, b cos + a sin)."""
-    neighbours = torch.unflatten(x, -1, (-1, 2)).flip(-1).flatten(-2)
-    return (x * cos + neighbours * sin).type_as(x)
-
-
-class Attention(nn.Module):
-    """Causal multi-head self-attention with rotary positions."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.num_heads = config.num_heads
-        self.dropout = config.dropout
-        self.qkv = nn.Linear(config.d_model, 3 * config.d_model, bias=False)
-        self.output = nn.Linear(config.d_model, config.d_model, bias=False)
-
-    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
-        """What each token gathers from those it sees."""
-        qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (3, self.num_heads, -1))
-        qk_BT2HK, v_BT1HK = qkv_BT3HK.split((2, 1), dim=2)
-        q_BHTK, k_BHSK = rotate(qk_BT2HK, view.cos_T11K, view.sin_T11K).permute(2, 0, 3, 1, 4).unbind(0)
-        v_BHSK = v_BT1HK.squeeze(2).transpose(1, 2)
-        if layer_cache is not None:
-            k_BHSK, v_BHSK = layer_cache.append(k_BHSK, v_BHSK)
-        mixed_BHTK = F.scaled_dot_product_attention(
-            q_BHTK,
-            k_BHSK,
-            v_BHSK,
-            attn_mask=view.mask,
-            is_causal=view.is_causal,
-            dropout_p=self.dropout if self.training else 0.0,
-        )
-        return cast(Tensor, self.output(mixed_BHTK.transpose(1, 2).flatten(2)))
 
 
 class FeedForward(nn.Module):
@@ -134,72 +87,11 @@ def _dropout(config: GPTConfig) -> nn.Module:
     return nn.Dropout(config.dropout) if config.dropout > 0 else nn.Identity()
 
 
-@dataclass(frozen=True)
-class View:
-    """What the tokens of one forward pass see: their positions, and who may attend to whom; the same in every layer."""
-
-    cos_T11K: Tensor
-    sin_T11K: Tensor
-    mask: Tensor | None  # True: attends. None: by `is_causal` alone, the fastest kernels.
-    is_causal: bool
-
-
-def causal_view(cos_TK: Tensor, sin_TK: Tensor, begin: int, num_tokens: int) -> View:
-    """The view of `num_tokens` tokens after `begin` others in a cache: each sees those before it, and itself."""
-    rows = slice(begin, begin + num_tokens)
-    cos_T11K, sin_T11K = cos_TK[rows, None, None], sin_TK[rows, None, None]
-    if begin == 0:
-        return View(cos_T11K, sin_T11K, None, is_causal=True)
-    # One token sees all: no mask. For several, torch's is_causal would align the first with the first in the cache.
-    mask_TS = torch.ones(num_tokens, begin + num_tokens, dtype=torch.bool, device=cos_TK.device).tril(begin)
-    return View(cos_T11K, sin_T11K, None if num_tokens == 1 else mask_TS, is_causal=False)
-
-
-@dataclass
-class Cache:
-    """The keys and values of the tokens so far, with room for a whole context: a step writes its own, copies none."""
-
-    keys_LBHSK: Tensor
-    values_LBHSK: Tensor
-    length: int = 0  # the tokens it holds
-
-    @property
-    def capacity(self) -> int:
-        """The tokens it has room for."""
-        return self.keys_LBHSK.shape[3]
-
-    def layer(self, index: int) -> LayerCache:
-        """The part of one layer."""
-        return LayerCache(self.keys_LBHSK[index], self.values_LBHSK[index], self.length)
-
-
-@dataclass(frozen=True)
-class LayerCache:
-    """The keys and values of one layer."""
-
-    keys_BHSK: Tensor
-    values_BHSK: Tensor
-    length: int
-
-    def append(self, k_BHTK: Tensor, v_BHTK: Tensor) -> tuple[Tensor, Tensor]:
-        """Store these, and return all: those of earlier tokens and these."""
-        end = self.length + k_BHTK.shape[2]
-        self.keys_BHSK[:, :, self.length : end] = k_BHTK
-        self.values_BHSK[:, :, self.length : end] = v_BHTK
-        return self.keys_BHSK[:, :, :end], self.values_BHSK[:, :, :end]
-
-
 def to_stream(x_BTD: Tensor, config: GPTConfig) -> Tensor:
     """`x` in the type of the residual stream. Not float16, whose range it may leave."""
     if config.float32_residual or not torch.is_autocast_enabled(x_BTD.device.type):
         return x_BTD
     return x_BTD.bfloat16() if torch.get_autocast_dtype(x_BTD.device.type) == torch.bfloat16 else x_BTD
-
-
-def activation_dtype(weight: Tensor) -> torch.dtype:
-    """The type of what comes out of a product with `weight`, under autocast or not: that of a cache."""
-    kind = weight.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
 def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTConfig) -> Tensor:

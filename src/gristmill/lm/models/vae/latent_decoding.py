@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gristmill.arguments import check_whole_number
 from gristmill.errors import OptionError
-from gristmill.lm.models.gpt.network import Cache, activation_dtype
+from gristmill.lm.models.gpt.cache import Cache, activation_dtype
 from gristmill.lm.models.sampling import check_sampling, chosen, new_dice
 
 if TYPE_CHECKING:

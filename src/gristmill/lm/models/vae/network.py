@@ -29,16 +29,14 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.generation import Reader, TextStream
+from gristmill.lm.models.gpt.attention import View, causal_view, rope_tables
+from gristmill.lm.models.gpt.cache import Cache
 from gristmill.lm.models.gpt.network import (
     INIT_STD,
     STREAM_WEIGHTS,
     Block,
-    Cache,
     RMSNorm,
-    View,
-    causal_view,
     head_loss,
-    rope_tables,
     stacked_in_blocks,
     to_stream,
 )
