@@ -18,8 +18,8 @@ __all__ = ["check_chosen", "check_sampling", "chosen", "chosen_by", "draw", "new
 
 LOW_BITS = 0xFFFF_FFFF
 NOT_FINITE = (
-    "the model gives logits that are not finite, so no token can be chosen: its weights are not finite, or are so large "
-    "that they overflow. Use another checkpoint, such as which='latest' or an earlier step."
+    "the model gives logits that are not finite, so no token can be chosen: its weights are not finite, or are so "
+    "large that they overflow. Use another checkpoint, such as which='latest' or an earlier step."
 )
 
 
@@ -59,7 +59,7 @@ def chosen_by(
     if top_k is not None or top_p is not None:
         weights_V = _cut(logits_V, weights_V, top_k, top_p)
     cdf_V = weights_V.cumsum(-1)
-    points = draws.to(logits_V.device, torch.float64)[..., None] * cdf_V[..., -1:]
+    points = draws.to(logits_V.device, torch.float64, non_blocking=True)[..., None] * cdf_V[..., -1:]
     ids = torch.searchsorted(cdf_V, points, right=True).squeeze(-1).clamp(max=logits_V.shape[-1] - 1)
     return torch.where(is_fine, ids, -1)
 

@@ -20,7 +20,7 @@ def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
         if not isinstance(string, str):
             raise OptionError(f"stop={string!r} is a {type(string).__name__}. Pass a str, or a list of them.")
         if not string:
-            raise OptionError("stop='' stands at the start of every text. Pass at least one character, or leave it out.")
+            raise OptionError("stop='' is empty, and would end every text. Pass at least a character, or leave it out.")
     return strings
 
 
@@ -51,6 +51,10 @@ class StopSearch:
         self._held = "" if begins else text[certain:]
         return text[:certain]
 
+    def whole(self, text: str) -> str:
+        """A text that is there as a whole, up to its first stop string."""
+        return self.push(text) + self.finish()
+
     def finish(self) -> str:
         """What was held back, at the end of a text without a stop string."""
         rest, self._held = self._held, ""
@@ -59,5 +63,7 @@ class StopSearch:
     def _num_held(self, text: str) -> int:
         """The length of the longest end of `text` that a stop string begins with."""
         longest = min(len(text), max(map(len, self._stop)) - 1)
-        ends = (length for length in range(longest, 0, -1) if any(stop.startswith(text[-length:]) for stop in self._stop))
-        return next(ends, 0)
+        return next((length for length in range(longest, 0, -1) if self._begins_with(text[-length:])), 0)
+
+    def _begins_with(self, text: str) -> bool:
+        return any(stop.startswith(text) for stop in self._stop)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from gristmill.lm.models.gpt.cache import LayerCache
+    from gristmill.lm.models.gpt.cache import LayerCache, LayerRowCache
     from gristmill.lm.models.gpt.options import GPTConfig
 
 __all__ = ["Attention", "RMSNorm", "View", "attend", "causal_mask", "causal_view", "rope_tables", "rotate"]
@@ -68,7 +68,7 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config, config.head_dim) if config.qk_norm else None
         self.output = nn.Linear(config.d_model, config.d_model, bias=False)
 
-    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | LayerRowCache | None) -> Tensor:
         """What each token gathers from those it sees."""
         q_BHTK, k_BGSK, v_BGSK = self._queries_keys_values(x_BTD, view)
         if layer_cache is not None:
@@ -124,7 +124,8 @@ class View:
 
     cos_T11K: Tensor
     sin_T11K: Tensor
-    mask: Tensor | None  # True: attends. None: by `is_causal` alone, the fastest kernels.
+    # True: attends; or numbers that are added to the scores. None: by `is_causal` alone, the fastest kernels.
+    mask: Tensor | None
     is_causal: bool
 
 
