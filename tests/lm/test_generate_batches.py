@@ -59,12 +59,13 @@ def one_at_a_time(model, lengths, num_tokens, choice=SAMPLED, **options):
     ]
 
 
-def at_once(model, lengths, num_tokens, choice=SAMPLED, max_rows=None, **options):
+def at_once(model, lengths, num_tokens, choice=SAMPLED, max_rows=None, runs_ahead=False, **options):
     rows = rows_of(lengths, num_tokens)
     longest = max(lengths) + num_tokens
     reader = model.new_row_reader(
         use_cache=True, max_rows=max_rows, num_rows=len(rows), longest=longest, use_graphs=True
     )
+    reader.runs_ahead = runs_ahead or reader.runs_ahead
     return written(reader, rows, choice, **options)
 
 
@@ -97,6 +98,17 @@ def test_rows_wait_until_others_have_ended(model, max_rows):
     alone = one_at_a_time(model, lengths, 30, stop_id=stop_id)
     assert found == alone
     assert len({len(row) for row in alone}) > 1
+
+
+@pytest.mark.parametrize("max_rows", [1, 3, 8])
+@pytest.mark.parametrize("choice", [GREEDY, SAMPLED])
+def test_a_device_that_runs_ahead_gives_the_same_ids(max_rows, choice):
+    """What a GPU does, on a CPU: steps of fixed sizes with rows of padding, and ids that are seen many steps later."""
+    model = random_gpt(context_length=200, sliding_window=60)
+    lengths = [2, 50, 1, 9, 140, 4, 12]
+    stop_id = one_at_a_time(model, lengths, 90)[1][4]
+    found = at_once(model, lengths, 90, choice, max_rows=max_rows, runs_ahead=True, stop_id=stop_id)
+    assert found == one_at_a_time(model, lengths, 90, choice, stop_id=stop_id)
 
 
 def test_rows_that_are_closed_from_outside_leave_the_others_alone(model):

@@ -228,4 +228,4 @@ class _Loop:
             return torch.empty(len(rows), num_steps)
         draws_NT = torch.stack([draw(row.dice, (num_steps,)) for row in rows])
         # Pinned, the copy of `chosen_by` to the device does not wait either.
-        return draws_NT.pin_memory() if self._reader.runs_ahead else draws_NT
+        return draws_NT.pin_memory() if self._reader.runs_ahead and torch.cuda.is_available() else draws_NT

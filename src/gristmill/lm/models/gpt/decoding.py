@@ -12,13 +12,16 @@ K numbers, V tokens of the vocabulary.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gristmill.lm.models.gpt.attention import View
 from gristmill.lm.models.gpt.cache import Cache, RowCache, activation_dtype
@@ -33,6 +36,7 @@ MOST_ROWS = {"cpu": 64, "cuda": 256}
 PROMPT_TOKENS_AT_ONCE = 16_384
 CPU_CACHE_BYTES = 2**30
 KEPT_CACHE_BYTES = 2**29
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 SPAN_MULTIPLE = 128  # graphs are captured for this many tokens of cache, and for its doubles
 
 
@@ -114,7 +118,8 @@ class GPTRows:
         """Read windows of `lengths` tokens, padded on the right, into the rows `copies`; the logits after each."""
         num_tokens = tokens_NT.shape[1]
         cache = self._state.new_cache(len(tokens_NT), num_tokens)
-        x_NTD = self._model.stream(tokens_NT, cache=cache)
+        with _attention_without_plans(self.device):
+            x_NTD = self._model.stream(tokens_NT, cache=cache)
         for index, places in enumerate(copies):
             self._state.fill(places, cache, index, tokens_NT[index])
         last_N = torch.tensor(lengths, device=self.device) - 1
@@ -122,7 +127,7 @@ class GPTRows:
 
     def _stepped(self, ids_B: Tensor) -> Tensor:
         num_rows, first = len(self._lengths), self._lengths[0]
-        if self.device.type == "cuda":
+        if self.runs_ahead:
             logits_BV = self._stepped_in_place(ids_B)
         elif all(length == first for length in self._lengths):
             # Rows of one length need no mask, and are written side by side.
@@ -172,8 +177,9 @@ class GPTRows:
         view = _view_of_rows(model, positions_B, span, state.cache.keys_LBHSK.dtype)
         x_B1D = to_stream(model.embedding(state.ids_B[:size, None]), model.config)
         rows = state.of_rows(size, span)
-        for index, block in enumerate(model.blocks):
-            x_B1D = block(x_B1D, view, rows.layer(index))
+        with _attention_without_plans(self.device):
+            for index, block in enumerate(model.blocks):
+                x_B1D = block(x_B1D, view, rows.layer(index))
         state.remember(state.ids_B[:size])
         return self._logits(model.final_norm(x_B1D)[:, -1])
 
@@ -211,16 +217,17 @@ class _State:
         return is_large and self.cache.keys_LBHSK.dtype == dtype and self.places == _places(model)
 
     def set_positions(self, lengths: Sequence[int]) -> None:
-        """Where the next id of each row goes."""
-        positions = torch.tensor([min(length, self.span - 1) for length in lengths], dtype=torch.long)
+        """Where the next id of each row goes. Rows of padding start at 0, and so never get further than all others."""
+        positions = [min(length, self.span - 1) for length in lengths]
+        positions_B = torch.tensor(positions + [0] * (self.max_rows - len(positions)), dtype=torch.long)
         is_cuda = self.positions_B.device.type == "cuda"
-        self.positions_B[: len(lengths)].copy_(positions.pin_memory() if is_cuda else positions, non_blocking=is_cuda)
+        self.positions_B.copy_(positions_B.pin_memory() if is_cuda else positions_B, non_blocking=is_cuda)
 
     def remember(self, ids_B: Tensor) -> None:
         """Store the ids that were read at their positions, and move these."""
         positions_B = self.positions_B[: len(ids_B)]
         self.history_BS[: len(ids_B)].scatter_(1, positions_B[:, None], ids_B[:, None])
-        positions_B.add_(1).clamp_(max=self.span - 1)  # rows of padding count too, and must not leave the cache
+        positions_B.add_(1).clamp_(max=self.span - 1)  # a row that is full starts again before its next step
 
     def new_cache(self, num_rows: int, num_tokens: int) -> Cache:
         """An empty cache for prompts."""
@@ -278,6 +285,11 @@ def _view_of_rows(model: GPT, positions_B: Tensor, span: int, dtype: torch.dtype
     mask_BS.masked_fill_(~is_seen_BS, -torch.inf)
     cos_B111K, sin_B111K = (table[positions_B][:, None, None, None] for table in (model.cos_TK, model.sin_TK))
     return View(cos_B111K, sin_B111K, mask_BS[:, None, None], is_causal=False)
+
+
+def _attention_without_plans(device: torch.device) -> AbstractContextManager[object]:
+    """Attention by kernels that start at once: cuDNN's plans each new shape, and prompts have many shapes."""
+    return sdpa_kernel(KERNELS) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _groups(windows: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
