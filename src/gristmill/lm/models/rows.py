@@ -37,6 +37,10 @@ class Choice:
     top_k: int | None
     top_p: float | None
 
+    def ids(self, logits_NV: Tensor, draws_N: Tensor) -> Tensor:
+        """The id that each draw chooses from its row of logits."""
+        return chosen_by(logits_NV, draws_N, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
 
 @dataclass(eq=False)
 class Row:
@@ -57,14 +61,15 @@ class Row:
 class RowReader(Protocol):
     """Reads the ids of several rows at once, and gives the logits of the next ids."""
 
+    device: torch.device  # where its logits are
     max_rows: int  # it takes no more at once
     runs_ahead: bool  # its results are on a device that works while the host does something else
 
     def start(self, windows: Sequence[list[int]]) -> Tensor:
         """New rows after those there are; the logits after each window: N x V."""
 
-    def step(self, ids_B: Tensor) -> Tensor:
-        """The logits after one more id of each row: B x V."""
+    def step(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> Tensor:
+        """Read one more id of each row; the ids that the draws choose after them."""
 
     def keep(self, rows: Sequence[int]) -> None:
         """Only these rows stay, in this order. Row i of them was at i or later."""
@@ -76,6 +81,7 @@ class RowReader(Protocol):
 class OneByOne:
     """Rows of any model: one at a time, by its own reader."""
 
+    device = torch.device("cpu")
     max_rows = 1
     runs_ahead = False
 
@@ -89,9 +95,10 @@ class OneByOne:
         self._readers += new
         return torch.stack([reader.read(window) for reader, window in zip(new, windows, strict=True)])
 
-    def step(self, ids_B: Tensor) -> Tensor:
+    def step(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> Tensor:
         """Each row by itself."""
-        return torch.stack([reader.read([id]) for reader, id in zip(self._readers, ids_B.tolist(), strict=True)])
+        logits = [reader.read([id]) for reader, id in zip(self._readers, ids_B.tolist(), strict=True)]
+        return choice.ids(torch.stack(logits), draws_B)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Only these stay."""
@@ -199,17 +206,17 @@ class _Loop:
 
     def _begin(self, new: list[Row]) -> None:
         logits_NV = self._reader.start([row.prompt_ids for row in new])
-        ids_N = self._chosen(logits_NV, self._draws(new, 1)[:, 0])
+        ids_N = self._choice.ids(logits_NV, self._draws(new, 1)[0])
         self._ids_B = torch.cat([self._ids_B, ids_N]) if self._rows else ids_N
         self._rows += new
         self._send(new, [ids_N])
 
     def _compute(self) -> None:
         most = max(row.num_left - row.num_ahead for row in self._rows)
-        draws_BT = self._draws(self._rows, min(STEPS_AHEAD, most) if self._reader.runs_ahead else 1)
+        draws_TB = self._draws(self._rows, min(STEPS_AHEAD, most) if self._reader.runs_ahead else 1)
         steps = []
-        for draws_B in draws_BT.unbind(1):
-            self._ids_B = self._chosen(self._reader.step(self._ids_B.clamp(min=0)), draws_B)
+        for draws_B in draws_TB:
+            self._ids_B = self._reader.step(self._ids_B.clamp(min=0), draws_B, self._choice)
             steps.append(self._ids_B)
         self._send(list(self._rows), steps)
 
@@ -218,14 +225,11 @@ class _Loop:
             row.num_ahead += len(steps)
         self.unseen.append(_Chunk(rows, steps))
 
-    def _chosen(self, logits_NV: Tensor, draws_N: Tensor) -> Tensor:
-        c = self._choice
-        return chosen_by(logits_NV, draws_N, temperature=c.temperature, top_k=c.top_k, top_p=c.top_p)
-
     def _draws(self, rows: Sequence[Row], num_steps: int) -> Tensor:
-        """A number for each row and step, from the dice of the row: it depends on nothing but its seed."""
+        """Numbers for each step and row, from the dice of the row: they depend on nothing but its seed."""
+        device = self._reader.device
         if self._choice.temperature == 0:
-            return torch.empty(len(rows), num_steps)
-        draws_NT = torch.stack([draw(row.dice, (num_steps,)) for row in rows])
-        # Pinned, the copy of `chosen_by` to the device does not wait either.
-        return draws_NT.pin_memory() if self._reader.runs_ahead and torch.cuda.is_available() else draws_NT
+            return torch.zeros(num_steps, len(rows), device=device)
+        draws_TN = torch.stack([draw(row.dice, (num_steps,)) for row in rows], dim=1)
+        # Pinned, the copy does not wait for the device.
+        return draws_TN.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else draws_TN

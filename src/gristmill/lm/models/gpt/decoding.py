@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gristmill.lm.models.gpt.attention import View
 from gristmill.lm.models.gpt.cache import Cache, RowCache, activation_dtype
-from gristmill.lm.models.rows import STEPS_AHEAD
+from gristmill.lm.models.rows import STEPS_AHEAD, Choice
 
 if TYPE_CHECKING:
     from gristmill.lm.models.gpt.network import GPT
@@ -37,6 +37,7 @@ PROMPT_TOKENS_AT_ONCE = 16_384
 CPU_CACHE_BYTES = 2**30
 KEPT_CACHE_BYTES = 2**29
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+MOST_GRAPHS = 64  # each holds some memory; a server may see any number of temperatures
 SPAN_MULTIPLE = 128  # graphs are captured for this many tokens of cache, and for its doubles
 
 
@@ -78,26 +79,26 @@ class GPTRows:
         return torch.stack([logits_of[tuple(window)] for window in cut])
 
     @torch.no_grad()
-    def step(self, ids_B: Tensor) -> Tensor:
-        """The logits after one more id of each row."""
+    def step(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> Tensor:
+        """Read one more id of each row; the ids that the draws choose after them."""
         ids_B = ids_B.to(self.device)
         limit = self._model.config.context_length
         full = [row for row, length in enumerate(self._lengths) if length >= limit]
         if not full:
-            return self._stepped(ids_B)
+            return self._stepped(ids_B, draws_B, choice)[0]
         half = max(1, limit // 2)
         windows_NT = torch.cat([self._state.history_BS[full, limit - half + 1 : limit], ids_B[full, None]], dim=1)
         for row in full:
             self._lengths[row] = 0  # whatever this step writes there is written again below
         self._state.set_positions(self._lengths)
-        logits_BV = None if len(full) == len(self._lengths) else self._stepped(ids_B)
+        logits_BV = None if len(full) == len(self._lengths) else self._stepped(ids_B, draws_B, choice)[1]
         for row in full:
             self._lengths[row] = half
         self._state.set_positions(self._lengths)
         logits_NV = self._read(windows_NT, [half] * len(full), [[row] for row in full])
-        if logits_BV is None:
-            return logits_NV
-        return logits_BV.index_copy(0, torch.tensor(full, device=self.device), logits_NV.to(logits_BV.dtype))
+        if logits_BV is not None:
+            logits_NV = logits_BV.index_copy(0, torch.tensor(full, device=self.device), logits_NV)
+        return choice.ids(logits_NV, draws_B)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Only these rows stay, in this order."""
@@ -125,48 +126,60 @@ class GPTRows:
         last_N = torch.tensor(lengths, device=self.device) - 1
         return self._logits(x_NTD[torch.arange(len(tokens_NT), device=self.device), last_N])
 
-    def _stepped(self, ids_B: Tensor) -> Tensor:
+    def _stepped(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> tuple[Tensor, Tensor]:
+        """The ids that the draws choose, and the logits they choose from."""
         num_rows, first = len(self._lengths), self._lengths[0]
         if self.runs_ahead:
-            logits_BV = self._stepped_in_place(ids_B)
+            next_B, logits_BV = self._stepped_in_place(ids_B, draws_B, choice)
         elif all(length == first for length in self._lengths):
             # Rows of one length need no mask, and are written side by side.
             cache = self._state.of_equal_rows(num_rows, first)
             logits_BV = self._logits(self._model.stream(ids_B[:, None], cache=cache)[:, -1])
             self._state.remember(ids_B)
+            next_B = choice.ids(logits_BV, draws_B)
         else:
             self._state.ids_B[:num_rows] = ids_B
             logits_BV = self._computed(num_rows, max(self._lengths) + 1)
+            next_B = choice.ids(logits_BV, draws_B)
         self._lengths = [length + 1 for length in self._lengths]
-        return logits_BV
+        return next_B, logits_BV
 
-    def _stepped_in_place(self, ids_B: Tensor) -> Tensor:
+    def _stepped_in_place(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> tuple[Tensor, Tensor]:
         """A step of a size that a graph has: the next power of two, of rows and of tokens in the cache."""
         state, num_rows = self._state, len(self._lengths)
         size = min(_power_of_two(num_rows, 1), state.max_rows)
         span = min(_power_of_two(max(self._lengths) + 1, SPAN_MULTIPLE), state.span)
         state.ids_B[:num_rows].copy_(ids_B)
-        graph = state.graphs.get((size, span))
-        if graph is None and (size, span) in state.seen and self._uses_graphs:
-            graph = state.graphs[size, span] = self._captured(size, span)
+        state.draws_B[:num_rows].copy_(draws_B)
+        key = (size, span, choice)
+        graph = state.graphs.get(key)
+        if graph is None and key in state.seen and self._uses_graphs:
+            graph = state.graphs[key] = self._captured(*key)
         if graph is None:
-            state.seen.add((size, span))  # the first step of a size loads its kernels, the second is captured
-            return self._computed(size, span)[:num_rows]
-        graph[0].replay()
-        return graph[1][:num_rows]
+            state.seen.add(key)  # the first step of a size loads its kernels, the second is captured
+            next_B, logits_BV = self._computed_ids(*key)
+            return next_B[:num_rows], logits_BV[:num_rows]
+        graph.graph.replay()
+        return graph.next_B[:num_rows].clone(), graph.logits_BV[:num_rows]
 
-    def _captured(self, size: int, span: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """The graph of a step, and where it leaves the logits."""
+    def _captured(self, size: int, span: int, choice: Choice) -> _Graph:
+        """A step as a graph, which reads and writes the tensors of the state."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self.device)
+        if len(self._state.graphs) >= MOST_GRAPHS:
+            self._state.graphs.clear()
         with torch.cuda.stream(stream):
             graph.capture_begin(pool=self._state.pool, capture_error_mode="thread_local")
             try:
-                logits_BV = self._computed(size, span)
+                next_B, logits_BV = self._computed_ids(size, span, choice)
             finally:
                 graph.capture_end()
         torch.cuda.current_stream(self.device).wait_stream(stream)
-        return graph, logits_BV
+        return _Graph(graph, next_B, logits_BV)
+
+    def _computed_ids(self, size: int, span: int, choice: Choice) -> tuple[Tensor, Tensor]:
+        logits_BV = self._computed(size, span)
+        return choice.ids(logits_BV, self._state.draws_B[:size]), logits_BV
 
     def _computed(self, size: int, span: int) -> Tensor:
         """The logits after the ids in the state, of its first `size` rows, and their positions moved by one."""
@@ -187,6 +200,14 @@ class GPTRows:
         return F.linear(x_ND, self._model.head_weight)[:, : self._vocab_size]
 
 
+class _Graph(NamedTuple):
+    """A step that was captured, and where it leaves its results."""
+
+    graph: torch.cuda.CUDAGraph
+    next_B: Tensor
+    logits_BV: Tensor
+
+
 class _State:
     """What lasts from step to step: cache, positions and ids of the rows, and the graphs that work on them."""
 
@@ -201,8 +222,10 @@ class _State:
         self.positions_B = torch.zeros(max_rows, dtype=torch.long, device=device)
         self.ids_B = torch.zeros(max_rows, dtype=torch.long, device=device)
         self.history_BS = torch.zeros(max_rows, self.span, dtype=torch.long, device=device)
-        self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        self.seen: set[tuple[int, int]] = set()
+        self.draws_B = torch.zeros(max_rows, dtype=torch.float32 if device.type == "mps" else torch.float64).to(device)
+        # By rows, tokens of cache, and choice.
+        self.graphs: dict[tuple[int, int, Choice], _Graph] = {}
+        self.seen: set[tuple[int, int, Choice]] = set()
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.places = _places(model)
 
