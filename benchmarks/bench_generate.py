@@ -4,7 +4,7 @@ The older version runs in a process of its own that answers one request at a tim
 same machine. Weights are random, and every text has all its tokens: speed does not depend on what a model has learned.
 Results go to results/generate_DEVICE.{md,json}.
 
-    python benchmarks/bench_generate.py --old OTHER_CHECKOUT/src
+    python benchmarks/bench_generate.py --old OTHER_CHECKOUT/src --before ITS_COMMIT
     python benchmarks/bench_generate.py --old OTHER_CHECKOUT/src --device cpu --shapes quickstart --rounds 5
     python benchmarks/bench_generate.py --quick          a smoke test that writes nothing
 """
@@ -149,6 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--old", help="the src folder of the older version; without one, only this version is timed")
+    parser.add_argument("--before", default="-", help="the commit of the older version, for the results")
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"])
     parser.add_argument("--shapes", default="17m,124m")
     parser.add_argument("--many", type=int, default=64)
@@ -187,7 +188,7 @@ def main() -> None:
     print(table, flush=True)
     if arguments.quick:
         return
-    about = describe_run(["torch"])
+    about = describe_run(["torch"]) | {"before": arguments.before}
     if arguments.device == "cuda":
         import torch
 
