@@ -10,9 +10,12 @@ import itertools
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 
 from gristmill.errors import OptionError
 from gristmill.lm import functional as plain
+from gristmill.lm.models.gpt import network
+from gristmill.lm.models.gpt.block_mask import block_mask, can_use_blocks
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.muon import Muon, orthogonalized
@@ -189,6 +192,113 @@ def test_operations_per_token_count_a_window_and_the_smaller_matrices():
     assert flops() - flops(sliding_window=4) == 12 * 2 * 32 * (16 - 4)
     assert flops(sliding_window=100) == flops()
     assert flops() - flops(num_kv_heads=1) == 6 * 2 * 32 * 2 * (32 - 8)
+
+
+# Masks by blocks, as a GPU has them
+
+
+def random_documents(batch_size, length, seed=0):
+    """Ids of documents of very different lengths, as the data gives them: 0, 0, 1, 1, 1, 2, ..."""
+    starts = torch.rand(batch_size, length, generator=torch.Generator().manual_seed(seed)) < 0.006
+    return starts.cumsum(1)
+
+
+def dense(num_tokens, sliding_window, ids):
+    t, s = torch.arange(num_tokens)[:, None], torch.arange(num_tokens)
+    seen = (s <= t) & (t - s < (sliding_window or num_tokens))
+    return seen[None] if ids is None else seen & (ids[:, :, None] == ids[:, None])
+
+
+def by_blocks(num_tokens, sliding_window, ids):
+    """For every pair of tokens: whether its block is computed, and whether it is computed without a mask."""
+    mask = block_mask(num_tokens, torch.device("cpu"), sliding_window=sliding_window, document_ids_BT=ids)
+    whole = torch.zeros(mask.full_kv_indices.shape, dtype=torch.bool)
+    some = torch.zeros_like(whole)
+    for place, numbers, indices in (
+        (some, mask.kv_num_blocks, mask.kv_indices),
+        (whole, mask.full_kv_num_blocks, mask.full_kv_indices),
+    ):
+        is_counted = torch.arange(indices.shape[-1]) < numbers[..., None]
+        place.scatter_(-1, indices.long(), is_counted)
+    assert not (some & whole).any()
+    wide = [each[:, 0].repeat_interleave(128, 1).repeat_interleave(128, 2) for each in (some | whole, whole)]
+    return [each[:, :num_tokens, :num_tokens] for each in wide]
+
+
+@pytest.mark.parametrize("window", [None, 1, 100, 128, 129, 300])
+@pytest.mark.parametrize("length", [5, 128, 640, 1000])
+def test_blocks_cover_all_that_is_seen_and_whole_blocks_nothing_else(length, window):
+    for ids in (None, random_documents(3, length), torch.tensor([[0, 1]]).repeat(2, length)[:, :length]):
+        expected = dense(length, window, ids)
+        computed, whole = by_blocks(length, window, ids)
+        assert not (expected & ~computed).any(), "a pair that is seen lies in a block that is skipped"
+        assert not (whole & ~expected).any(), "a pair that is not seen lies in a block without a mask"
+
+
+def test_blocks_are_those_that_torch_finds_with_the_whole_mask():
+    length, ids = 640, random_documents(3, 640)
+    mask = block_mask(length, torch.device("cpu"), sliding_window=None, document_ids_BT=ids)
+    theirs = create_block_mask(
+        lambda b, h, t, s: (s <= t) & (ids[b, t] == ids[b, s]), 3, None, length, length, device="cpu"
+    )
+    assert torch.equal(mask.kv_num_blocks, theirs.kv_num_blocks)
+    assert torch.equal(mask.full_kv_num_blocks, theirs.full_kv_num_blocks)
+    assert torch.equal(mask.to_dense(), theirs.to_dense())
+    assert mask.sparsity() > 60, "most blocks are skipped"
+
+
+@pytest.fixture
+def blocks_everywhere(monkeypatch):
+    monkeypatch.setattr(network, "can_use_blocks", lambda *_, has_dropout, **__: not has_dropout)
+
+
+# torch has the backward pass of FlexAttention on a GPU alone: the gradients are tested there.
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("masked", [False, True], ids=["windows", "documents"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_attention_by_blocks_has_the_plain_logits(options, masked, blocks_everywhere):
+    model, tokens_BT = make(**options), tokens()
+    ids = DOCUMENTS if masked else None
+    logits, expected = model(tokens_BT, document_ids_BT=ids), plain_logits(model, tokens_BT, ids)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{}, {"num_kv_heads": 2, "sliding_window": 5, "qk_norm": True}], ids=str)
+def test_attention_by_blocks_compiles_in_one_graph(options, blocks_everywhere):
+    torch._dynamo.reset()
+    model, tokens_BT = make(**options), tokens()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    logits, expected = compiled(tokens_BT, document_ids_BT=DOCUMENTS), plain_logits(model, tokens_BT, DOCUMENTS)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("length", [256, 300])
+@pytest.mark.parametrize("options", [{}, {"num_kv_heads": 2, "sliding_window": 70, "qk_norm": True}], ids=str)
+def test_on_a_gpu_logits_and_gradients_with_documents_are_the_plain_ones(options, length, compiled):
+    torch._dynamo.reset()
+    model = make(**options, context_length=300, d_model=64).cuda()
+    tokens_BT, ids = tokens(3, length).cuda(), random_documents(3, length).cuda()
+    forward = torch.compile(model) if compiled else model
+    logits, expected = forward(tokens_BT, document_ids_BT=ids).cpu(), plain_logits(model, tokens_BT, ids).cpu()
+    torch.testing.assert_close(logits, expected, atol=5e-3, rtol=5e-3)
+    torch.testing.assert_close(gradients(model, logits), gradients(model, expected), atol=5e-3, rtol=5e-3)
+
+
+def test_blocks_are_for_cuda_without_dropout():
+    assert not can_use_blocks(torch.device("cpu"), head_dim=64, has_dropout=False)
+    assert not can_use_blocks(torch.device("cuda"), head_dim=64, has_dropout=True)
+    assert not can_use_blocks(torch.device("cuda"), head_dim=8, has_dropout=False)
+
+
+def test_dropout_with_documents_still_trains(blocks_everywhere):
+    model = make(dropout=0.5).train()
+    losses = [model(tokens(), document_ids_BT=DOCUMENTS).sum().item() for _ in range(2)]
+    assert losses[0] != losses[1]
 
 
 # Muon
