@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -15,6 +16,8 @@ from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.models.model import Model
 from gristmill.lm.models.vae.network import SequenceVAE
 from gristmill.lm.models.vae.options import VAEConfig
+from gristmill.lm.training.advice import out_of_memory
+from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.set_up import recompute_blocks
 from lm.test_distributed import losses, train_on_two
 from lm.tiny_runs import records, tensors, train
@@ -138,6 +141,12 @@ class Flat(Model):
 def test_a_model_without_layers_is_refused():
     with pytest.raises(OptionError, match="Flat has no layers under the names in SHARDED_UNITS, 'blocks'"):
         recompute_blocks(Flat())
+
+
+def test_it_is_advised_when_memory_runs_out_unless_it_is_on():
+    config = TrainConfig.from_options({"num_layers": 2})
+    assert "activation_checkpointing=True" in out_of_memory(config)
+    assert "activation_checkpointing" not in out_of_memory(dataclasses.replace(config, activation_checkpointing=True))
 
 
 # Runs

@@ -18,7 +18,7 @@ import gristmill as gm
 from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm import functional as plain
 from gristmill.lm.data.identity import json_checksum
-from gristmill.lm.models.gpt import network
+from gristmill.lm.models.gpt import attention, network
 from gristmill.lm.models.gpt.block_mask import block_mask, can_use_blocks
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.training.config import TrainConfig
@@ -117,6 +117,15 @@ def test_tokens_read_in_parts_with_a_cache_have_the_plain_logits(options, cuts):
     cache = model.new_cache(2, "cpu", torch.float32)
     parts = torch.cat([model(part, cache=cache) for part in tokens_BT.split(cuts, dim=1)], dim=1)
     torch.testing.assert_close(parts, plain_logits(model, tokens_BT), atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["windows", "documents"])
+def test_repeated_heads_of_keys_are_the_same_model_where_no_kernel_shares_them(masked, monkeypatch):
+    monkeypatch.setattr(attention, "_shares_heads", lambda *_: False)
+    model, tokens_BT, ids = make(num_kv_heads=2), tokens(), DOCUMENTS if masked else None
+    logits, expected = model(tokens_BT, document_ids_BT=ids), plain_logits(model, tokens_BT, ids)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+    torch.testing.assert_close(gradients(model, logits), gradients(model, expected), atol=2e-4, rtol=2e-4)
 
 
 def test_a_window_of_one_layer_hides_all_that_lies_before_it():

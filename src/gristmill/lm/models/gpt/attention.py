@@ -116,12 +116,13 @@ def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropou
 def _shares_heads(q_BHTK: Tensor, view: View) -> bool:
     """Whether the kernel that torch takes for these queries reads a head of keys for several heads of queries.
 
-    On a GPU only flash attention does, which has no mask and no float32. For others torch would take the slow form that
+    On CUDA only flash attention does, which has no mask and no float32. For others torch would take the slow form that
     stores all T x S scores, so that repeating keys and values is cheaper.
     """
-    if q_BHTK.device.type != "cuda":
+    if q_BHTK.device.type == "cpu":
         return True
-    return view.mask is None and q_BHTK.dtype in (torch.float16, torch.bfloat16)
+    is_flash = view.mask is None and q_BHTK.dtype in (torch.float16, torch.bfloat16)
+    return q_BHTK.device.type == "cuda" and is_flash
 
 
 @dataclass(frozen=True)
