@@ -53,7 +53,8 @@ class Watch(Protocol):
 class Model(nn.Module):
     """The base of all models."""
 
-    # The attributes whose layers are the units that fsdp shards, gathers and frees one by one.
+    # The attributes whose layers are the units that fsdp shards, gathers and frees one by one, and that
+    # activation_checkpointing computes again in the backward pass.
     SHARDED_UNITS: ClassVar[tuple[str, ...]] = ("blocks",)
     # Weights that exist only while an option is on, by how their names start: `init_from` may lack or bring them.
     SWITCHED_WEIGHTS: ClassVar[tuple[str, ...]] = ()

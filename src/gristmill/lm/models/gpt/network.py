@@ -28,6 +28,7 @@ from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.generation import Reader, WindowReader
 from gristmill.lm.models.gpt.attention import Attention, RMSNorm, View, causal_view, rope_tables
+from gristmill.lm.models.gpt.block_mask import can_use_blocks
 from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache, activation_dtype
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
@@ -244,9 +245,16 @@ class GPT(Model):
         self._check_length(begin, num_tokens)
         if document_ids_BT is not None and cache is not None:
             raise OptionError("document_ids_BT and a cache exclude each other. Pass one document and its cache.")
-        window = self.config.sliding_window
+        c = self.config
+        has_dropout = self.training and c.dropout > 0
         return causal_view(
-            self.cos_TK, self.sin_TK, begin, num_tokens, sliding_window=window, document_ids_BT=document_ids_BT
+            self.cos_TK,
+            self.sin_TK,
+            begin,
+            num_tokens,
+            sliding_window=c.sliding_window,
+            document_ids_BT=document_ids_BT,
+            by_blocks=cache is None and can_use_blocks(tokens_BT.device, head_dim=c.head_dim, has_dropout=has_dropout),
         )
 
     def _check_length(self, begin: int, num_tokens: int) -> None:
