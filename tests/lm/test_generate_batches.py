@@ -87,7 +87,13 @@ def test_rows_of_any_lengths_get_the_ids_that_each_gets_alone(model, choice, num
 def test_every_kind_of_gpt_writes_in_rows_what_it_writes_alone(options):
     model = random_gpt(**options)
     lengths = [1, 4, 7] if "context_length" not in options else [1, 1, 1]
-    assert at_once(model, lengths, 30) == one_at_a_time(model, lengths, 30)
+    found = at_once(model, lengths, 30)
+    assert found == one_at_a_time(model, lengths, 30)
+    prompts = [row.prompt_ids for row in rows_of(lengths, 30)]
+    without_cache = [
+        list(generate(model, ids, max_tokens=30, seed=n, use_cache=False)) for n, ids in enumerate(prompts)
+    ]
+    assert found == without_cache
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 8])

@@ -98,6 +98,10 @@ def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropou
     if view.blocks is not None:
         return block_attention(q_BHTK, k_BGSK, v_BGSK, view.blocks)
     is_shared = k_BGSK.shape[1] != q_BHTK.shape[1]
+    if is_shared and q_BHTK.shape[2] == 1 and dropout == 0:
+        # One token sees the same keys with all its heads: those that share keys are queries of one head.
+        q_BGMK = torch.unflatten(q_BHTK.squeeze(2), 1, (k_BGSK.shape[1], -1))
+        return F.scaled_dot_product_attention(q_BGMK, k_BGSK, v_BGSK, attn_mask=view.mask).flatten(1, 2)[:, :, None]
     if is_shared and not _shares_heads(q_BHTK, view):
         num_queries = q_BHTK.shape[1] // k_BGSK.shape[1]
         k_BGSK, v_BGSK = (each.repeat_interleave(num_queries, dim=1) for each in (k_BGSK, v_BGSK))
