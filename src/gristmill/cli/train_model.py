@@ -45,8 +45,9 @@ COMMON = (
     *("precision", "compile_model", "device", "devices", "val_check_interval", "checkpoint_interval", "seed"),
 )
 READING = (
-    *("document_mask", "text_column", "tokens_column", "embedding_columns", "embedding_dim", "val_fraction"),
-    *("cache_dir", "use_dynamic_padding", "num_buckets", "num_workers", "pin_memory", "prefetch_factor"),
+    *("document_mask", "shift_windows", "text_column", "tokens_column", "embedding_columns", "embedding_dim"),
+    *("val_fraction", "cache_dir", "use_dynamic_padding", "num_buckets", "num_workers", "pin_memory"),
+    "prefetch_factor",
 )
 OPTIMIZER = (
     *("optimizer", "global_batch_size", "warmup_steps", "schedule", "final_fraction", "decay_fraction"),

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.errors import OptionError
@@ -32,6 +34,8 @@ class DataOptions:
 
     LENGTH: ClassVar[str]  # the name of the option for the length of a sequence
     DATA_FREE: ClassVar[frozenset[str]]  # options that may change when a run is resumed
+    # What an option was in runs that were saved before it existed, where that is not its default.
+    DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Whether another division of a step into micro-batches and devices is another step.
     DIVISION_CHANGES_STEPS: ClassVar[bool]
 
@@ -69,11 +73,14 @@ class WindowOptions(DataOptions):
     """Context length in tokens."""
     document_mask: bool = False
     """Keep attention inside a document."""
+    shift_windows: bool = True
+    """Begin the windows of every epoch but the first at another offset, so that contexts differ between epochs."""
     sample_prompt: str = "Once upon a time"
     """Prompt of the samples that are written during training."""
 
     LENGTH: ClassVar[str] = "context_length"
     DATA_FREE: ClassVar[frozenset[str]] = frozenset({"sample_prompt"})
+    DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({"shift_windows": False})
     DIVISION_CHANGES_STEPS: ClassVar[bool] = False
 
     @property

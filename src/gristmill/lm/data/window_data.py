@@ -88,6 +88,7 @@ class WindowData:
             seed=seed,
             vocab_size=vocab_size,
             document_mask=self._options.document_mask,
+            shift_windows=self._options.shift_windows,
             device=device,
         )
 
