@@ -8,6 +8,8 @@ In reading order:
     identity.py         fingerprints by which a resumed run recognizes its data
 
     window_data.py      token shards as windows across all documents
+    mixture.py          a mixture of several folders, as people write it
+    mixed_data.py       several folders of shards, mixed in fixed shares
     token_dataset.py    TokenDataset: batches of windows by step and rank
     torch_datasets.py   the same windows as datasets of torch, for the loops of other libraries
     window_order.py     which window comes when, of one source or of a mixture

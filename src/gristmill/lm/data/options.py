@@ -7,7 +7,6 @@ imports no torch, so that the command line can list options at once.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +19,8 @@ from gristmill.lm.option_types import Count, CountOrNone, Share
 if TYPE_CHECKING:
     from typing import Self
 
+    from gristmill.lm.data.mixture import TrainSources
     from gristmill.lm.data.training_data import TrainingData
-    from gristmill.shards import Shards
 
 __all__ = ["DataOptions", "DocumentOptions", "WindowOptions"]
 
@@ -54,9 +53,7 @@ class DataOptions:
         """What the samples that are written during training begin with."""
         return ""
 
-    def open_data(
-        self, data: str | os.PathLike[str] | Shards, *, split: str = "train", progress: Any = None
-    ) -> TrainingData:
+    def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
         """The data, ready to be cut into batches."""
         raise NotImplementedError
 
@@ -88,13 +85,14 @@ class WindowOptions(DataOptions):
         """`sample_prompt`."""
         return self.sample_prompt
 
-    def open_data(
-        self, data: str | os.PathLike[str] | Shards, *, split: str = "train", progress: Any = None
-    ) -> TrainingData:
-        """The shards, ready to be cut into windows."""
+    def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
+        """The shards, or a mixture of several, ready to be cut into windows."""
+        from gristmill.lm.data.mixed_data import open_mixture
+        from gristmill.lm.data.mixture import find_mixture
         from gristmill.lm.data.window_data import open_windows
 
-        return open_windows(data, self, split=split)
+        mixture = find_mixture(data)
+        return open_windows(data, self, split=split) if mixture is None else open_mixture(mixture, self, split=split)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,12 +142,17 @@ class DocumentOptions(DataOptions):
         """Whether batches differ in width."""
         return self.use_dynamic_padding
 
-    def open_data(
-        self, data: str | os.PathLike[str] | Shards, *, split: str = "train", progress: Any = None
-    ) -> TrainingData:
+    def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
         """The documents, of all splits."""
         from gristmill.lm.data.document_data import open_documents
+        from gristmill.lm.data.mixture import find_mixture
 
+        if (mixture := find_mixture(data)) is not None:
+            raise OptionError(
+                f"{' and '.join(map(str, mixture.names))}: mixtures are for models that read windows of tokens, such "
+                f"as model='gpt'. This model reads whole documents of one folder. Put all documents into one: "
+                f"encode_corpus() takes several inputs."
+            )
         return open_documents(data, self, progress=progress)
 
     def for_evaluation(self, run: Path, data: Any) -> Self:

@@ -118,7 +118,9 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
 
     def _new_order(self) -> Order:
         length, seed, shift = (self._arguments[name] for name in ("context_length", "seed", "shift_windows"))
-        sizes = [_checked_size(tokens, length) for tokens in self._parts]
+        sizes = [tokens.begins[-1] for tokens in self._parts]
+        for size in sizes:
+            check_enough_tokens(size, length)
         if len(sizes) == 1:
             return WindowOrder(sizes[0], length, seed=seed, shift=shift)
         weights = self._arguments["weights"] or [(size - 1) // length for size in sizes]
@@ -432,16 +434,14 @@ def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
     return ArrayTokens(shards)
 
 
-def _checked_size(tokens: TokenSource, context_length: int) -> int:
-    """The number of tokens, if there are enough for one window."""
-    num_tokens = tokens.begins[-1]
+def check_enough_tokens(num_tokens: int, context_length: int) -> None:
+    """Raise `TrainingError` where there are too few tokens for one window."""
     if num_tokens <= context_length:
         shorter = f"Pass context_length <= {num_tokens - 1:,}, or encode" if num_tokens > 1 else "Encode"
         raise TrainingError(
             f"there are {num_tokens:,} tokens, and one window of context_length={context_length:,} needs "
             f"{context_length + 1:,}. {shorter} more text."
         )
-    return num_tokens
 
 
 def size_of_subset(total: int, batch_size: int, num_batches: int | None, num_sequences: int | None) -> int:

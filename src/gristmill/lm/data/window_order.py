@@ -24,6 +24,7 @@ NUM_BLOCKS = 4
 
 # A mixture has its shares in every block of so many sequences, and exactly so in every PERIOD of them.
 MIXTURE_BLOCK = 1_000
+NUM_MIXTURE_BLOCKS = 64  # that are kept
 PERIOD = 1_000_000
 
 
@@ -92,6 +93,7 @@ class MixedOrder:
         self.num_windows = int(self._first_windows[-1])
         self._seed, self._shares = derived_seed(seed, 0), np.array(shares)
         self._given = _given_before_block(tuple(shares))
+        self._block = lru_cache(NUM_MIXTURE_BLOCKS)(self._make_block)
 
     def starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The first tokens of the windows at these places, counted over the tokens of all sources."""
@@ -109,13 +111,22 @@ class MixedOrder:
         sources, places_there = np.empty_like(places), np.empty_like(places)
         for block in _distinct(blocks):
             here = blocks == block
-            period, row = divmod(block, PERIOD // MIXTURE_BLOCK)
-            given, next_given = self._given[row], self._given[row + 1]
-            ends = np.cumsum(next_given - given)
-            items = permuted(positions[here], MIXTURE_BLOCK, seed=self._seed, epoch=block)
-            of = np.searchsorted(ends, items, side="right")
-            sources[here] = of
-            places_there[here] = (period * self._shares + given - ends + (next_given - given))[of] + items
+            of_block, there = self._block(block)
+            sources[here], places_there[here] = of_block[positions[here]], there[positions[here]]
+        return sources, places_there
+
+    def _make_block(self, block: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same for all places of a block."""
+        period, row = divmod(block, PERIOD // MIXTURE_BLOCK)
+        given = self._given[row]
+        counts = self._given[row + 1] - given
+        sources = np.repeat(np.arange(len(counts)), counts)
+        sources = sources[permuted(np.arange(MIXTURE_BLOCK), MIXTURE_BLOCK, seed=self._seed, epoch=block)]
+        # Sorted by source, places stay in order: so a source gives its windows one after the other.
+        by_source = np.argsort(sources, kind="stable")
+        places_there = np.empty_like(sources)
+        first = period * self._shares + given - (np.cumsum(counts) - counts)
+        places_there[by_source] = np.arange(MIXTURE_BLOCK) + np.repeat(first, counts)
         return sources, places_there
 
     def in_text_order(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
