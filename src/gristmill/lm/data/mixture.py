@@ -18,7 +18,7 @@ from gristmill.shards import Shards
 __all__ = ["Mixture", "OneSource", "TrainSources", "find_mixture"]
 
 OneSource: TypeAlias = "str | os.PathLike[str] | Shards"
-TrainSources: TypeAlias = "OneSource | Mapping[str, float] | Sequence[OneSource]"
+TrainSources: TypeAlias = "OneSource | Mapping[str, float] | Mapping[Path, float] | Sequence[OneSource]"
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def number_below(limit: int, *, seed: int, epoch: int) -> int:
     """A number in 0 … limit - 1 for each seed and epoch, which the shuffle of that epoch does not depend on.
 
     >>> [number_below(256, seed=0, epoch=epoch) for epoch in range(4)]
-    [97, 44, 81, 80]
+    [134, 172, 53, 1]
     """
     return _mixed(derived_seed(seed, epoch)) * limit >> 64
 
