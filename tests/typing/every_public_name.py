@@ -110,7 +110,10 @@ def language_models(shards: gm.Shards) -> None:
     result: gm.lm.TrainResult = gm.lm.train("shards", out="run", preset="quickstart", max_steps=200)
     result = gm.lm.train(shards, out="run", resume="auto", learning_rate=1e-3, batch_size="auto", device="cpu")
     planned: gm.lm.TrainPlan = gm.lm.plan(shards, out="run", resume=True, max_steps=500)
-    print(planned.rows(), planned.seconds, planned.memory_bytes)
+    print(planned.rows(), planned.seconds, planned.memory_bytes, planned.source_epochs)
+    result = gm.lm.train({"a": 0.7, "b": 0.3}, out="run", shift_windows=False)
+    result = gm.lm.train({Path("a"): 7, Path("b"): 3}, out="run")
+    result = gm.lm.train([Path("a"), shards, "c"], out="run")
     config = gm.lm.TrainConfig(model=gm.lm.GPTConfig(d_model=64), max_steps=10, optimizer="muon")
     result = gm.lm.train("shards", out="run", resume=True, max_steps=400, model=gm.lm.GPTConfig(d_model=64))
     result = gm.lm.train("shards", out="run", config="options.yaml")
@@ -134,6 +137,9 @@ def language_models(shards: gm.Shards) -> None:
     sizes = gm.lm.GPTConfig(vocab_size=1000, context_length=128, num_layers=2, num_heads=2, d_model=64)
     dataset = gm.lm.TokenDataset(shards, context_length=128, batch_size=8, seed=0)
     batch: gm.lm.Batch = dataset.batch(0)
+    dataset = gm.lm.TokenDataset([shards, shards], context_length=128, weights=[0.7, 0.3], shift_windows=False)
+    print(len(dataset), dataset[0]["input_ids"], dataset.to_map_dataset("pairs")[0])
+    print(next(iter(dataset.to_iterable_dataset("pairs", num_epochs=None, rank=0, world_size=2, skip=100))))
     print(gm.lm.GPT(sizes).num_parameters, batch.num_tokens, gm.lm.MODELS["gpt"], gm.lm.functional.softmax)
 
 

@@ -394,7 +394,8 @@ def differences(there: Mapping[str, Any], now: TrainConfig, *, only_rounding: bo
         free |= {"max_steps"}
     known = options_of_model(kind.name)
     compared = sorted(rounding) if only_rounding else [name for name in known if name not in free | rounding]
-    before = {name: there.get(name, kind.BEFORE.get(name, known[name].default)) for name in compared}
+    earlier = {**kind.DATA_BEFORE, **kind.BEFORE}
+    before = {name: there.get(name, earlier.get(name, known[name].default)) for name in compared}
     return [
         f"{name} was {before[name]!r} and is now {current[name]!r}"
         for name in compared
@@ -448,5 +449,5 @@ def _check_registered(options: Any, path: Path) -> None:
 def config_of_run(options: Mapping[str, Any], *, source: str) -> TrainConfig:
     """The config that a run was saved with, without the options of other models that runs of version 0.1 saved."""
     given = normalized(options, source=source, lenient=True)
-    before = find_model(given.get("model", GPTConfig.name)).config.BEFORE
-    return TrainConfig.from_options({**before, **given}, source=source)
+    kind = find_model(given.get("model", GPTConfig.name)).config
+    return TrainConfig.from_options({**kind.DATA_BEFORE, **kind.BEFORE, **given}, source=source)

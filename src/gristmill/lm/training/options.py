@@ -74,6 +74,7 @@ class TrainOptions(TypedDict, total=False):
     max_tokens: int | None
     epochs: float | None
     document_mask: bool
+    shift_windows: bool
     seed: int
     init_from: str | None
     optimizer: str

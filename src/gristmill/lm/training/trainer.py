@@ -22,6 +22,7 @@ from lightning_fabric import Fabric
 
 from gristmill.arguments import check_option_names, show_options
 from gristmill.errors import TrainingError
+from gristmill.lm.data.mixture import TrainSources
 from gristmill.lm.data.training_data import TrainingData, warn_of_guessed_vocabulary
 from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.models.gpt.options import GPTConfig
@@ -46,7 +47,6 @@ from gristmill.lm.training.resuming import options_to_resume, saved_options
 from gristmill.lm.training.run import Run
 from gristmill.lm.training.run_folder import check_folder, claimed
 from gristmill.packages import require_packages
-from gristmill.shards import Shards
 
 __all__ = ["Resume", "TrainResult", "asked_config", "memory_advice", "train"]
 
@@ -56,7 +56,7 @@ TrainProgress: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Record],
 
 @show_options(TrainOptions, train_defaults())
 def train(
-    data: str | os.PathLike[str] | Shards,
+    data: TrainSources,
     *,
     out: str | os.PathLike[str],
     config: TrainConfig | str | os.PathLike[str] | None = None,
@@ -70,7 +70,9 @@ def train(
 
         gm.lm.train("shards/", out="run/", preset="quickstart", max_steps=200)
 
-    data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob.
+    data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob. A mixture of several
+        folders is {"a": 0.7, "b": 0.3} or ["a:0.7", "b:0.3"], with shares of the tokens of the run, or ["a", "b"],
+        with shares by size.
     preset: options under a name: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and others.
     config: a `TrainConfig`, or the path of a YAML file with options. The options below replace what the preset, or the
         config, sets.
