@@ -71,6 +71,8 @@ class TrainOptions(TypedDict, total=False):
     max_tokens: int | None
     epochs: float | None
     document_mask: bool
+    conversations: bool
+    chat_template: str | None
     seed: int
     init_from: str | None
     optimizer: str

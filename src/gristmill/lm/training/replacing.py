@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
 from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.training.checkpoint import TOKENIZER_FILE
 from gristmill.lm.training.records import METRICS_FILE
@@ -30,7 +31,7 @@ ASIDE_FOLDER = ".aside"
 
 # Everything that a run, or the report of one, leaves in its folder. Other files there are not touched.
 OWN = (
-    *(CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, METRICS_FILE, CHECKPOINTS),
+    *(CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, CHAT_TEMPLATE_FILE, METRICS_FILE, CHECKPOINTS),
     *("report.html", "report.md", "tensorboard", f"{PLOT_FOLDER}/{FIGURES_FILE}", f"{PLOT_FOLDER}/*.png"),
 )
 

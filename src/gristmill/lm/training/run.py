@@ -72,6 +72,7 @@ class Run:
         self._readings: list[Reading] = []
         self._learning_rate, self._schedule = 0.0, dict[str, float]()
         self._num_tokens, self._num_slots = 0, 0  # of the step, without and with padding
+        self._num_targets = 0  # of the step; fewer than tokens where the loss is that of responses alone
         tell = self.recorder.wait_to_tell
 
         latest, state = find_latest(fabric, folder, overwrite=self._replacement.overwrite)
@@ -120,7 +121,8 @@ class Run:
             machine |= {"precision": self.config.precision, "matmul_flops": matmul_flops}
             machine |= {"num_parameters": self.model.num_parameters, "num_train_tokens": self.data.num_tokens}
             machine |= {"has_perplexity": self.config.model.HAS_PERPLEXITY}
-            write_description(self.folder, self.config, self.data.tokenizer, machine)
+            template = getattr(self.data, "chat_template", None)
+            write_description(self.folder, self.config, self.data.tokenizer, machine, chat_template=template)
         self.recorder.open(self.config, up_to_step=self.saver.saved_step)
 
     @property
@@ -152,6 +154,8 @@ class Run:
         self._learning_rate = scale * self.config.learning_rate
         world = {"world_size": self.fabric.world_size, "num_micro_steps": self.config.gradient_accumulation_steps}
         self._num_tokens, self._num_slots = self.dataset.tokens_in_step(self.step, **world)
+        count = getattr(self.dataset, "targets_in_step", None)
+        self._num_targets = self._num_tokens if count is None else count(self.step, **world)
         self._schedule = self.config.model.schedule(self.step, total_steps=self.max_steps)
         # Tensors: a number would be part of the compiled code, and each new one would compile it again.
         return {name: torch.full((), value, device=self.fabric.device) for name, value in self._schedule.items()}
@@ -169,10 +173,10 @@ class Run:
         return mark_length(batch) if self.config.compile_model and self.config.model.varying_lengths else batch
 
     def share_of_step(self, batch: Batch) -> Tensor | float:
-        """The weight of a micro-batch in its step, so that every token of the step, on all devices, counts the same."""
+        """The weight of a micro-batch in its step: every target of the step, on all devices, counts the same."""
         if self.data.even_batches:
             return 1 / self.config.gradient_accumulation_steps
-        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_tokens)  # devices are averaged over
+        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_targets)  # devices are averaged over
         return share
 
     def update_weights(self) -> Tensor:

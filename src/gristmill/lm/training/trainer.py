@@ -26,6 +26,7 @@ from gristmill.lm.data.training_data import TrainingData, warn_of_guessed_vocabu
 from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
+from gristmill.lm.training.base_run import with_base
 from gristmill.lm.training.config import (
     OTHER_NAMES,
     TrainConfig,
@@ -70,7 +71,8 @@ def train(
 
         gm.lm.train("shards/", out="run/", preset="quickstart", max_steps=200)
 
-    data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob.
+    data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob. With conversations=True,
+        JSON lines of conversations.
     preset: options under a name: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and others.
     config: a `TrainConfig`, or the path of a YAML file with options. The options below replace what the preset, or the
         config, sets.
@@ -114,7 +116,9 @@ def asked_config(
     resumes = "auto" if resume is True else resume or "never"
     saved = saved_options(out) if resumes == "auto" else {}
     asked = _asked_options(config, preset, options, model=saved.get("model"))
-    return TrainConfig.from_options(options_to_resume(out, saved, asked) if saved else asked), resumes
+    if not saved:
+        return TrainConfig.from_options(with_base(asked)), resumes
+    return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
 
 
 def _asked_options(
