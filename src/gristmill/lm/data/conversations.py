@@ -291,23 +291,18 @@ class _Reader:
         """What a person should know about the conversations."""
         num_targets = int(train.is_target.sum())
         found = [
-            f"{len(train.lengths):,} conversations to train on and {self._num_val:,} for validation; "
-            f"{num_targets / len(train.ids):.0%} of the tokens are responses, which the loss is computed on."
+            f"{_count(len(train.lengths))} to train on, {self._num_val:,} for validation; the loss is computed on the "
+            f"responses, {num_targets / len(train.ids):.0%} of the tokens."
         ]
+        limit = f"context_length={options.context_length}"
         if self._num_cut:
-            found.append(
-                f"{self._num_cut:,} conversations were cut at the end to context_length={options.context_length}."
-            )
+            found.append(f"cut at the end to {limit}: {_count(self._num_cut)}.")
         if self._num_skipped:
-            found.append(
-                f"{self._num_skipped:,} conversations were left out: no response begins within "
-                f"context_length={options.context_length}, or it is empty."
-            )
+            found.append(f"left out, because no response begins within {limit}: {_count(self._num_skipped)}.")
         if self._num_crossing:
             found.append(
-                f"in {self._num_crossing:,} conversations a token lies across the place where a response begins, which "
-                f"a prompt cannot end with. A chat_template whose prompt ends with a newline or a special token avoids "
-                f"that."
+                f"in {_count(self._num_crossing)} a token lies across the place where a response begins, and no prompt "
+                f"can end within it. A chat_template whose prompt ends with a newline or a special token avoids that."
             )
         if unknown := self._template.unknown_specials():
             found.append(
@@ -323,6 +318,10 @@ class _Reader:
         if self._num_val:
             return f"All {self._num_val:,} are for validation. Pass a smaller val_fraction."
         return f"No response begins within {self._max_tokens - 1:,} tokens. Pass a greater context_length."
+
+
+def _count(number: int) -> str:
+    return f"{number:,} conversation{'s' * (number != 1)}"
 
 
 def _joined(chats: list[EncodedChat]) -> Conversations:
