@@ -140,7 +140,7 @@ def test_a_plan_shows_the_run_and_writes_nothing(base, chats, tmp_path):
 
 
 def test_a_run_is_evaluated_on_conversations_and_on_shards(base, chats, tmp_path):
-    tune(chats, tmp_path / "run", base, max_steps=40, learning_rate=5e-3)
+    tune(chats, tmp_path / "run", base, max_steps=60, learning_rate=5e-3)
     tuned = gm.lm.evaluate(tmp_path / "run", chats, split="train", which="latest")
     assert tuned.loss < 1.5
     assert gm.lm.evaluate(tmp_path / "run", base.parent / "shards").num_tokens > tuned.num_tokens

@@ -25,7 +25,7 @@ In reading order:
     restoring.py, size_check.py            how it is taken up again; whether weights fit a model
     stopping.py                            Ctrl-C and SIGTERM
 
-    recording.py, records.py, writers.py   what it records: metrics.jsonl, TensorBoard, Trackio
+    recording.py, records.py, writers.py   what it records: metrics.jsonl, and loggers of Lightning
     meters.py, data_wait.py                what it measures
     display.py, standing.py                what a person sees while it trains
     advice.py                              what slows it down, and what helps

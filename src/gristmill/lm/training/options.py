@@ -101,7 +101,7 @@ class TrainOptions(TypedDict, total=False):
     checkpoint_interval: int | float
     keep: int
     log_interval: int
-    log: Literal["none", "tensorboard", "trackio"]
+    log: Literal["none", "tensorboard", "csv", "wandb", "trackio"]
     sample_interval: int | float
     sample_prompt: str
     sample_tokens: int

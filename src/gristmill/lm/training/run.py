@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -62,6 +63,8 @@ class Run:
         data: TrainingData,
         folder: Path,
         replacement: Replacement | None = None,
+        *,
+        loggers: Sequence[Any] = (),
     ) -> None:
         """Set everything up, and take up the latest checkpoint in the folder, if there is one to be kept."""
         self.fabric, self.data, self.folder = fabric, data, folder
@@ -110,9 +113,9 @@ class Run:
             take_weights(self.model, Path(config.init_from), tell)
         self.saver = Saver(folder, keep=config.keep, tell=self.tell)
         self.saver.saved_step = self.step if latest else -1
-        self._open_folder(matmul_flops)
+        self._open_folder(matmul_flops, loggers)
 
-    def _open_folder(self, matmul_flops: float | None) -> None:
+    def _open_folder(self, matmul_flops: float | None, loggers: Sequence[Any]) -> None:
         """Write what describes the run, and open what it writes to; only the first process does."""
         self.fabric.barrier()  # the old run may be set aside only when every process is set up
         if self.fabric.is_global_zero:
@@ -123,7 +126,7 @@ class Run:
             machine |= {"has_perplexity": self.config.model.HAS_PERPLEXITY}
             template = getattr(self.data, "chat_template", None)
             write_description(self.folder, self.config, self.data.tokenizer, machine, chat_template=template)
-        self.recorder.open(self.config, up_to_step=self.saver.saved_step)
+        self.recorder.open(self.config, up_to_step=self.saver.saved_step, loggers=loggers)
 
     @property
     def max_steps(self) -> int:
