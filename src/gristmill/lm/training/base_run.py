@@ -11,7 +11,7 @@ from typing import Any
 
 from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE, has_template
 from gristmill.lm.data.options import TOKENIZER_FILE
-from gristmill.lm.explain import is_run
+from gristmill.lm.explain import CHECKPOINTS, is_run
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.registry import find_model
 from gristmill.lm.option_types import option_fields
@@ -35,7 +35,7 @@ def sizes_of_base(base: str | Path, model: str) -> dict[str, Any]:
 
     Whether there is a run at all is checked when its weights are read.
     """
-    if not is_run(Path(base)):
+    if not _is_run(Path(base)):
         return {}
     options = load_config(Path(base)).to_json()
     kind = find_model(model).config
@@ -50,8 +50,13 @@ def with_own_files(folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = dict(options)
     if found.get("tokenizer") is None and (folder / TOKENIZER_FILE).is_file():
-        found["tokenizer"] = str(folder / TOKENIZER_FILE if is_run(folder) else folder)
+        found["tokenizer"] = str(folder / TOKENIZER_FILE if _is_run(folder) else folder)
     if found.get("chat_template") is None and has_template(folder):
         own = folder / CHAT_TEMPLATE_FILE
-        found["chat_template"] = str(own if own.is_file() and is_run(folder) else folder)
+        found["chat_template"] = str(own if own.is_file() and _is_run(folder) else folder)
     return found
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether it is the folder of a run. One of Hugging Face has a config.json too, and no checkpoints."""
+    return is_run(folder) and (folder / CHECKPOINTS).is_dir()
