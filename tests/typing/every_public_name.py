@@ -121,13 +121,15 @@ def language_models(shards: gm.Shards) -> None:
     print(steps, loss, result.folder, result.tokens_per_second, result.perplexity, result.val_stats, result.warnings)
 
     story: str = gm.lm.generate("run", "Once upon a time", max_tokens=100, temperature=0.7, top_k=50, seed=0)
-    story = gm.lm.generate("run", "Once", tokenizer="tokenizer.json")
+    story = gm.lm.generate("run", "Once", tokenizer="tokenizer.json", stop="\n\n", precision="bf16")
+    stories: list[str] = gm.lm.generate("run", "Once", num_texts=3, stop=["The end", "###"], batch_size=2)
+    stories = gm.lm.generate("run", ["Once", "Twice"])
     evaluation: gm.lm.Evaluation = gm.lm.evaluate("run", "shards", split="val", limit_batches=0.5)
     model, tok = gm.lm.load_for_generation("run", which="latest", device="cpu")
     model, tok = gm.lm.load_for_generation("run", tokenizer=tok)
     any_model: gm.lm.Model = model
     pieces: Iterator[str] = gm.lm.stream_text(any_model, tok, "Once", top_p=0.9)
-    print(story, evaluation.bits_per_byte, evaluation.perplexity, evaluation.stats, next(pieces))
+    print(story, stories, evaluation.bits_per_byte, evaluation.perplexity, evaluation.stats, next(pieces))
 
     sizes = gm.lm.GPTConfig(vocab_size=1000, context_length=128, num_layers=2, num_heads=2, d_model=64)
     dataset = gm.lm.TokenDataset(shards, context_length=128, batch_size=8, seed=0)

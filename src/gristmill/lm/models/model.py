@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.generation import Reader, TextStream, WindowReader, continued
+from gristmill.lm.models.rows import OneByOne, RowReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,8 +113,11 @@ class Model(nn.Module):
         tables = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Embedding))
         return 6 * (self.num_parameters - tables)
 
-    def stacked_weights(self) -> dict[str, int]:
-        """The weights that are several matrices on top of each other, and how many: Muon takes them apart."""
+    def stacked_weights(self) -> Mapping[str, int | tuple[int, ...]]:
+        """The weights that are several matrices on top of each other: Muon takes them apart.
+
+        With each name, how many matrices of the same size they are, or a tuple with the rows of each.
+        """
         return {}
 
     def random_batch(self, batch_size: int, length: int, device: torch.device) -> Batch:
@@ -146,7 +150,10 @@ class Model(nn.Module):
         return any(getattr(own, name) is not getattr(Model, name) for name in ("forward", "write", "new_reader"))
 
     def write(self, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
-        """The texts that `request` asks for, each as a stream of its parts. Text i has the seed `seed + i`."""
+        """The texts that `request` asks for, each as a stream of its parts. Text i has the seed `seed + i`.
+
+        All texts of the first prompt come first, then those of the second.
+        """
         for name in ("reconstruct", "between"):
             if getattr(request, name) is not None:
                 raise OptionError(
@@ -157,3 +164,19 @@ class Model(nn.Module):
     def new_reader(self, *, use_cache: bool = True) -> Reader:
         """What reads ids and gives the logits of the next one; a model with a cache overrides it."""
         return WindowReader(self)
+
+    def new_row_reader(
+        self, *, use_cache: bool, max_rows: int | None, num_rows: int, longest: int, use_graphs: bool
+    ) -> RowReader:
+        """What reads the ids of several texts at once; here one text after the other, by `new_reader`.
+
+        max_rows: the most at once; None: what memory allows, for `num_rows` texts of at most `longest` tokens each.
+        use_graphs: a GPU may record its work once and repeat it: the weights stay where they are.
+        """
+        return OneByOne(self, use_cache=use_cache)
+
+    def use_bfloat16(self) -> None:
+        """Write text in bfloat16 from now on: matrix products only, so that it is safe for any model."""
+        kind = next(self.parameters()).device.type
+        for name in ("forward", "write"):
+            setattr(self, name, torch.autocast(kind, torch.bfloat16)(getattr(self, name)))

@@ -4,4 +4,5 @@ options.py     GPTConfig: its options, its presets
 attention.py   rotary positions, attention, and who may attend to whom
 network.py     GPT: the network, in one file from top to bottom
 cache.py       keys and values of the tokens so far, when it writes text
+decoding.py    GPTRows: many texts at once, on a GPU by CUDA graphs
 """
