@@ -10,12 +10,14 @@ from safetensors.torch import load_file
 
 import gristmill as gm
 from gristmill import CheckpointError, OptionError
+from gristmill.cli import main
 from gristmill.lm.data.chat_jinja import CHATML, PLAIN
 from gristmill.lm.training.checkpoint import find_checkpoint
 from lm.chats import SPECIALS, questions, tokenizer, turns, write_lines
 from lm.tiny_runs import TINY, Crash, crash_at, records, texts, train
 from shards.builder import build_folder
 
+PROMPT = questions(1)[0]["prompt"]
 TUNING = {
     "conversations": True,
     "max_steps": 12,
@@ -152,3 +154,70 @@ def test_a_system_message_and_several_turns_train(base, tmp_path):
     ]
     path = write_lines(tmp_path / "chats.jsonl", rows)
     assert tune(path, tmp_path / "run", base, max_steps=2, val_fraction=0.0).num_steps == 2
+
+
+@pytest.fixture
+def gristmill(capsys):
+    """Run a command in this process, and return what it prints."""
+
+    def run(*arguments):
+        assert main([str(argument) for argument in arguments]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def tuned(base, tmp_path_factory):
+    """Runs that know three questions by heart, by the name of their template."""
+    folder = tmp_path_factory.mktemp("tuned")
+    few = write_lines(folder / "chats.jsonl", questions(3))
+    for template in ("plain", "chatml"):
+        options = {
+            "max_steps": 300,
+            "learning_rate": 5e-3,
+            "val_fraction": 0.0,
+            "sample_interval": 300,
+            "weight_decay": 0.0,
+        }
+        tune(few, folder / template, base, chat_template=template, sample_prompt=PROMPT, **options)
+    return folder
+
+
+@pytest.mark.parametrize("template", ["plain", "chatml"])
+def test_a_tuned_model_answers_a_question_that_it_knows_by_heart(tuned, template):
+    greedy = {"temperature": 0.0, "device": "cpu", "which": "latest"}
+    row = questions(1)[0]
+    assert gm.lm.generate(tuned / template, row["prompt"], chat=True, **greedy) == row["response"]
+    several = questions(3)
+    prompts = [row["prompt"] for row in several]
+    assert gm.lm.generate(tuned / template, prompts, chat=True, **greedy) == [row["response"] for row in several]
+
+
+def test_samples_of_a_run_on_conversations_are_responses(tuned):
+    (sample,) = records(tuned / "plain", "sample")
+    assert sample["prompt"] == PROMPT
+    assert sample["text"].startswith("the ")
+
+
+def test_a_run_without_a_template_cannot_chat(base):
+    with pytest.raises(CheckpointError, match="chat=True needs a chat template"):
+        gm.lm.generate(base, "the cat?", chat=True, device="cpu")
+
+
+def test_the_command_line_tunes_and_chats(base, chats, tmp_path, gristmill, tuned):
+    sizes = ["--max-steps", 2, "--batch-size", 2, "--device", "cpu", "--progress", "none"]
+    gristmill("train-model", chats, "-o", tmp_path / "run", "--init-from", base, "--conversations", *sizes)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["d_model"], config["context_length"]) == (32, 64)
+    greedy = ["--temperature", 0, "--device", "cpu", "--checkpoint", "latest"]
+    result = gristmill("generate", tuned / "chatml", "--chat", "--prompt", PROMPT, *greedy)
+    assert result == f"{questions(1)[0]['response']}\n"
+
+
+def test_a_dry_run_of_the_command_line_writes_nothing(base, chats, tmp_path, gristmill):
+    sizes = ["--max-steps", 2, "--batch-size", 2, "--device", "cpu", "--progress", "none"]
+    arguments = ["train-model", chats, "-o", tmp_path / "run", "--init-from", base, "--conversations", *sizes]
+    result = gristmill(*arguments, "--dry-run")
+    assert "conversations to train on" in result
+    assert not (tmp_path / "run").exists()

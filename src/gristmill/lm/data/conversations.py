@@ -87,7 +87,7 @@ class ConversationData:
         """Everything is read and encoded here."""
         self.tokenizer: Tokenizer | None = tokenizer
         self.vocab_size: int | None = tokenizer.vocab_size
-        self.chat_template = template.source
+        self.template, self.chat_template = template, template.source
         self._length = options.context_length
         reader = _Reader(template, max_tokens=options.context_length + 1, val_fraction=options.val_fraction)
         self._splits = reader.read(data)

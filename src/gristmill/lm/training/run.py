@@ -279,7 +279,11 @@ class Run:
         if self.fabric.is_global_zero and not self.is_sharded and self.data.tokenizer is not None:
             prompt = self.config.model.prompt_of_samples
             request = TextRequest(
-                prompt=prompt, num_texts=1, max_tokens=self.config.sample_tokens, seed=self.config.seed
+                prompt=prompt,
+                num_texts=1,
+                max_tokens=self.config.sample_tokens,
+                seed=self.config.seed,
+                chat=getattr(self.data, "template", None),
             )
             with self.fabric.autocast():
                 text = "".join(next(self.model.write(self.data.tokenizer, request)))
