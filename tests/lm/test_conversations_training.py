@@ -80,6 +80,14 @@ def test_a_run_on_shards_takes_the_sizes_of_its_base_too(base, tmp_path):
     assert (config["context_length"], config["d_model"], config["num_layers"]) == (64, 32, 2)
 
 
+def test_a_config_object_takes_the_sizes_of_its_base_where_it_leaves_them_at_their_defaults(base, chats, tmp_path):
+    model = gm.lm.GPTConfig(conversations=True, context_length=48)
+    config = gm.lm.TrainConfig(model=model, init_from=str(base), max_steps=1, batch_size=1, device="cpu")
+    gm.lm.train(chats, out=tmp_path / "run", config=config, progress=None)
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (saved["context_length"], saved["d_model"], saved["num_layers"]) == (48, 32, 2)
+
+
 def test_an_interrupted_run_resumes_bit_exactly_without_the_base_run(base, chats, tmp_path):
     tune(chats, tmp_path / "whole", base)
     moved = tmp_path / "moved"

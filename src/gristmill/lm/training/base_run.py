@@ -20,13 +20,20 @@ from gristmill.lm.training.config import load_config
 __all__ = ["sizes_of_base", "with_base", "with_own_files"]
 
 
-def with_base(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a new run, with those underneath that come from the run of `init_from`."""
+def with_base(options: Mapping[str, Any], *, has_defaults: bool = False) -> dict[str, Any]:
+    """The options of a new run, with those underneath that come from the run of `init_from`.
+
+    has_defaults: the options hold all there are, so that one with its default value was not asked for.
+    """
     base = options.get("init_from")
     if base is None:
         return dict(options)
-    sizes = sizes_of_base(base, options.get("model", GPTConfig.name))
-    found = {**sizes, **options}
+    model = options.get("model", GPTConfig.name)
+    defaults = option_fields(find_model(model).config)
+    found = dict(options)
+    for name, value in sizes_of_base(base, model).items():
+        if found.get(name) is None or (has_defaults and found[name] == defaults[name].default):
+            found[name] = value
     return with_own_files(Path(base), found) if found.get("conversations") else found
 
 

@@ -122,7 +122,8 @@ def asked_config(
     saved = saved_options(out) if resumes == "auto" else {}
     asked = _asked_options(config, preset, options, model=saved.get("model"))
     if not saved:
-        return TrainConfig.from_options(with_base(asked)), resumes
+        # A config has all options: those that it leaves at their defaults were not asked for.
+        return TrainConfig.from_options(with_base(asked, has_defaults=isinstance(config, TrainConfig))), resumes
     return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
 
 
