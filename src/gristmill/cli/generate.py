@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 import time
@@ -91,6 +92,9 @@ class Command:
     tokenizer: Annotated[Path | None, tyro.conf.arg(aliases=["-t"], metavar="TOKENIZER", help_behavior_hint="")] = None
     """The tokenizer of the training data, a file or folder, for a run on token files of another program."""
 
+    chat: Flag = False
+    """Answer the prompt, in the chat template of a run that was trained with --conversations."""
+
     jsonl: Flag = False
     """Write a JSON object per text, with prompt, text and num_tokens."""
 
@@ -105,7 +109,7 @@ class Command:
         _check_device(self.device)
         load_plugin(self.plugin)
         from gristmill.lm.models.requests import TextRequest
-        from gristmill.lm.use.generation import load_for_generation, written_texts
+        from gristmill.lm.use.generation import chat_template_of, load_for_generation, written_texts
 
         request = TextRequest(
             prompts=_prompts(self.prompt, self.prompts),
@@ -128,8 +132,10 @@ class Command:
             tokenizer=self.tokenizer,
             precision=self.precision,
         )
-        print_texts = _print_json_lines if self.jsonl else _print_texts
-        print_texts(written_texts(model, tokenizer, request))
+        if self.chat:
+            request = dataclasses.replace(request, chat=chat_template_of(self.run_folder, tokenizer))
+        streams = written_texts(model, tokenizer, request)
+        _print_json_lines(streams) if self.jsonl else _print_texts(streams, with_prompts=not self.chat)
         return 0
 
 
@@ -174,13 +180,13 @@ def _check_device(device: str) -> None:
     raise UsageError(f"--device {device}: torch finds no such device here. Leave it out, or pass --device cpu.")
 
 
-def _print_texts(streams: Iterator[TextStream]) -> None:
+def _print_texts(streams: Iterator[TextStream], *, with_prompts: bool) -> None:
     """Print each text as its characters become complete, with a line --- between texts, and how fast that was."""
     with _measured() as counts:
         for stream in streams:
             _write("---\n" * (counts.num_texts > 0))
             counts.num_texts += 1
-            _write(stream.prompt)
+            _write(stream.prompt * with_prompts)
             try:
                 for text in stream:
                     _write(text)

@@ -33,6 +33,7 @@ from gristmill.lm.data.options import DocumentOptions
 from gristmill.lm.explain import CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_fields, option_meanings
+from gristmill.lm.training.base_run import sizes_of_base
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
@@ -46,9 +47,9 @@ COMMON = (
     *("precision", "compile_model", "device", "devices", "val_check_interval", "checkpoint_interval", "seed"),
 )
 READING = (
-    *("document_mask", "shift_windows", "text_column", "tokens_column", "embedding_columns", "embedding_dim"),
-    *("val_fraction", "cache_dir", "use_dynamic_padding", "num_buckets", "num_workers", "pin_memory"),
-    "prefetch_factor",
+    *("document_mask", "shift_windows", "conversations", "chat_template", "val_fraction"),
+    *("text_column", "tokens_column", "embedding_columns", "embedding_dim"),
+    *("cache_dir", "use_dynamic_padding", "num_buckets", "num_workers", "pin_memory", "prefetch_factor"),
 )
 OPTIMIZER = (
     *("optimizer", "global_batch_size", "warmup_steps", "schedule", "final_fraction", "decay_fraction"),
@@ -137,6 +138,8 @@ class TrainModel:
         from gristmill.lm.training.processes import is_first_process
         from gristmill.lm.training.run_folder import check_folder
 
+        if getattr(config.model, "conversations", False):
+            return data
         takes_parquet = isinstance(config.model, DocumentOptions)
         tokenizer: str | None = getattr(self, "tokenizer", None)
         if not is_corpus(data, takes_parquet=takes_parquet):
@@ -158,7 +161,9 @@ class TrainModel:
         values = vars(self)
         saved = _options_of_run(self.output) if self.resume == "auto" else {}
         saved = saved if saved.get("model") == values["model"] else {}
-        names = options_of_model(values["model"])
+        names = set(options_of_model(values["model"]))
+        if not (values.get("conversations") or "text_column" in names):
+            names -= {"tokenizer"}  # of a corpus of text, which is encoded by now
         return {name: values[name] for name in names if name not in saved or values[name] != saved[name]}
 
     def _planned(self, data: TrainSources) -> list[tuple[str, str]]:
@@ -261,6 +266,7 @@ class _Deciding:
     model: str = ""
     plugin: str = ""
     resume: str = ""
+    init_from: str = ""
     output: Annotated[str, tyro.conf.arg(aliases=["-o"])] = ""
     max_steps: str = ""
     max_tokens: str = ""
@@ -294,7 +300,8 @@ def _command_for(deciding: _Deciding) -> type[TrainModel]:
     if saved.get("model") != model:
         saved = {}
     given = {name: value for name, value in vars(deciding).items() if value}
-    options = {**without_length(saved or dict(run_defaults(model)), preset), **preset}
+    base = sizes_of_base(deciding.init_from, model) if deciding.init_from and not saved else {}
+    options = {**without_length(saved or {**run_defaults(model), **base}, preset), **preset}
     options = {**without_length(options, written), **written}
     return new_command(model, without_length(options, given))
 

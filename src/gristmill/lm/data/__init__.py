@@ -20,6 +20,12 @@ In reading order:
     document_ids.py     the document each token of a window belongs to
     read_ahead.py       a thread that makes the next batches
 
+    conversations.py    conversations packed into rows, with responses as targets
+    conversation_files.py  conversations from JSON lines
+    chat_template.py    a conversation as tokens, by a chat template
+    chat_jinja.py       chat templates: the built-in ones, and the sandbox that renders them
+    packing.py          items of different lengths into rows of one length
+
     document_data.py    shards or Parquet files as whole documents
     sequences/          whole documents, one sequence each, in batches with little padding
 """

@@ -66,10 +66,11 @@ def identity_differences(
         return [f"the tokenizer is another one ({', '.join(changes)})"]
     if there.get("sources") or now.get("sources"):
         return _mixture_differences(there.get("sources") or [], now.get("sources") or [])
+    noun = now.get("noun", "shards")
     if there.get("num_tokens") != now.get("num_tokens"):
-        return [f"the shards held {there.get('num_tokens'):,} tokens and now hold {now.get('num_tokens'):,}"]
+        return [f"the {noun} held {there.get('num_tokens'):,} tokens and now hold {now.get('num_tokens'):,}"]
     if there.get("fingerprint") != now.get("fingerprint"):
-        return ["the shards have other content of the same size"]
+        return [f"the {noun} have other content of the same size"]
     return []
 
 

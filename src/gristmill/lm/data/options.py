@@ -74,9 +74,18 @@ class WindowOptions(DataOptions):
     """Begin the windows of every epoch but the first at another offset, so that contexts differ between epochs."""
     sample_prompt: str = "Once upon a time"
     """Prompt of the samples that are written during training."""
+    conversations: bool = False
+    """Fine-tune on conversations of JSON lines: the loss is that of the responses."""
+    chat_template: str | None = None
+    """Jinja file that makes text of a conversation, or plain or chatml. None: that of init_from, or plain."""
+    tokenizer: str | None = None
+    """Tokenizer of conversations, or of a corpus of text. None: that of init_from, or a new one for a corpus."""
+    val_fraction: Share = 0.01
+    """Share of the conversations to keep for validation."""
 
     LENGTH: ClassVar[str] = "context_length"
-    DATA_FREE: ClassVar[frozenset[str]] = frozenset({"sample_prompt"})
+    # That conversations are the same tokens is compared by their fingerprint.
+    DATA_FREE: ClassVar[frozenset[str]] = frozenset({"sample_prompt", "chat_template", "tokenizer"})
     DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({"shift_windows": False})
     DIVISION_CHANGES_STEPS: ClassVar[bool] = False
 
@@ -86,13 +95,42 @@ class WindowOptions(DataOptions):
         return self.sample_prompt
 
     def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
-        """The shards, or a mixture of several, ready to be cut into windows."""
+        """The shards, or a mixture of several, ready to be cut into windows; or conversations, packed into rows."""
+        if self.conversations:
+            from gristmill.lm.data.conversations import open_conversations
+
+            return open_conversations(data, self)
         from gristmill.lm.data.mixed_data import open_mixture
         from gristmill.lm.data.mixture import find_mixture
         from gristmill.lm.data.window_data import open_windows
 
+        self._check_without_conversations()
         mixture = find_mixture(data)
         return open_windows(data, self, split=split) if mixture is None else open_mixture(mixture, self, split=split)
+
+    def _check_without_conversations(self) -> None:
+        """Raise `OptionError` for options of conversations, which shards have no use for."""
+        for name in ("chat_template", "tokenizer", "val_fraction"):
+            value, default = getattr(self, name), getattr(WindowOptions, name)
+            if value != default:
+                raise OptionError(
+                    f"{name}={value!r} is for conversations=True, and token shards were made with theirs. Leave it "
+                    f"out, or pass conversations=True with JSON lines."
+                )
+
+    def for_evaluation(self, run: Path, data: Any) -> Self:
+        """The options for evaluating a run on other data: conversations with its own tokenizer and template."""
+        from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
+        from gristmill.lm.data.training_data import is_shards
+
+        plain = dataclasses.replace(
+            self, conversations=False, chat_template=None, tokenizer=None, val_fraction=WindowOptions.val_fraction
+        )
+        if not self.conversations or is_shards(data):
+            return plain
+        return dataclasses.replace(
+            self, tokenizer=str(run / TOKENIZER_FILE), chat_template=str(run / CHAT_TEMPLATE_FILE)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from gristmill.encode.stream_decoder import StreamDecoder
     from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.lm.data.chat_template import ChatTemplate
     from gristmill.lm.models.model import Model
     from gristmill.lm.models.requests import TextRequest
 
@@ -188,23 +189,23 @@ def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Itera
     max_tokens = MAX_TOKENS if request.max_tokens is None else request.max_tokens
     temperature = TEMPERATURE if request.temperature is None else request.temperature
     prompts = [prompt for prompt in request.all_prompts for _ in range(request.num_texts or 1)]
+    tokenizer = as_tokenizer(tokenizer)
+    stop_id, stop = _ends(tokenizer, request)
+    ids_of = {prompt: _prompt_ids(tokenizer, prompt, request.chat) for prompt in dict.fromkeys(prompts)}
     if len(prompts) == 1:
-        stream = stream_text(
+        ids_of_text = generate(
             model,
-            tokenizer,
-            prompts[0],
+            ids_of[prompts[0]],
             max_tokens=max_tokens,
             temperature=temperature,
             top_k=request.top_k,
             top_p=request.top_p,
-            stop=request.stop,
             seed=request.seed,
+            stop_id=stop_id,
             use_cache=request.use_cache,
         )
-        return iter([stream])
-    tokenizer = as_tokenizer(tokenizer)
+        return iter([TextStream.of_ids(ids_of_text, tokenizer.stream_decoder(), prompt=prompts[0], stop=stop)])
     check_sampling(temperature, request.top_k, request.top_p)
-    ids_of = {prompt: _encoded(tokenizer, prompt) for prompt in dict.fromkeys(prompts)}
     for ids in ids_of.values():
         _check_prompt(ids, model.config.required_vocab_size)
     _warn_of_long_prompt(max(map(len, ids_of.values())), model.config.sequence_length)
@@ -216,12 +217,35 @@ def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Itera
         model,
         rows,
         Choice(temperature, request.top_k, request.top_p),
-        stop_id=end_of_text_id(tokenizer),
+        stop_id=stop_id,
         batch_size=request.batch_size,
         use_cache=request.use_cache,
     )
-    texts = _Texts(rows, written, [_TextOfIds(tokenizer.stream_decoder(), request.stop) for _ in rows])
+    texts = _Texts(rows, written, [_TextOfIds(tokenizer.stream_decoder(), stop) for _ in rows])
     return iter([TextStream.of_row(texts, number, prompt=prompt) for number, prompt in enumerate(prompts)])
+
+
+def _prompt_ids(tokenizer: Tokenizer, prompt: str, chat: ChatTemplate | None) -> list[int]:
+    """The ids of a prompt; with a chat template, those of a conversation that begins with it as a user's message."""
+    if chat is None:
+        return _encoded(tokenizer, prompt)
+    return chat.prompt_ids([{"role": "user", "content": prompt}])
+
+
+def _ends(tokenizer: Tokenizer, request: TextRequest) -> tuple[int | None, tuple[str, ...]]:
+    """(id, strings) at which a text ends: those of the request, and the end of a document or of a turn."""
+    end_of_text = end_of_text_id(tokenizer)
+    if request.chat is None:
+        return end_of_text, request.stop
+    end_of_turn, text = request.chat.end_of_turn
+    if end_of_turn is None:
+        return end_of_text, (*request.stop, *filter(None, [text]))
+    if end_of_text in (None, end_of_turn):
+        return end_of_turn, request.stop
+    return end_of_turn, (
+        *request.stop,
+        tokenizer.decode([end_of_text]),
+    )  # a model that was tuned little still writes it
 
 
 def stream_text(

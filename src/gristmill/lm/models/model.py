@@ -80,8 +80,9 @@ class Model(nn.Module):
         schedule: what `schedule` of the config gives for the step, as tensors; {} in evaluation.
         """
         if batch.document_ids_BT is not None:
+            option = "conversations" if getattr(self.config, "conversations", False) else "document_mask"
             raise OptionError(
-                f"document_mask=True: {type(self).__name__} reads windows across documents. Pass document_mask=False, "
+                f"{option}=True: {type(self).__name__} reads windows across documents. Pass {option}=False, "
                 f"or add a loss(batch, schedule) that uses batch.document_ids_BT."
             )
         logits_BTV = self(batch.inputs_BT)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from gristmill.arguments import check_whole_number
 from gristmill.errors import OptionError
 from gristmill.lm.models.stop_strings import check_stop
+
+if TYPE_CHECKING:
+    from gristmill.lm.data.chat_template import ChatTemplate
 
 __all__ = ["PrecisionOfText", "TextRequest"]
 
@@ -31,6 +34,7 @@ class TextRequest:
     stop: tuple[str, ...] = ()  # a text ends before the first of these
     batch_size: int | None = None  # texts that are written at once
     use_cache: bool = True
+    chat: ChatTemplate | None = None  # prompts are messages of a user, and texts the responses
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", check_stop(self.stop))

@@ -145,7 +145,7 @@ class TrainConfig:
     """Latest checkpoints to keep, beside the best."""
     log_interval: Count = 10
     """Steps between records."""
-    log: Literal["none", "tensorboard", "trackio"] = "none"
+    log: Literal["none", "tensorboard", "csv", "wandb", "trackio"] = "none"
     """Where to show metrics besides metrics.jsonl."""
     sample_interval: Steps = 0
     """Steps between sample texts, or their share of the run. 0: none."""

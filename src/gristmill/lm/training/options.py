@@ -75,6 +75,8 @@ class TrainOptions(TypedDict, total=False):
     epochs: float | None
     document_mask: bool
     shift_windows: bool
+    conversations: bool
+    chat_template: str | None
     seed: int
     init_from: str | None
     optimizer: str
@@ -104,7 +106,7 @@ class TrainOptions(TypedDict, total=False):
     checkpoint_interval: int | float
     keep: int
     log_interval: int
-    log: Literal["none", "tensorboard", "trackio"]
+    log: Literal["none", "tensorboard", "csv", "wandb", "trackio"]
     sample_interval: int | float
     sample_prompt: str
     sample_tokens: int

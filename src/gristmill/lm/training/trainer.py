@@ -13,7 +13,7 @@ import contextlib
 import gc
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack
 
@@ -27,6 +27,7 @@ from gristmill.lm.data.training_data import TrainingData, warn_of_guessed_vocabu
 from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
+from gristmill.lm.training.base_run import with_base
 from gristmill.lm.training.config import (
     OTHER_NAMES,
     TrainConfig,
@@ -46,6 +47,7 @@ from gristmill.lm.training.result import TrainResult
 from gristmill.lm.training.resuming import options_to_resume, saved_options
 from gristmill.lm.training.run import Run
 from gristmill.lm.training.run_folder import check_folder, claimed
+from gristmill.lm.training.writers import check_loggers
 from gristmill.packages import require_packages
 
 __all__ = ["Resume", "TrainResult", "asked_config", "memory_advice", "train"]
@@ -64,6 +66,7 @@ def train(
     resume: Resume = "never",
     overwrite: bool = False,
     progress: TrainProgress = "auto",
+    loggers: Sequence[Any] | Any = (),
     **options: Unpack[TrainOptions],
 ) -> TrainResult:
     """Train a model on the data and leave everything about it in the folder `out`.
@@ -72,7 +75,7 @@ def train(
 
     data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob. A mixture of several
         folders is {"a": 0.7, "b": 0.3} or ["a:0.7", "b:0.3"], with shares of the tokens of the run, or ["a", "b"],
-        with shares by size.
+        with shares by size. With conversations=True, JSON lines of conversations.
     preset: options under a name: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and others.
     config: a `TrainConfig`, or the path of a YAML file with options. The options below replace what the preset, or the
         config, sets.
@@ -81,10 +84,13 @@ def train(
         options that the weights do not depend on, such as intervals and loggers.
     overwrite: replace the run that is in `out`, which is kept until the new one has a checkpoint.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
+    loggers: loggers of Lightning, such as [lightning_fabric.loggers.CSVLogger("logs")], which get the numbers of every
+        record and the options of the run. One that fails is left out, with a message.
 
     With several devices the program is started once more for each of the others, as Lightning does it.
     """
     end_with_parent()
+    given_loggers = check_loggers(loggers)
     require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
     asked, resumes = asked_config(Path(out), config, preset, dict(options), resume)
     check_devices(asked)
@@ -98,7 +104,7 @@ def train(
     with _owning(Path(out), resume=resumes, overwrite=overwrite) as replacement, launched(asked) as (fabric, settled):
         messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
         with memory_advice(settled):
-            return _train(fabric, settled, opened, replacement, Path(out), messages, progress)
+            return _train(fabric, settled, opened, replacement, Path(out), messages, progress, given_loggers)
 
 
 @contextlib.contextmanager
@@ -116,7 +122,10 @@ def asked_config(
     resumes = "auto" if resume is True else resume or "never"
     saved = saved_options(out) if resumes == "auto" else {}
     asked = _asked_options(config, preset, options, model=saved.get("model"))
-    return TrainConfig.from_options(options_to_resume(out, saved, asked) if saved else asked), resumes
+    if not saved:
+        # A config has all options: those that it leaves at their defaults were not asked for.
+        return TrainConfig.from_options(with_base(asked, has_defaults=isinstance(config, TrainConfig))), resumes
+    return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
 
 
 def _asked_options(
@@ -151,9 +160,10 @@ def _train(
     folder: Path,
     messages: list[str],
     progress: Any,
+    loggers: Sequence[Any],
 ) -> TrainResult:
     say_starting(progress, "building the model")
-    with contextlib.closing(Run(fabric, config, data, folder, replacement)) as run:
+    with contextlib.closing(Run(fabric, config, data, folder, replacement, loggers=loggers)) as run:
         shown = progress if fabric.is_global_zero else None
         with open_display(shown, total=run.max_steps, initial=run.step, compiles=config.compile_model) as display:
             run.recorder.show_on(display, messages, step=run.step)

@@ -21,10 +21,11 @@ from gristmill.lm.use.device import find_device
 
 if TYPE_CHECKING:
     from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer
+    from gristmill.lm.data.chat_template import ChatTemplate
     from gristmill.lm.models.generation import TextStream
     from gristmill.lm.models.model import Model
 
-__all__ = ["find_tokenizer", "generate_text", "load_for_generation", "load_of_run", "written_texts"]
+__all__ = ["chat_template_of", "find_tokenizer", "generate_text", "load_for_generation", "load_of_run", "written_texts"]
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -40,6 +41,7 @@ class TextOptions(TypedDict, total=False):
     seed: int | None
     batch_size: int | None
     precision: PrecisionOfText
+    chat: bool
     which: str
     device: str
     tokenizer: AnyTokenizer | None
@@ -80,6 +82,7 @@ def generate_text(
     seed: int | None = None,
     batch_size: int | None = None,
     precision: PrecisionOfText = "auto",
+    chat: bool = False,
     which: str = "best",
     device: str = "auto",
     tokenizer: AnyTokenizer | None = None,
@@ -97,6 +100,8 @@ def generate_text(
         alone, up to rounding. None: other texts each time.
     batch_size: the texts that are written at once; None: as many as memory allows.
     precision: "bf16" computes in bfloat16, "32" in float32; "auto": bfloat16 on CUDA, otherwise float32.
+    chat: the prompt is what a user says, in the chat template of a run that was trained on conversations, and the text
+        is the response. Special tokens that are spelled out in the prompt stay plain text.
     which: the checkpoint: "best", "latest" or a name such as "step-000100".
     tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one: the data were
         token files of another program.
@@ -117,6 +122,7 @@ def generate_text(
         batch_size=batch_size,
     )
     model, tokenizer = load_for_generation(run, which=which, device=device, tokenizer=tokenizer, precision=precision)
+    request = dataclasses.replace(request, chat=chat_template_of(run, tokenizer) if chat else None)
     texts = ["".join(stream) for stream in written_texts(model, tokenizer, request)]
     return texts[0] if is_one else texts
 
@@ -129,6 +135,20 @@ def _check_prompts(prompt: str | Sequence[str]) -> tuple[str, ...]:
         if not isinstance(each, str):
             raise OptionError(f"prompt={each!r} is a {type(each).__name__}. Pass a str, or a list of them.")
     return prompts
+
+
+def chat_template_of(run: str | os.PathLike[str], tokenizer: Tokenizer) -> ChatTemplate:
+    """The chat template of a run that was trained on conversations; `CheckpointError` where it has none."""
+    from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
+    from gristmill.lm.data.chat_template import ChatTemplate
+
+    path = Path(run) / CHAT_TEMPLATE_FILE
+    if not path.is_file():
+        raise CheckpointError(
+            f"{run}: chat=True needs a chat template, and the run holds no {CHAT_TEMPLATE_FILE}: it was not trained "
+            f"with conversations=True. Leave chat out."
+        )
+    return ChatTemplate.load(path, tokenizer)
 
 
 def written_texts(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
