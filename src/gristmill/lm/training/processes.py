@@ -29,7 +29,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from gristmill.errors import OptionError, TrainingError
 
-__all__ = ["end_with_parent", "join_others", "joining", "one_error", "same_outcome", "start_others"]
+__all__ = ["end_with_parent", "join_others", "joining", "naming_the_lost", "one_error", "same_outcome", "start_others"]
 
 PARENT = "GRISTMILL_PARENT_PROCESS"
 POLL_SECONDS = 0.2
@@ -99,10 +99,9 @@ def one_error() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if _others is None and _is_lost_peer(error):
-            raise TrainingError(lost_processes()) from error
         if _others is None:
-            raise
+            with naming_the_lost():
+                raise
         _others.patience = None
         try:
             reason = _others.first_failure() if _is_lost_peer(error) else None
@@ -113,6 +112,17 @@ def one_error() -> Iterator[None]:
         raise
     if _others is not None:
         _others.patience = None
+
+
+@contextlib.contextmanager
+def naming_the_lost() -> Iterator[None]:
+    """An error in the block about the connection to a process that a launcher has started names that process."""
+    try:
+        yield
+    except Exception as error:
+        if _others is not None or not _is_lost_peer(error):
+            raise
+        raise TrainingError(lost_processes()) from None
 
 
 def _is_lost_peer(error: BaseException) -> bool:

@@ -39,7 +39,7 @@ from gristmill.lm.training.launchers import find_world, is_first_process, option
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import preset_options, without_length
-from gristmill.lm.training.processes import end_with_parent, same_outcome
+from gristmill.lm.training.processes import end_with_parent, naming_the_lost, same_outcome
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
@@ -184,7 +184,8 @@ def _train(
 
 def train_to_the_end(run: Run) -> TrainResult:
     """Train to the end, or to the signal that stops it; either way a checkpoint of the last step is left."""
-    with run.signals, _without_garbage_collection():
+    # A launcher sends SIGTERM to the processes that are left when one is gone: it is noted until they know which.
+    with run.signals, naming_the_lost(), _without_garbage_collection():
         train_steps(run)
         if not run.agree_to_stop():
             run.finish()
