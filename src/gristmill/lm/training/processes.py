@@ -346,8 +346,8 @@ _meeting = _Meeting()
 
 def join_others(strategy: Any) -> None:
     """Connect this process with the others of the run. Lightning does it itself where this has not been done."""
-    environment = getattr(strategy, "cluster_environment", None)
-    if environment is None or strategy.launcher is None or strategy.launcher.is_interactive_compatible:
+    environment, launcher = getattr(strategy, "cluster_environment", None), getattr(strategy, "launcher", None)
+    if environment is None or (launcher is not None and launcher.is_interactive_compatible):
         return
     num_local, num_nodes = int(strategy.num_processes), int(strategy.num_nodes)
     environment.set_global_rank(int(environment.node_rank()) * num_local + int(environment.local_rank()))
