@@ -203,6 +203,7 @@ def train_steps(run: Run) -> None:
     """The loop."""
     config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
     averaging = {"loss": "token", **config.model.STATISTICS}
+    _settle_order_of_sums(run)
     run.meter.restart()
     if run.validation.is_missing(run.step):  # a signal interrupted it
         run.validate()
@@ -228,6 +229,24 @@ def train_steps(run: Run) -> None:
             run.write_sample()
         if run.is_due(config.checkpoint_interval):
             run.save()
+
+
+def _settle_order_of_sums(run: Run) -> None:
+    """Take a step that changes nothing, so that ddp sums the gradients of all steps in the same order.
+
+    In its first step ddp finds in which order gradients become ready, and packs them together in that order from then
+    on. Where a gradient lies decides in which order the processes add their parts of it, and with three of them or more
+    the sum depends on the order. Without this, the first step after a resumed checkpoint would be rounded differently.
+    """
+    if run.fabric.world_size <= 2 or run.is_sharded or run.step >= run.max_steps:
+        return
+    buffers = {name: buffer.clone() for name, buffer in run.model.named_buffers()}
+    schedule = run.begin_step()
+    loss, _ = run.module(dict(vars(run.next_batch(0))), schedule)
+    run.fabric.backward(loss)
+    run.module.zero_grad(set_to_none=True)
+    for name, buffer in run.model.named_buffers():
+        buffer.copy_(buffers[name])
 
 
 @contextlib.contextmanager
