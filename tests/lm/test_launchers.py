@@ -87,7 +87,7 @@ def test_devices_come_from_the_launcher():
 
 @pytest.mark.parametrize("name, number, right", [("devices", 8, 4), ("num_nodes", 3, 2)])
 def test_devices_that_contradict_the_launcher_are_refused(name, number, right):
-    said = rf"{name}={number} does not fit the 8 processes by torchrun \(2 x 4\)\. Leave {name} out.*{name}={right}"
+    said = rf"{name}={number} does not fit the 8 processes by torchrun \(2 x 4\)\. The launcher .*{name}={right}"
     with pytest.raises(OptionError, match=said):
         options_of_world({name: number}, TORCHRUN)
 

@@ -76,7 +76,7 @@ def options_of_world(asked: Mapping[str, Any], environment: Mapping[str, str] = 
         if asked.get(name, 1) not in (1, number):
             raise OptionError(
                 f"{name}={asked[name]} does not fit the {world} ({world.num_nodes} x {world.devices}). "
-                f"Leave {name} out: the launcher decides, or pass {name}={number}."
+                f"The launcher decides: leave the option out, or pass {name}={number}."
             )
     return found
 

@@ -168,7 +168,8 @@ def lost_processes() -> str:
 def same_outcome() -> Iterator[None]:
     """An error in the block, in any process of the run, is raised in all of them: none waits for one that is gone.
 
-    Collective: all processes enter and leave the block. Nothing happens where there is only one.
+    Collective: all processes enter and leave the block. Nothing happens where there is only one. In a process that is
+    not the first, an error that the first one has too is marked `is_shown_by_first`.
     """
     failed: Exception | None = None
     try:
@@ -181,6 +182,8 @@ def same_outcome() -> Iterator[None]:
         first = next(((rank, plain) for rank, plain in enumerate(found) if plain is not None), None)
         if failed is None and first is not None:
             failed = _from_plain(*first)
+        if failed is not None and torch.distributed.get_rank() > 0 and found[0] is not None:
+            failed.is_shown_by_first = True  # type: ignore[attr-defined]
     if failed is not None:
         raise failed
 
