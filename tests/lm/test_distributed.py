@@ -3,6 +3,7 @@
 Starting a process takes longer than a tiny run, so each world of processes trains several runs, once per module.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ VAE = {
     **{"plot_frequency": 0, "gradient_accumulation_steps": 2, **OPTIONS},
 }
 
-needs_two_cores = pytest.mark.skipif((torch.multiprocessing.cpu_count() or 1) < 2, reason="one core, one device")
+needs_two_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core, one device")
 
 
 def losses(run, kind="train"):
@@ -62,6 +63,7 @@ def three_ranks(tiny_shards, tmp_path_factory):
     """Runs of three tasks of srun, on fewer cores perhaps; `held` is a folder in which another run trains."""
     folder = tmp_path_factory.mktemp("three")
     jobs = [run for name in ("ddp", "fsdp") for run in with_resumed(folder, name, strategy=name, **OPTIONS)]
+    jobs += with_resumed(folder, "vae", strategy="ddp", **VAE)
     jobs.append(job(folder / "held", **OPTIONS))
     with locked(folder / "held", world="8 processes by torchrun"):
         finish(start_world(command(folder, tiny_shards, jobs), 3, of_srun))
@@ -74,8 +76,7 @@ def two_ranks(tiny_shards, three_ranks, tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     both = {"devices": 2, "strategy": "ddp"}
     jobs = with_resumed(folder, "gpt", **GPT, **both)
-    jobs += with_resumed(folder, "vae", **VAE, **both)
-    jobs += with_resumed(folder, "vae-fsdp", **VAE, **both | {"strategy": "fsdp"})
+    jobs += with_resumed(folder, "vae", **VAE, **both | {"strategy": "fsdp"})
     for name in ("ddp", "fsdp"):
         fewer = {**OPTIONS, "devices": 2, "batch_size": 6, "strategy": name}
         jobs.append(job(folder / f"from-three-{name}", copy=three_ranks / name, resume="auto", **fewer))
@@ -93,9 +94,16 @@ def test_three_ranks_take_the_steps_of_one_with_the_summed_batch(one_rank, three
         torch.testing.assert_close(one[name], three[name], atol=1e-3, rtol=1e-2)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_three_ranks_resume_bit_exactly(three_ranks, strategy):
-    assert_same_run(three_ranks / strategy, three_ranks / f"{strategy}-resumed", 8)
+def posterior_steps(run):
+    return [record["step"] for record in records(run, "posterior")]
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "vae"])
+def test_three_ranks_resume_bit_exactly(three_ranks, name):
+    """Ddp packs gradients differently from its second step on, and then adds those of three ranks in another order."""
+    assert_same_run(three_ranks / name, three_ranks / f"{name}-resumed", 8)
+    assert records(three_ranks / name, "posterior") == records(three_ranks / f"{name}-resumed", "posterior")
+    assert posterior_steps(three_ranks / name) == ([2, 4, 6, 8] if name == "vae" else [])
 
 
 @needs_two_cores
@@ -108,12 +116,11 @@ def test_a_run_of_three_ranks_resumes_on_two_up_to_rounding(one_rank, two_ranks,
 
 
 @needs_two_cores
-@pytest.mark.parametrize("name", ["gpt", "vae", "vae-fsdp"])
+@pytest.mark.parametrize("name", ["gpt", "vae"])
 def test_two_ranks_resume_bit_exactly_with_accumulation_and_dropout(two_ranks, name):
     assert_same_run(two_ranks / name, two_ranks / f"{name}-resumed", 8)
-    posteriors = records(two_ranks / name, "posterior")
-    assert [record["step"] for record in posteriors] == ([] if name == "gpt" else [2, 4, 6, 8])
-    assert posteriors == records(two_ranks / f"{name}-resumed", "posterior")
+    assert records(two_ranks / name, "posterior") == records(two_ranks / f"{name}-resumed", "posterior")
+    assert posterior_steps(two_ranks / name) == ([2, 4, 6, 8] if name == "vae" else [])
 
 
 def test_every_rank_is_refused_a_folder_in_which_another_run_trains(three_ranks):

@@ -65,7 +65,8 @@ def start_others(strategy: Any) -> None:
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(num_local * int(strategy.num_nodes)),
     }
-    _others = _Others(command, range(1, num_local))
+    if num_local > 1:
+        _others = _Others(command, range(1, num_local))
 
 
 def _this_command() -> list[str]:
@@ -341,7 +342,9 @@ class _Meeting:
         if self._of_program is None:
             self._of_program, _, _ = next(rendezvous("env://", rank, size))
         self._num_runs += 1
-        self.store = PrefixStore(f"gristmill/run {self._num_runs}", self._of_program)
+        # torchrun --max-restarts starts the program again with the same store.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self.store = PrefixStore(f"gristmill/attempt {attempt}/run {self._num_runs}", self._of_program)
 
 
 _meeting = _Meeting()
