@@ -21,6 +21,8 @@ In reading order:
     weight_updates.py                      gradients checked and applied
     validation.py                          the loss on held-out data, and the best checkpoint
     checkpoint.py, saving.py               what a run saves, and when
+    tensor_files.py, parts.py              tensors in one file, and with their rows in several
+    sharded.py                             how the processes of a sharded run save and read together
     restoring.py, size_check.py            how it is taken up again; whether weights fit a model
     stopping.py                            Ctrl-C and SIGTERM
 
