@@ -18,6 +18,7 @@ In reading order:
     losses.py                              the loss as a module, and its mean over many batches
     schedules.py                           the learning rate of a step
     optimizers.py, muon.py                 AdamW and Muon
+    muon_sharing.py                        Muon's work divided among devices
     weight_updates.py                      gradients checked and applied
     validation.py                          the loss on held-out data, and the best checkpoint
     checkpoint.py, saving.py               what a run saves, and when

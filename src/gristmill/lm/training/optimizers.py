@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError, OptionError, TrainingError
 from gristmill.lm.registry import accepted_options
-from gristmill.lm.training.muon import Muon
+from gristmill.lm.training.muon import Muon, row_counts
 from gristmill.lm.training.registries import OPTIMIZERS, register_optimizer
 
 __all__ = ["OPTIMIZERS", "Optimizers", "build_optimizer", "register_optimizer"]
@@ -27,6 +27,7 @@ _KEYS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
 _NOT_SAVED = ("params", "lr", "base_lr")  # of a group: weights have a file, and the schedule sets the learning rate
 
 Fused: TypeAlias = bool | Literal["auto"]
+Stacked: TypeAlias = int | tuple[int, ...]  # how many matrices a weight is, or the rows of each
 
 
 def build_optimizer(
@@ -49,7 +50,8 @@ def build_optimizer(
     "adamw" takes care of all of them. "muon" takes the two-dimensional weights inside the model, with `muon_lr`;
     embeddings, the head (a module named "head" or "lm_head") and the rest stay with AdamW and `lr`. Where a model has
     `stacked_weights()`, a mapping such as {"blocks.0.attention.qkv.weight": 3}, Muon treats such a weight as so many
-    matrices on top of each other. Other names are those of `register_optimizer`.
+    matrices on top of each other; a tuple such as (64, 16, 16) has the rows of each. Other names are those of
+    `register_optimizer`.
     """
     _check(fused, {"lr": lr, "eps": eps, "muon_lr": muon_lr}, weight_decay, (*betas, muon_momentum))
     OPTIMIZERS.check(name, "name")
@@ -127,7 +129,7 @@ class Optimizers:
     """One or more optimizers that together hold each parameter once, used as one.
 
     `torch_optimizers` are those of torch, for a scaler of gradients or a wrapper that must see them; everything here
-    stays valid when steps are taken through such a wrapper. Parameters may be sharded (DTensor), except under Muon.
+    stays valid when steps are taken through such a wrapper. Parameters may be sharded (DTensor).
     """
 
     def __init__(
@@ -335,18 +337,19 @@ def _muon_groups(model: nn.Module, weights: Mapping[str, Tensor]) -> list[dict[s
             "name='muon' needs two-dimensional weights besides embeddings and head, and the model has none. "
             "Pass name='adamw'."
         )
-    if any(map(_is_sharded, weights.values())):
-        raise OptionError(
-            "name='muon' needs whole matrices, and those of this model are sharded. Pass name='adamw', or do not shard."
-        )
-    stacked: Mapping[str, int] = model.stacked_weights() if hasattr(model, "stacked_weights") else {}  # type: ignore[operator]
-    groups: dict[int, list[Tensor]] = defaultdict(list)
+    stacked: Mapping[str, Stacked] = model.stacked_weights() if hasattr(model, "stacked_weights") else {}  # type: ignore[operator]
+    groups: dict[Stacked, list[Tensor]] = defaultdict(list)
     for name, weight in weights.items():
         number = stacked.get(name, 1)
-        if weight.shape[0] % number:
-            raise OptionError(f"stacked_weights: {name} has {weight.shape[0]} rows, which {number} does not divide.")
+        if sum(row_counts(weight.shape[0], number)) != weight.shape[0]:
+            how = f"{number} does not divide" if isinstance(number, int) else f"{number} does not add up to"
+            raise OptionError(f"stacked_weights: {name} has {weight.shape[0]} rows, which {how}.")
         groups[number].append(weight)
-    return [_group(group, num_stacked=number) for number, group in sorted(groups.items())]
+    return [_group(groups[number], num_stacked=number) for number in sorted(groups, key=_in_order)]
+
+
+def _in_order(stacked: Stacked) -> tuple[int, ...]:
+    return (stacked,) if isinstance(stacked, int) else (len(stacked), *stacked)
 
 
 def _is_sharded(parameter: Tensor) -> bool:
