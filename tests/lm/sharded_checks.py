@@ -236,11 +236,16 @@ def check_failures(folder, mesh):
     model = new_model(mesh)
     optimizers, _ = after_steps(model)
     writer = sharded.ShardedWriter(run, keep=2)
+    new = new_model(mesh)
+    save(writer, 0, new, new_optimizers(new))
+    writer.wait()
+    before = run / "checkpoints/step-000000"
+    answers = {"before a step": sorted(sharded.load_optimizer(new, before, read_state(before)))}
     save(writer, 1, model, optimizers)
     writer.wait()
     with full_disk(sharded, when=torch.distributed.get_rank() == size - 1):
         save(writer, 2, model, optimizers)
-        answers = {"full disk": error_of(writer.wait)}
+        answers["full disk"] = error_of(writer.wait)
     with full_disk(sharded, when=is_first()):
         save(writer, 2, model, optimizers)
         answers["full disk of the first"] = error_of(writer.wait)
@@ -251,7 +256,7 @@ def check_failures(folder, mesh):
     answers["not finite"] = error_of(writer.close)
     torch.distributed.barrier()
     answers["there"] = sorted(path.name for path in (run / "checkpoints").iterdir())
-    (there,) = list_checkpoints(run)
+    there = list_checkpoints(run)[-1]
     read_state(there)
     torch.distributed.barrier()
     part = there / f"model.part-{size:05d}-of-{size:05d}.safetensors"

@@ -150,7 +150,11 @@ def test_weights_that_are_not_finite_in_one_process_are_refused_by_all(folder, s
 
 
 def test_a_save_that_failed_leaves_the_checkpoint_before_and_nothing_else(folder, size):
-    assert all(answer["there"] == ["step-000001"] for answer in answers(folder, size, "failures"))
+    assert all(answer["there"] == ["step-000000", "step-000001"] for answer in answers(folder, size, "failures"))
+
+
+def test_a_checkpoint_before_the_first_step_has_an_optimizer_without_state(folder, size):
+    assert all(answer["before a step"] == [] for answer in answers(folder, size, "failures"))
 
 
 def test_a_damaged_part_is_named_by_all_processes(folder, size):

@@ -84,7 +84,7 @@ def write_sharded(run: Path, state: Mapping[str, Any], files: Files, *, group: A
     """
     parted = {name: tensors for name, tensors in files.items() if name in PARTED}
     whole = {name: tensors for name, tensors in files.items() if name not in PARTED}
-    storage = _Writer(run, state, whole)
+    storage = _Writer(run, state, tuple(parted), whole)
     try:
         with _one_error():
             save(_joined(parted), storage_writer=storage, process_group=group)
@@ -120,8 +120,8 @@ class _Written:
 class _Writer(StorageWriter):
     """The storage of one save. torch calls the methods in this order; the first process alone plans and finishes."""
 
-    def __init__(self, run: Path, state: Mapping[str, Any], whole: Files) -> None:
-        self._run, self._state, self._whole = run, state, whole
+    def __init__(self, run: Path, state: Mapping[str, Any], parted: tuple[str, ...], whole: Files) -> None:
+        self._run, self._state, self._parted, self._whole = run, state, parted, whole
         self._temporary: Path | None = None
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -170,7 +170,8 @@ class _Writer(StorageWriter):
         assert self._temporary is not None
         if self._folder.exists():  # a step has only one outcome
             return
-        stored: dict[str, dict[str, list[Rows]]] = defaultdict(lambda: defaultdict(list))
+        # Also for an optimizer that has no state yet: an index without tensors.
+        stored: dict[str, dict[str, list[Rows]]] = {file: defaultdict(list) for file in self._parted}
         entries: dict[str, Any] = {}
         for result in (result for of_process in results for result in of_process):
             file, _, name = result.index.fqn.partition("/")
