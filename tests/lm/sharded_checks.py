@@ -287,7 +287,7 @@ def full_disk(module, *, when):
 
 
 def check_bf16(folder, mesh):
-    """A GPT sharded as a run shards it, against the same GPT in one piece: both in bf16-mixed, on the same batch."""
+    """A GPT sharded as a run shards it, against the same GPT in one piece: both in bf16-mixed, on the same batches."""
     from gristmill.lm.data.batch import Batch
     from gristmill.lm.models.gpt.network import GPT, GPTConfig
     from gristmill.lm.training.devices import _shard
@@ -295,7 +295,7 @@ def check_bf16(folder, mesh):
 
     config = GPTConfig(vocab_size=64, context_length=16, num_layers=2, num_heads=2, d_model=32)
     tokens = torch.randint(64, (4, 17), generator=torch.Generator().manual_seed(5))
-    fields = vars(Batch(tokens[:, :-1], tokens[:, 1:]))
+    fields = [vars(Batch(part[:, :-1], part[:, 1:])) for part in tokens.split(2)]
     seen, curves = {}, []
     for is_sharded in (False, True):
         torch.manual_seed(0)
@@ -310,9 +310,12 @@ def check_bf16(folder, mesh):
         optimizers.set_learning_rate(1.0)
         curve = []
         for _ in range(8):
-            with torch.autocast("cpu", torch.bfloat16):
-                loss, _ = module(fields, {})
-            loss.backward()
+            for micro_step in range(2):
+                if is_sharded:
+                    module.set_requires_gradient_sync(micro_step == 1)
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss, _ = module(fields[micro_step], {})
+                loss.backward()
             optimizers.step()
             optimizers.zero_grad()
             curve.append(float(loss))

@@ -376,8 +376,9 @@ def checked_files(
     is_mine: which of them to compare, by number, where several processes divide the work.
     """
     files: Mapping[str, Any] = state["files"]
-    names = [index_name(name), *part_names(name, files)] if is_in_parts(name, files) else [name]
-    if name not in files and len(names) == 1:
+    in_parts = is_in_parts(name, files)
+    names = [index_name(name), *part_names(name, files)] if in_parts else [name]
+    if name not in files and not in_parts:
         raise DamagedFileError(folder / STATE_FILE, f"it does not name {name}")
     for number, file in enumerate(names):
         if is_mine(number):
