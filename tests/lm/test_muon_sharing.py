@@ -3,10 +3,8 @@
 import pytest
 import torch
 
-from gristmill import OptionError
 from gristmill.lm.training.muon import Muon, orthogonalized, row_counts
 from gristmill.lm.training.muon_sharing import Matrix, Sharing, assigned, rows_of_rank
-from gristmill.lm.training.optimizers import build_optimizer
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 8])
@@ -69,16 +67,3 @@ def test_each_stacked_matrix_is_made_orthogonal_for_itself(stacked, rows):
     Muon([{"params": [weight], "num_stacked": stacked}], lr=1.0, momentum=0.0).step()
     expected = [orthogonalized(part[None])[0] * max(1.0, len(part) / 4) ** 0.5 for part in weight.grad.split(rows)]
     torch.testing.assert_close(weight.detach(), -torch.cat(expected))
-
-
-def test_row_counts_that_do_not_add_up_are_refused():
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(4, 6, bias=False)
-
-        def stacked_weights(self):
-            return {"layer.weight": (4, 1)}
-
-    with pytest.raises(OptionError, match=r"layer.weight has 6 rows, which \(4, 1\) does not add up to"):
-        build_optimizer(Model(), "muon", lr=0.1)

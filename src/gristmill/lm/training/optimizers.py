@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gristmill.errors import CheckpointError, OptionError, TrainingError
 from gristmill.lm.registry import accepted_options
-from gristmill.lm.training.muon import Muon, row_counts
+from gristmill.lm.training.muon import Muon
 from gristmill.lm.training.registries import OPTIMIZERS, register_optimizer
 
 __all__ = ["OPTIMIZERS", "Optimizers", "build_optimizer", "register_optimizer"]
@@ -27,7 +27,8 @@ _KEYS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
 _NOT_SAVED = ("params", "lr", "base_lr")  # of a group: weights have a file, and the schedule sets the learning rate
 
 Fused: TypeAlias = bool | Literal["auto"]
-Stacked: TypeAlias = int | tuple[int, ...]  # how many matrices a weight is, or the rows of each
+# How many matrices of one size a weight holds, or the rows of each.
+Stacked: TypeAlias = int | tuple[int, ...]
 
 
 def build_optimizer(
@@ -50,7 +51,7 @@ def build_optimizer(
     "adamw" takes care of all of them. "muon" takes the two-dimensional weights inside the model, with `muon_lr`;
     embeddings, the head (a module named "head" or "lm_head") and the rest stay with AdamW and `lr`. Where a model has
     `stacked_weights()`, a mapping such as {"blocks.0.attention.qkv.weight": 3}, Muon treats such a weight as so many
-    matrices on top of each other; a tuple such as (64, 16, 16) has the rows of each. Other names are those of
+    matrices on top of each other; a tuple such as (64, 16, 16) gives the rows of each. Other names are those of
     `register_optimizer`.
     """
     _check(fused, {"lr": lr, "eps": eps, "muon_lr": muon_lr}, weight_decay, (*betas, muon_momentum))
@@ -340,16 +341,18 @@ def _muon_groups(model: nn.Module, weights: Mapping[str, Tensor]) -> list[dict[s
     stacked: Mapping[str, Stacked] = model.stacked_weights() if hasattr(model, "stacked_weights") else {}  # type: ignore[operator]
     groups: dict[Stacked, list[Tensor]] = defaultdict(list)
     for name, weight in weights.items():
-        number = stacked.get(name, 1)
-        if sum(row_counts(weight.shape[0], number)) != weight.shape[0]:
-            how = f"{number} does not divide" if isinstance(number, int) else f"{number} does not add up to"
-            raise OptionError(f"stacked_weights: {name} has {weight.shape[0]} rows, which {how}.")
-        groups[number].append(weight)
-    return [_group(groups[number], num_stacked=number) for number in sorted(groups, key=_in_order)]
+        parts = stacked.get(name, 1)
+        _check_stacked(name, weight.shape[0], parts)
+        groups[parts].append(weight)
+    in_order = sorted(groups, key=lambda parts: (0, (parts,)) if isinstance(parts, int) else (1, parts))
+    return [_group(groups[parts], num_stacked=parts) for parts in in_order]
 
 
-def _in_order(stacked: Stacked) -> tuple[int, ...]:
-    return (stacked,) if isinstance(stacked, int) else (len(stacked), *stacked)
+def _check_stacked(name: str, num_rows: int, parts: Stacked) -> None:
+    if isinstance(parts, int) and num_rows % parts:
+        raise OptionError(f"stacked_weights: {name} has {num_rows} rows, which {parts} does not divide.")
+    if not isinstance(parts, int) and sum(parts) != num_rows:
+        raise OptionError(f"stacked_weights: {name} has {num_rows} rows, and the parts {parts} have {sum(parts)}.")
 
 
 def _is_sharded(parameter: Tensor) -> bool:
