@@ -20,9 +20,12 @@ In reading order:
     losses.py                              the loss as a module, and its mean over many batches
     schedules.py                           the learning rate of a step
     optimizers.py, muon.py                 AdamW and Muon
+    muon_sharing.py                        Muon's work divided among devices
     weight_updates.py                      gradients checked and applied
     validation.py                          the loss on held-out data, and the best checkpoint
     checkpoint.py, saving.py               what a run saves, and when
+    tensor_files.py, parts.py              tensors in one file, and with their rows in several
+    sharded.py                             how the processes of a sharded run save and read together
     restoring.py, size_check.py            how it is taken up again; whether weights fit a model
     stopping.py                            Ctrl-C and SIGTERM
 

@@ -161,10 +161,6 @@ class TrainConfig:
         check_options(self)
         OPTIMIZERS.check(self.optimizer, "optimizer")
         SCHEDULES.check(self.schedule, "schedule")
-        if self.optimizer == "muon" and self.strategy == "fsdp":
-            raise OptionError(
-                "optimizer='muon' needs whole matrices, and strategy='fsdp' divides them. Pass one of them."
-            )
         if check_whole_number("seed", self.seed) < 0:
             raise OptionError(f"seed={self.seed} is negative. Pass seed >= 0.")
         self._check_length()

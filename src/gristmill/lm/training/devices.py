@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import logging
 import os
@@ -145,16 +146,26 @@ def _strategy(config: TrainConfig) -> Any:
         return config.strategy
     # Lightning's own "fsdp" is the older form, which has only flat pieces of weights and no CPU.
     num_devices = config.devices * config.num_nodes
-    return ModelParallelStrategy(_shard, data_parallel_size=num_devices, tensor_parallel_size=1)
+    shard = functools.partial(_shard, is_bf16=config.precision == "bf16-mixed")
+    return ModelParallelStrategy(shard, data_parallel_size=num_devices, tensor_parallel_size=1)
 
 
-def _shard(module: nn.Module, mesh: Any) -> nn.Module:
-    """Divide the weights of every block, and of the rest, among the devices."""
-    from torch.distributed.fsdp import fully_shard
+def _shard(module: nn.Module, mesh: Any, *, is_bf16: bool) -> nn.Module:
+    """Divide the weights of every block, and of the rest, among the devices; each keeps its part in float32.
+
+    is_bf16: the weights of blocks are rounded to bfloat16 before they are sent, which halves the traffic and changes
+    nothing: autocast rounds the operands of products anyway. Their gradients are summed in float32. The rest, such as
+    embeddings and the statistics of a posterior, stays float32: a model may use it outside products. Inputs of blocks
+    are left alone, as by `ExactInputs`.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     devices = mesh["data_parallel"]
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+    if is_bf16:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
     for name in module.model.SHARDED_UNITS:  # type: ignore[union-attr]
         for block in getattr(module.model, name, ()):
-            fully_shard(block, mesh=devices)
-    fully_shard(module, mesh=devices)
+            fully_shard(block, mesh=devices, mp_policy=policy)
+    fully_shard(module, mesh=devices, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
     return module

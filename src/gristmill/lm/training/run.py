@@ -113,7 +113,7 @@ class Run:
             restore(self, latest, state, tell)
         elif config.init_from is not None:
             take_weights(self.model, Path(config.init_from), tell)
-        self.saver = Saver(folder, keep=config.keep, tell=self.tell)
+        self.saver = Saver(folder, keep=config.keep, tell=self.tell, is_sharded=self.is_sharded)
         self.saver.saved_step = self.step if latest else -1
         self._open_folder(matmul_flops, loggers)
 
@@ -328,6 +328,7 @@ class Run:
         done = any(record["step"] == self.step for record in self._full_validations())
         if not self.fabric.broadcast(done):
             self.validate_on_everything()
+        self.saver.merge(self)
 
     def _full_validations(self) -> list[dict[str, object]]:
         return [record for record in self.recorder.read() if record["kind"] == "val" and record["full"]]
