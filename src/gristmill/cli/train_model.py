@@ -52,7 +52,7 @@ OPTIMIZER = (
     *("optimizer", "global_batch_size", "warmup_steps", "schedule", "final_fraction", "decay_fraction"),
     *("weight_decay", "clip_norm", "beta1", "beta2", "eps", "muon_learning_rate", "muon_momentum", "init_from"),
 )
-MACHINE = ("num_nodes", "strategy", "compile_mode", "deterministic")
+MACHINE = ("num_nodes", "strategy", "compile_mode", "activation_checkpointing", "deterministic")
 RECORDS = (*("limit_val_batches", "keep", "log_interval", "log", "sample_interval", "sample_prompt", "sample_tokens"),)
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "common": COMMON,

@@ -76,7 +76,7 @@ def embedding(ids: Tensor, weight_VD: Tensor) -> Tensor:
 def rmsnorm(x: Tensor, weight_D: Tensor, *, eps: float = 1e-5) -> Tensor:
     """`x` divided by the root of its mean square over the last dimension, times `weight_D`.
 
-    Reckoned in float32: squares of float16 numbers overflow.
+    Computed in float32: squares of float16 numbers overflow.
 
     >>> rmsnorm(torch.tensor([3.0, -3.0]), torch.tensor([1.0, 2.0]), eps=0).tolist()
     [1.0, -2.0]
@@ -160,27 +160,51 @@ def multihead_self_attention(
     num_heads: int,
     theta: float | None = None,
     positions: Tensor | None = None,
+    num_kv_heads: int | None = None,
+    q_norm_weight: Tensor | None = None,
+    k_norm_weight: Tensor | None = None,
+    sliding_window: int | None = None,
+    document_ids: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Causal attention of the tokens of `x` (... x T x D) among themselves, in `num_heads` heads; all weights D x D.
 
     Head h has rows h K to (h + 1) K of the weights of q, k and v. With `theta`, queries and keys get rotary positions,
     0 to T - 1 unless `positions` says otherwise; without it, attention does not know about order except who is before.
 
+    num_kv_heads: keys and values have so many heads, and their weights K rows for each. Heads 0 to n - 1 of the queries
+        use the first, the next n the second, and so on, where n is num_heads / num_kv_heads.
+    q_norm_weight, k_norm_weight: rmsnorm of each head (K numbers) of queries and keys, before positions.
+    sliding_window: a token sees itself and the sliding_window - 1 tokens before it.
+    document_ids: ... x T. A token sees only tokens with its own id.
+
     >>> x_TD, weights = torch.randn(5, 8), torch.randn(4, 8, 8)
     >>> multihead_self_attention(x_TD, *weights, num_heads=2, theta=10_000.0).shape
     torch.Size([5, 8])
     """
-    num_tokens = x.shape[-2]
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     q, k, v = (
-        torch.unflatten(linear(x, weight), -1, (num_heads, -1)).transpose(-2, -3)
-        for weight in (q_weight, k_weight, v_weight)
+        torch.unflatten(linear(x, weight), -1, (number, -1)).transpose(-2, -3)
+        for weight, number in ((q_weight, num_heads), (k_weight, num_kv_heads), (v_weight, num_kv_heads))
     )
+    q = q if q_norm_weight is None else rmsnorm(q, q_norm_weight, eps=eps)
+    k = k if k_norm_weight is None else rmsnorm(k, k_norm_weight, eps=eps)
     if theta is not None:
-        where = torch.arange(num_tokens, device=x.device) if positions is None else positions.unsqueeze(-2)
+        where = torch.arange(x.shape[-2], device=x.device) if positions is None else positions.unsqueeze(-2)
         q, k = rope(q, where, theta=theta), rope(k, where, theta=theta)
-    causal_TS = torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=x.device).tril()
-    mixed = scaled_dot_product_attention(q, k, v, causal_TS)
+    k, v = (each.repeat_interleave(num_heads // num_kv_heads, dim=-3) for each in (k, v))
+    seen = _who_sees_whom(x.shape[-2], sliding_window, document_ids).to(x.device)
+    mixed = scaled_dot_product_attention(q, k, v, seen)
     return linear(mixed.transpose(-2, -3).flatten(-2), output_weight)
+
+
+def _who_sees_whom(num_tokens: int, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
+    """T x T, or ... x 1 x T x T with `document_ids`: True where token t sees token s."""
+    t, s = torch.arange(num_tokens)[:, None], torch.arange(num_tokens)
+    seen = (s <= t) if sliding_window is None else (s <= t) & (t - s < sliding_window)
+    if document_ids is None:
+        return seen
+    return seen & (document_ids[..., :, None] == document_ids[..., None, :]).unsqueeze(-3).cpu()
 
 
 # The model
@@ -193,12 +217,16 @@ def transformer_block(
     num_heads: int,
     theta: float | None = 10_000.0,
     positions: Tensor | None = None,
+    num_kv_heads: int | None = None,
+    sliding_window: int | None = None,
+    document_ids: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """`x` (... x T x D) after one layer: x + attention(norm x), and then that + swiglu(norm of it).
 
     weights: attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight, attn.output_proj.weight (D x D), ln1.weight,
-        ln2.weight (D), ffn.w1.weight, ffn.w3.weight (F x D), ffn.w2.weight (D x F).
+        ln2.weight (D), ffn.w1.weight, ffn.w3.weight (F x D), ffn.w2.weight (D x F); where queries and keys are normed,
+        attn.q_norm.weight and attn.k_norm.weight (K). The other arguments are those of `multihead_self_attention`.
 
     >>> shapes = {f"attn.{name}_proj.weight": (8, 8) for name in ("q", "k", "v", "output")}
     >>> shapes |= {"ln1.weight": (8,), "ln2.weight": (8,)}
@@ -209,7 +237,19 @@ def transformer_block(
     """
     q_k_v_output = (weights[f"attn.{name}_proj.weight"] for name in ("q", "k", "v", "output"))
     normed = rmsnorm(x, weights["ln1.weight"], eps=eps)
-    x = x + multihead_self_attention(normed, *q_k_v_output, num_heads=num_heads, theta=theta, positions=positions)
+    x = x + multihead_self_attention(
+        normed,
+        *q_k_v_output,
+        num_heads=num_heads,
+        theta=theta,
+        positions=positions,
+        num_kv_heads=num_kv_heads,
+        q_norm_weight=weights.get("attn.q_norm.weight"),
+        k_norm_weight=weights.get("attn.k_norm.weight"),
+        sliding_window=sliding_window,
+        document_ids=document_ids,
+        eps=eps,
+    )
     normed = rmsnorm(x, weights["ln2.weight"], eps=eps)
     return x + swiglu(normed, weights["ffn.w1.weight"], weights["ffn.w2.weight"], weights["ffn.w3.weight"])
 
@@ -220,6 +260,9 @@ def transformer_lm(
     *,
     num_heads: int,
     theta: float | None = 10_000.0,
+    num_kv_heads: int | None = None,
+    sliding_window: int | None = None,
+    document_ids: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """The logits (... x T x V) of the token after each of `tokens` (... x T).
@@ -234,7 +277,16 @@ def transformer_lm(
     x = embedding(tokens, weights["token_embeddings.weight"])
     index = 0
     while layer := _beneath(weights, f"layers.{index}."):
-        x = transformer_block(x, layer, num_heads=num_heads, theta=theta, eps=eps)
+        x = transformer_block(
+            x,
+            layer,
+            num_heads=num_heads,
+            theta=theta,
+            num_kv_heads=num_kv_heads,
+            sliding_window=sliding_window,
+            document_ids=document_ids,
+            eps=eps,
+        )
         index += 1
     x = rmsnorm(x, weights["ln_final.weight"], eps=eps)
     return linear(x, weights.get("lm_head.weight", weights["token_embeddings.weight"]))

@@ -116,8 +116,11 @@ class Model(nn.Module):
         tables = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Embedding))
         return 6 * (self.num_parameters - tables)
 
-    def stacked_weights(self) -> dict[str, int]:
-        """The weights that are several matrices on top of each other, and how many: Muon takes them apart."""
+    def stacked_weights(self) -> Mapping[str, int | tuple[int, ...]]:
+        """The weights that are several matrices on top of each other: Muon takes them apart.
+
+        With each name, how many matrices of the same size they are, or a tuple with the rows of each.
+        """
         return {}
 
     def random_batch(self, batch_size: int, length: int, device: torch.device) -> Batch:

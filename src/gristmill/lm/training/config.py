@@ -61,7 +61,7 @@ FREE = frozenset(
 ROUNDING = frozenset(
     {
         *("batch_size", "gradient_accumulation_steps", "precision", "compile_model", "compile_mode"),
-        *("device", "devices", "num_nodes", "strategy", "deterministic"),
+        *("activation_checkpointing", "device", "devices", "num_nodes", "strategy", "deterministic"),
     }
 )
 # Those of them that decide how a step is divided.
@@ -123,6 +123,8 @@ class TrainConfig:
     """Compile the model with torch.compile: a minute at the start, then faster."""
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     """Mode of torch.compile."""
+    activation_checkpointing: bool = False
+    """Compute each layer again in the backward pass instead of storing its activations: less memory, more time."""
     device: DeviceName = "auto"
     """Device to run on. auto picks CUDA when available."""
     devices: Count = 1

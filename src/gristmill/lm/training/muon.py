@@ -6,7 +6,7 @@ Shapes: K matrices of R rows and C columns.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 import torch
@@ -28,8 +28,8 @@ class Muon(torch.optim.Optimizer):
         weight   = weight * (1 - lr * weight_decay) - lr * update
 
     For two-dimensional weights. A group may have `num_stacked`: its weights are then so many matrices on top of each
-    other, as those of query, key and value, and each is made orthogonal for itself. All matrices of one shape are done
-    in one go: a GPU has little to do on a single one.
+    other, as those of query, key and value (a tuple: matrices of so many rows), and each is made orthogonal for itself.
+    All matrices of one shape are done in one go: a GPU has little to do on a single one.
 
     As torch's fused optimizers do, a step heeds an attribute `found_inf`, a tensor of 0 or 1: where it is 1, weights
     and momenta stay as they are. The host need not wait for the device.
@@ -64,7 +64,7 @@ class Muon(torch.optim.Optimizer):
                 matrix
                 for group, of_group in zip(self.param_groups, updates, strict=True)
                 for update in of_group
-                for matrix in update.chunk(group["num_stacked"])
+                for matrix in _unstacked(update, group["num_stacked"])
             ]
         )
         for group, of_group in zip(self.param_groups, updates, strict=True):
@@ -96,6 +96,10 @@ class Muon(torch.optim.Optimizer):
 
 def _weights(group: dict[str, Any]) -> list[Tensor]:
     return [weight for weight in group["params"] if weight.grad is not None]
+
+
+def _unstacked(update: Tensor, parts: int | Sequence[int]) -> Sequence[Tensor]:
+    return update.chunk(parts) if isinstance(parts, int) else update.split_with_sizes(list(parts))
 
 
 def _orthogonalize_all(matrices: list[Tensor]) -> None:

@@ -27,6 +27,8 @@ _KEYS: Mapping[type[torch.optim.Optimizer], tuple[str, ...]] = {
 _NOT_SAVED = ("params", "lr", "base_lr")  # of a group: weights have a file, and the schedule sets the learning rate
 
 Fused: TypeAlias = bool | Literal["auto"]
+# How many matrices of one size a weight holds, or the rows of each.
+Stacked: TypeAlias = int | tuple[int, ...]
 
 
 def build_optimizer(
@@ -49,7 +51,8 @@ def build_optimizer(
     "adamw" takes care of all of them. "muon" takes the two-dimensional weights inside the model, with `muon_lr`;
     embeddings, the head (a module named "head" or "lm_head") and the rest stay with AdamW and `lr`. Where a model has
     `stacked_weights()`, a mapping such as {"blocks.0.attention.qkv.weight": 3}, Muon treats such a weight as so many
-    matrices on top of each other. Other names are those of `register_optimizer`.
+    matrices on top of each other; a tuple such as (64, 16, 16) gives the rows of each. Other names are those of
+    `register_optimizer`.
     """
     _check(fused, {"lr": lr, "eps": eps, "muon_lr": muon_lr}, weight_decay, (*betas, muon_momentum))
     OPTIMIZERS.check(name, "name")
@@ -339,14 +342,21 @@ def _muon_groups(model: nn.Module, weights: Mapping[str, Tensor]) -> list[dict[s
         raise OptionError(
             "name='muon' needs whole matrices, and those of this model are sharded. Pass name='adamw', or do not shard."
         )
-    stacked: Mapping[str, int] = model.stacked_weights() if hasattr(model, "stacked_weights") else {}  # type: ignore[operator]
-    groups: dict[int, list[Tensor]] = defaultdict(list)
+    stacked: Mapping[str, Stacked] = model.stacked_weights() if hasattr(model, "stacked_weights") else {}  # type: ignore[operator]
+    groups: dict[Stacked, list[Tensor]] = defaultdict(list)
     for name, weight in weights.items():
-        number = stacked.get(name, 1)
-        if weight.shape[0] % number:
-            raise OptionError(f"stacked_weights: {name} has {weight.shape[0]} rows, which {number} does not divide.")
-        groups[number].append(weight)
-    return [_group(group, num_stacked=number) for number, group in sorted(groups.items())]
+        parts = stacked.get(name, 1)
+        _check_stacked(name, weight.shape[0], parts)
+        groups[parts].append(weight)
+    in_order = sorted(groups, key=lambda parts: (0, (parts,)) if isinstance(parts, int) else (1, parts))
+    return [_group(groups[parts], num_stacked=parts) for parts in in_order]
+
+
+def _check_stacked(name: str, num_rows: int, parts: Stacked) -> None:
+    if isinstance(parts, int) and num_rows % parts:
+        raise OptionError(f"stacked_weights: {name} has {num_rows} rows, which {parts} does not divide.")
+    if not isinstance(parts, int) and sum(parts) != num_rows:
+        raise OptionError(f"stacked_weights: {name} has {num_rows} rows, and the parts {parts} have {sum(parts)}.")
 
 
 def _is_sharded(parameter: Tensor) -> bool:

@@ -25,9 +25,12 @@ class TrainOptions(TypedDict, total=False):
     context_length: int
     num_layers: int
     num_heads: int
+    num_kv_heads: int | None
     d_model: int
     d_ff: int | None
     rope_theta: float
+    qk_norm: bool
+    sliding_window: int | None
     tie_embeddings: bool
     dropout: float
     norm_eps: float
@@ -89,6 +92,7 @@ class TrainOptions(TypedDict, total=False):
     precision: PrecisionName
     compile_model: bool
     compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+    activation_checkpointing: bool
     device: DeviceName
     devices: int
     num_nodes: int

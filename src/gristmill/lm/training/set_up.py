@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.data.batch import Batch
@@ -31,6 +32,7 @@ __all__ = [
     "new_module",
     "new_optimizers",
     "open_datasets",
+    "recompute_blocks",
     "settled",
     "share_buffers",
     "validation_module",
@@ -67,8 +69,11 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
         batch_size=1,
         world_size=fabric.world_size,
     )
+    model = build_model(small.model, seed=config.seed).to(fabric.device)
+    if config.activation_checkpointing:
+        recompute_blocks(model)
     size = find_batch_size(
-        build_model(small.model, seed=config.seed).to(fabric.device),
+        model,
         per_device=per_device,
         sequence_length=config.model.sequence_length,
         device=fabric.device,
@@ -91,11 +96,41 @@ def new_model(config: TrainConfig) -> Model:
 
 def new_module(fabric: Fabric, config: TrainConfig, model: Model) -> nn.Module:
     """The loss of the model, compiled if that was asked for, and shared among the devices."""
+    if config.activation_checkpointing:
+        recompute_blocks(model)
     module: nn.Module = LossModule(model)
     if config.compile_model:
         module = _compiled(module, config)
     wrapped: nn.Module = fabric.setup_module(module)
     return wrapped.train()
+
+
+def recompute_blocks(model: Model) -> None:
+    """Let each block of the model keep only its input in training: the backward pass computes the block again.
+
+    Dropout draws the same numbers the second time, so gradients are the same. Parameters keep their names. A block must
+    not change buffers in its forward pass: they would change twice.
+    """
+    blocks = [block for name in model.SHARDED_UNITS for block in getattr(model, name, ())]
+    if not blocks:
+        raise OptionError(
+            f"activation_checkpointing=True: {type(model).__name__} has no layers under the names in SHARDED_UNITS, "
+            f"{', '.join(map(repr, model.SHARDED_UNITS))}. Set SHARDED_UNITS of the model to the names of its lists of "
+            f"layers, or pass activation_checkpointing=False."
+        )
+    for block in blocks:
+        _recompute(block)
+
+
+def _recompute(block: nn.Module) -> None:
+    forward = block.forward
+
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        if not (block.training and torch.is_grad_enabled()):
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    block.forward = recomputed
 
 
 def _compiled(module: nn.Module, config: TrainConfig) -> nn.Module:

@@ -1,6 +1,7 @@
 """The attention of the GPT: rotary positions, and who may attend to whom.
 
-Shapes: B sequences, T tokens each, S tokens that are attended to, D d_model, H heads of K numbers.
+Shapes: B sequences, T tokens each, S tokens that are attended to, D d_model, H heads of K numbers, G heads of keys and
+values, A heads of both.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from gristmill.lm.models.gpt.cache import LayerCache
     from gristmill.lm.models.gpt.options import GPTConfig
 
-__all__ = ["Attention", "View", "causal_view", "rope_tables", "rotate"]
+__all__ = ["Attention", "RMSNorm", "View", "attend", "causal_mask", "causal_view", "rope_tables", "rotate"]
 
 
 def rope_tables(config: GPTConfig) -> tuple[Tensor, Tensor]:
@@ -38,33 +39,83 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (x * cos + neighbours * sin).type_as(x)
 
 
+class RMSNorm(nn.Module):
+    """x / root-mean-square(x) * weight, over the last dimension: of d_model numbers, or of `width`."""
+
+    def __init__(self, config: GPTConfig, width: int | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.d_model if width is None else width))
+        self.eps = config.norm_eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """In the type of `x`: with a float32 weight, torch would make a bfloat16 stream float32."""
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+
+
 class Attention(nn.Module):
-    """Causal multi-head self-attention with rotary positions."""
+    """Causal multi-head self-attention with rotary positions.
+
+    Keys and values may have fewer heads than queries (G of them): each is then shared by H / G neighbouring heads.
+    """
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.num_heads = config.num_heads
+        self.num_kv_heads = config.kv_heads
         self.dropout = config.dropout
-        self.qkv = nn.Linear(config.d_model, 3 * config.d_model, bias=False)
+        self.qkv = nn.Linear(config.d_model, sum(config.qkv_rows), bias=False)
+        self.q_norm = RMSNorm(config, config.head_dim) if config.qk_norm else None
+        self.k_norm = RMSNorm(config, config.head_dim) if config.qk_norm else None
         self.output = nn.Linear(config.d_model, config.d_model, bias=False)
 
     def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
         """What each token gathers from those it sees."""
-        qkv_BT3HK = self.qkv(x_BTD).unflatten(-1, (3, self.num_heads, -1))
-        qk_BT2HK, v_BT1HK = qkv_BT3HK.split((2, 1), dim=2)
-        q_BHTK, k_BHSK = rotate(qk_BT2HK, view.cos_T11K, view.sin_T11K).permute(2, 0, 3, 1, 4).unbind(0)
-        v_BHSK = v_BT1HK.squeeze(2).transpose(1, 2)
+        q_BHTK, k_BGSK, v_BGSK = self._queries_keys_values(x_BTD, view)
         if layer_cache is not None:
-            k_BHSK, v_BHSK = layer_cache.append(k_BHSK, v_BHSK)
-        mixed_BHTK = F.scaled_dot_product_attention(
-            q_BHTK,
-            k_BHSK,
-            v_BHSK,
-            attn_mask=view.mask,
-            is_causal=view.is_causal,
-            dropout_p=self.dropout if self.training else 0.0,
-        )
+            k_BGSK, v_BGSK = layer_cache.append(k_BGSK, v_BGSK)
+        mixed_BHTK = attend(q_BHTK, k_BGSK, v_BGSK, view, dropout=self.dropout if self.training else 0.0)
         return cast(Tensor, self.output(mixed_BHTK.transpose(1, 2).flatten(2)))
+
+    def _queries_keys_values(self, x_BTD: Tensor, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys are turned together: one operation less, the same numbers."""
+        h, g = self.num_heads, self.num_kv_heads
+        all_BT1AK = self.qkv(x_BTD).unflatten(-1, (1, h + 2 * g, -1))
+        qk_BT1AK, v_BT1GK = all_BT1AK.split((h + g, g), dim=3)
+        if self.q_norm is not None and self.k_norm is not None:
+            q_BT1HK, k_BT1GK = qk_BT1AK.split((h, g), dim=3)
+            qk_BT1AK = torch.cat([self.q_norm(q_BT1HK), self.k_norm(k_BT1GK)], dim=3)
+        q_BT1HK, k_BT1GK = rotate(qk_BT1AK, view.cos_T11K, view.sin_T11K).split_with_sizes((h, g), dim=3)
+        q_BHTK, k_BGTK, v_BGTK = (each.squeeze(2).transpose(1, 2) for each in (q_BT1HK, k_BT1GK, v_BT1GK))
+        return q_BHTK, k_BGTK, v_BGTK
+
+
+def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropout: float) -> Tensor:
+    """softmax(q kT / sqrt(K)) v over the tokens that `view` lets each token see."""
+    is_shared = k_BGSK.shape[1] != q_BHTK.shape[1]
+    if is_shared and not _shares_heads(q_BHTK, view):
+        num_queries = q_BHTK.shape[1] // k_BGSK.shape[1]
+        k_BGSK, v_BGSK = (each.repeat_interleave(num_queries, dim=1) for each in (k_BGSK, v_BGSK))
+        is_shared = False
+    return F.scaled_dot_product_attention(
+        q_BHTK,
+        k_BGSK,
+        v_BGSK,
+        attn_mask=view.mask,
+        is_causal=view.is_causal,
+        dropout_p=dropout,
+        enable_gqa=is_shared,
+    )
+
+
+def _shares_heads(q_BHTK: Tensor, view: View) -> bool:
+    """Whether the kernel that torch takes for these queries reads a head of keys for several heads of queries.
+
+    On a GPU only flash attention does, which has no mask and no float32. For others torch would take the slow form that
+    stores all T x S scores, so that repeating keys and values is cheaper.
+    """
+    if q_BHTK.device.type != "cuda":
+        return True
+    return view.mask is None and q_BHTK.dtype in (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -77,12 +128,34 @@ class View:
     is_causal: bool
 
 
-def causal_view(cos_TK: Tensor, sin_TK: Tensor, begin: int, num_tokens: int) -> View:
-    """The view of `num_tokens` tokens after `begin` others in a cache: each sees those before it, and itself."""
+def causal_view(
+    cos_TK: Tensor,
+    sin_TK: Tensor,
+    begin: int,
+    num_tokens: int,
+    *,
+    sliding_window: int | None = None,
+    document_ids_BT: Tensor | None = None,
+) -> View:
+    """The view of `num_tokens` tokens after `begin` others in a cache: each sees those before it, and itself.
+
+    sliding_window: it sees so many at most, itself among them.
+    document_ids_BT: it sees only those with its own id; there is no cache then.
+    """
     rows = slice(begin, begin + num_tokens)
     cos_T11K, sin_T11K = cos_TK[rows, None, None], sin_TK[rows, None, None]
-    if begin == 0:
-        return View(cos_T11K, sin_T11K, None, is_causal=True)
-    # One token sees all: no mask. For several, torch's is_causal would align the first with the first in the cache.
-    mask_TS = torch.ones(num_tokens, begin + num_tokens, dtype=torch.bool, device=cos_TK.device).tril(begin)
-    return View(cos_T11K, sin_T11K, None if num_tokens == 1 else mask_TS, is_causal=False)
+    is_cut = sliding_window is not None and begin + num_tokens > sliding_window
+    if document_ids_BT is None and not is_cut and (begin == 0 or num_tokens == 1):
+        return View(cos_T11K, sin_T11K, None, is_causal=begin == 0)
+    # torch's is_causal would align the first of several tokens with the first in the cache.
+    mask = causal_mask(begin, num_tokens, sliding_window if is_cut else None, cos_TK.device)
+    if document_ids_BT is not None:
+        same_BTT = document_ids_BT[:, :, None] == document_ids_BT[:, None, :]
+        mask = (same_BTT & mask)[:, None]
+    return View(cos_T11K, sin_T11K, mask, is_causal=False)
+
+
+def causal_mask(begin: int, num_tokens: int, sliding_window: int | None, device: torch.device) -> Tensor:
+    """mask_TS: True where token begin + t sees token s."""
+    mask_TS = torch.ones(num_tokens, begin + num_tokens, dtype=torch.bool, device=device).tril(begin)
+    return mask_TS if sliding_window is None else mask_TS.triu(begin - sliding_window + 1)

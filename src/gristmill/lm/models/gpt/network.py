@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.generation import Reader, WindowReader
-from gristmill.lm.models.gpt.attention import Attention, View, causal_view, rope_tables
+from gristmill.lm.models.gpt.attention import Attention, RMSNorm, View, causal_view, rope_tables
 from gristmill.lm.models.gpt.cache import Cache, LayerCache, activation_dtype
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
@@ -37,19 +37,6 @@ __all__ = ["GPT", "GPTConfig"]
 
 INIT_STD = 0.02
 STREAM_WEIGHTS = ("attention.output.weight", "feed_forward.down.weight")  # what a block adds to the stream comes of
-
-
-class RMSNorm(nn.Module):
-    """x / root-mean-square(x) * weight, over the last dimension."""
-
-    def __init__(self, config: GPTConfig) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(config.d_model))
-        self.eps = config.norm_eps
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        """In the type of `x`: with a float32 weight, torch would make a bfloat16 stream float32."""
-        return F.rms_norm(x_BTD, self.weight.shape, self.weight.to(x_BTD.dtype), self.eps)
 
 
 class FeedForward(nn.Module):
@@ -108,13 +95,17 @@ def head_loss(x_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, config: GPTCon
     return nats / (targets_N != IGNORED).sum().clamp(min=1)
 
 
-def stacked_in_blocks(model: nn.Module) -> dict[str, int]:
-    """The weights in its blocks that are several matrices on top of each other, by name, and how many they are."""
-    numbers = {"attention.qkv.weight": 3, "feed_forward.gate_up.weight": 2}
+def stacked_in_blocks(model: nn.Module, config: GPTConfig) -> dict[str, int | tuple[int, ...]]:
+    """The weights in its blocks that are several matrices on top of each other, by name.
+
+    With each, how many matrices of the same size they are, or the rows of each matrix where sizes differ.
+    """
+    qkv = 3 if config.kv_heads == config.num_heads else config.qkv_rows
+    parts: dict[str, int | tuple[int, ...]] = {"attention.qkv.weight": qkv, "feed_forward.gate_up.weight": 2}
     return {
         name: number
         for name, _ in model.named_parameters()
-        for ending, number in numbers.items()
+        for ending, number in parts.items()
         if name.endswith(ending)
     }
 
@@ -200,9 +191,9 @@ class GPT(Model):
         loss = head_loss(x_ND, self.head_weight, targets_N, self.config)
         return loss, {"loss": loss.detach()}
 
-    def stacked_weights(self) -> dict[str, int]:
-        """The weights that are several matrices on top of each other, and how many: what Muon takes apart."""
-        return stacked_in_blocks(self)
+    def stacked_weights(self) -> dict[str, int | tuple[int, ...]]:
+        """The weights that are several matrices on top of each other, and how many or their rows: Muon splits them."""
+        return stacked_in_blocks(self, self.config)
 
     def new_reader(self, *, use_cache: bool = True) -> Reader:
         """What generates text with a cache, or without one."""
@@ -211,7 +202,7 @@ class GPT(Model):
     def new_cache(self, batch_size: int, device: torch.device | str, dtype: torch.dtype) -> Cache:
         """An empty cache for `batch_size` sequences; `dtype` is that of the activations, bfloat16 under autocast."""
         c = self.config
-        shape = (c.num_layers, batch_size, c.num_heads, c.context_length, c.head_dim)
+        shape = (c.num_layers, batch_size, c.kv_heads, c.context_length, c.head_dim)
         return Cache(torch.empty(shape, device=device, dtype=dtype), torch.empty(shape, device=device, dtype=dtype))
 
     def flops_per_token(self, context_length: int | None = None) -> int:
@@ -219,10 +210,12 @@ class GPT(Model):
 
         N are the parameters that are multiplied: all but the embedding, which is only looked up (tied, it is also the
         head, and counts), and but the rows of padding, which is work for nothing. Attention is counted as if every
-        token saw all T, the convention of published figures, though causal kernels do half of it.
+        token saw all T, the convention of published figures, though causal kernels do half of it. With `sliding_window`
+        T is at most its size.
         """
         c = self.config
         length = c.context_length if context_length is None else context_length
+        length = length if c.sliding_window is None else min(length, c.sliding_window)
         table = c.padded_vocab_size * c.d_model
         num_multiplied = (
             self.num_parameters - table * (1 if self.head is None else 2) + c.required_vocab_size * c.d_model
@@ -233,13 +226,12 @@ class GPT(Model):
         begin = 0 if cache is None else cache.length
         num_tokens = tokens_BT.shape[1]
         self._check_length(begin, num_tokens)
-        view = causal_view(self.cos_TK, self.sin_TK, begin, num_tokens)
-        if document_ids_BT is None:
-            return view
-        if cache is not None:
+        if document_ids_BT is not None and cache is not None:
             raise OptionError("document_ids_BT and a cache exclude each other. Pass one document and its cache.")
-        same_BTT = document_ids_BT[:, :, None] == document_ids_BT[:, None, :]
-        return View(view.cos_T11K, view.sin_T11K, same_BTT.tril()[:, None], is_causal=False)
+        window = self.config.sliding_window
+        return causal_view(
+            self.cos_TK, self.sin_TK, begin, num_tokens, sliding_window=window, document_ids_BT=document_ids_BT
+        )
 
     def _check_length(self, begin: int, num_tokens: int) -> None:
         if begin + num_tokens > self.config.context_length:

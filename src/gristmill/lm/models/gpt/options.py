@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from gristmill.errors import OptionError
 from gristmill.lm.models.config import WindowModelConfig, check_heads
 from gristmill.lm.option_types import Count, Positive, Share
 
@@ -28,12 +29,18 @@ class GPTConfig(WindowModelConfig):
     """Number of layers."""
     num_heads: Count = 4
     """Attention heads per layer."""
+    num_kv_heads: Count | None = None
+    """Heads of keys and values, each shared by num_heads / num_kv_heads heads of queries. None: num_heads."""
     d_model: Count = 256
     """Model width."""
     d_ff: Count | None = None
     """Width of the feed-forward layers. None: 8/3 of d_model, rounded up to a multiple of 64."""
     rope_theta: Positive = 10_000.0
     """Base of the rotary position embedding."""
+    qk_norm: bool = False
+    """Normalize queries and keys of each head (RMSNorm) before rotary positions: keeps large models stable."""
+    sliding_window: Count | None = None
+    """Tokens that a token attends to: itself and those just before it. None: all before it."""
     tie_embeddings: bool = False
     """Use the embedding as the output head too: fewer parameters."""
     dropout: Share = 0.0
@@ -96,8 +103,13 @@ class GPTConfig(WindowModelConfig):
     }
 
     def check(self) -> None:
-        """Heads must have equal and even parts of the width."""
+        """Heads must have equal and even parts of the width, and share the heads of keys and values evenly."""
         check_heads(self.d_model, self.num_heads)
+        if self.num_heads % self.kv_heads:
+            raise OptionError(
+                f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.kv_heads}, so the heads of keys "
+                f"and values cannot be shared evenly. Pass a num_kv_heads that divides {self.num_heads}."
+            )
 
     @property
     def feed_forward_width(self) -> int:
@@ -105,6 +117,16 @@ class GPTConfig(WindowModelConfig):
         if self.d_ff is not None:
             return self.d_ff
         return math.ceil(8 * self.d_model / 3 / FEED_FORWARD_MULTIPLE) * FEED_FORWARD_MULTIPLE
+
+    @property
+    def kv_heads(self) -> int:
+        """`num_kv_heads`, or its default."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def qkv_rows(self) -> tuple[int, int, int]:
+        """The rows of the matrix of queries, keys and values that belong to each of them."""
+        return self.num_heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
 
     @property
     def head_dim(self) -> int:

@@ -29,13 +29,12 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.generation import Reader, TextStream
-from gristmill.lm.models.gpt.attention import View, causal_view, rope_tables
+from gristmill.lm.models.gpt.attention import RMSNorm, View, causal_view, rope_tables
 from gristmill.lm.models.gpt.cache import Cache
 from gristmill.lm.models.gpt.network import (
     INIT_STD,
     STREAM_WEIGHTS,
     Block,
-    RMSNorm,
     head_loss,
     stacked_in_blocks,
     to_stream,
@@ -543,10 +542,10 @@ class SequenceVAE(Model):
         kl = val_stats.get("kl")
         return (watch.health(kl) if isinstance(watch, PosteriorWatch) else health_of(kl)).warnings
 
-    def stacked_weights(self) -> dict[str, int]:
+    def stacked_weights(self) -> dict[str, int | tuple[int, ...]]:
         """The weights that are several matrices on top of each other, and how many: what Muon takes apart."""
         return {
-            **stacked_in_blocks(self),
+            **stacked_in_blocks(self, self._sizes),
             "posterior.linear.weight": 2,
             **({"posterior.shortcut.weight": 2} if self.config.encoder_shortcut else {}),
             "latent.weight": max(self.config.num_memory, 1),
