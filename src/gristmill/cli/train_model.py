@@ -35,6 +35,7 @@ from gristmill.lm.option_types import option_fields, option_meanings
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
+from gristmill.lm.training.pretrained import pretrained_options
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
 
@@ -249,6 +250,7 @@ class _Deciding:
     model: str = ""
     plugin: str = ""
     resume: str = ""
+    init_from: str = ""
     output: Annotated[str, tyro.conf.arg(aliases=["-o"])] = ""
     max_steps: str = ""
     max_tokens: str = ""
@@ -284,6 +286,8 @@ def _command_for(deciding: _Deciding) -> type[TrainModel]:
     given = {name: value for name, value in vars(deciding).items() if value}
     options = {**without_length(saved or dict(run_defaults(model)), preset), **preset}
     options = {**without_length(options, written), **written}
+    if not saved:
+        options |= pretrained_options({**options, "model": model, "init_from": deciding.init_from or None})
     return new_command(model, without_length(options, given))
 
 

@@ -3,7 +3,7 @@
 | format | `config` | `weights` |
 |---|---|---|
 | huggingface | what config.json holds: `architectures`, `model_type`, sizes | the state dict of that class |
-| gguf | metadata by its key, `general.architecture` among it; whole numbers become uint32, others float32 | by llama.cpp's names |
+| gguf | metadata by its keys, `general.architecture` among them | by llama.cpp's names |
 """
 
 from __future__ import annotations

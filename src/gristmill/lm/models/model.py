@@ -173,9 +173,10 @@ class Model(nn.Module):
             f"model={self.config.name!r} cannot be exported: {type(self).__name__} has no exported(format, vocab_size)."
         )
 
-    def weights_of_huggingface(self, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-        """Its weights from those of a model of transformers; `CheckpointError` where they do not fit.
+    @classmethod
+    def weights_of_huggingface(cls, config: Any, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+        """The weights of a model with this config from those of transformers; `CheckpointError` if they do not fit.
 
         source: the path they were read from. The tensors may have no data: then only their shapes matter.
         """
-        raise OptionError(f"model={self.config.name!r} cannot start from a model of transformers, such as {source}.")
+        raise OptionError(f"model={config.name!r} cannot start from a model of transformers, such as {source}.")

@@ -22,6 +22,7 @@ In reading order:
     validation.py                          the loss on held-out data, and the best checkpoint
     checkpoint.py, saving.py               what a run saves, and when
     restoring.py, size_check.py            how it is taken up again; whether weights fit a model
+    pretrained.py                          a folder of Hugging Face that it starts from
     stopping.py                            Ctrl-C and SIGTERM
 
     recording.py, records.py, writers.py   what it records: metrics.jsonl, TensorBoard, Trackio

@@ -38,6 +38,7 @@ from gristmill.lm.training.display import open_display, say_starting
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import preset_options, without_length
+from gristmill.lm.training.pretrained import check_pretrained, with_pretrained_sizes
 from gristmill.lm.training.processes import end_with_parent, is_first_process
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
@@ -114,7 +115,12 @@ def asked_config(
     resumes = "auto" if resume is True else resume or "never"
     saved = saved_options(out) if resumes == "auto" else {}
     asked = _asked_options(config, preset, options, model=saved.get("model"))
-    return TrainConfig.from_options(options_to_resume(out, saved, asked) if saved else asked), resumes
+    if saved:
+        return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
+    # A config has all options: those that it leaves at their defaults were not asked for.
+    started = TrainConfig.from_options(with_pretrained_sizes(asked, has_defaults=isinstance(config, TrainConfig)))
+    check_pretrained(started)
+    return started, resumes
 
 
 def _asked_options(

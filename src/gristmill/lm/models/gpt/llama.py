@@ -54,7 +54,7 @@ def huggingface_config(config: GPTConfig, *, vocab_size: int) -> dict[str, Any]:
         "intermediate_size": config.feed_forward_width,
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads or config.num_heads,
+        "num_key_value_heads": config.kv_heads,
         "head_dim": config.head_dim,
         "max_position_embeddings": config.context_length,
         "rms_norm_eps": config.norm_eps,
@@ -105,7 +105,7 @@ def gguf_config(config: GPTConfig, *, vocab_size: int) -> dict[str, Any]:
         "block_count": config.num_layers,
         "feed_forward_length": config.feed_forward_width,
         "attention.head_count": config.num_heads,
-        "attention.head_count_kv": config.num_kv_heads or config.num_heads,
+        "attention.head_count_kv": config.kv_heads,
         "attention.key_length": config.head_dim,
         "attention.value_length": config.head_dim,
         "attention.layer_norm_rms_epsilon": float(config.norm_eps),
@@ -133,13 +133,12 @@ def options_of_huggingface(config: Mapping[str, Any], source: str) -> dict[str, 
     d_model, num_heads = read.count("hidden_size"), read.count("num_attention_heads")
     _check_no_other_parts(config, source)
     _check_head_dim(config, d_model, num_heads, source)
-    num_kv_heads = read.count("num_key_value_heads", default=KV_HEADS.get(kind, num_heads))
     return {
         "vocab_size": read.count("vocab_size"),
         "context_length": read.count("max_position_embeddings", default=LENGTHS[kind]),
         "num_layers": read.count("num_hidden_layers"),
         "num_heads": num_heads,
-        "num_kv_heads": None if num_kv_heads == num_heads else num_kv_heads,
+        "num_kv_heads": read.count("num_key_value_heads", default=KV_HEADS.get(kind, num_heads)),
         "d_model": d_model,
         "d_ff": read.count("intermediate_size"),
         "rope_theta": _theta(config, read),
@@ -192,8 +191,8 @@ def _check_no_other_parts(config: Mapping[str, Any], source: str) -> None:
     kind = _rope(config).get("rope_type", _rope(config).get("type", "default"))
     if kind != "default":
         raise CheckpointError(
-            f"{source}: its rotary positions are scaled (rope_type {kind!r:.60}), which a gpt does not do. Pass a model "
-            f"without rope_scaling."
+            f"{source}: its rotary positions are scaled (rope_type {kind!r:.60}), which a gpt does not do. Pass a "
+            f"model without rope_scaling."
         )
 
 

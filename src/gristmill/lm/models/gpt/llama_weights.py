@@ -71,7 +71,7 @@ def halves(rows: Tensor, head_dim: int) -> Tensor:
     >>> halves(torch.arange(8), head_dim=4).tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]
     """
-    return rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)
+    return torch.unflatten(rows, 0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
 def neighbours(rows: Tensor, head_dim: int) -> Tensor:
@@ -80,7 +80,7 @@ def neighbours(rows: Tensor, head_dim: int) -> Tensor:
     >>> neighbours(halves(torch.arange(8), head_dim=4), head_dim=4).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7]
     """
-    return rows.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
+    return torch.unflatten(rows, 0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
 
 
 def _parts(
@@ -102,15 +102,10 @@ def _stacked_names() -> list[str]:
 def _split(config: GPTConfig, weights: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
     qkv, gate_up = weights.pop("attention.qkv.weight"), weights.pop("feed_forward.gate_up.weight")
     assert qkv is not None and gate_up is not None  # a model has them
-    q, k, v = qkv.split(_rows_of_qkv(config))
+    q, k, v = qkv.split_with_sizes(config.qkv_rows)
     gate, up = gate_up.chunk(2)
     stacked = {"attention.q": q, "attention.k": k, "attention.v": v, "feed_forward.gate": gate, "feed_forward.up": up}
     return {**weights, **stacked}
-
-
-def _rows_of_qkv(config: GPTConfig) -> list[int]:
-    num_kv_heads = config.num_kv_heads or config.num_heads
-    return [number * config.head_dim for number in (config.num_heads, num_kv_heads, num_kv_heads)]
 
 
 def _named(part: str, layer: int | None, *, column: int) -> str:
@@ -128,7 +123,10 @@ def weights_of_huggingface(config: GPTConfig, there: Mapping[str, Tensor], sourc
     The tensors may have no data (torch's "meta" device): then only shapes are compared.
     """
     taker = _Taker(config, there, source)
-    weights = {"embedding.weight": taker.table("embedding.weight"), "final_norm.weight": taker.take("final_norm.weight")}
+    weights = {
+        "embedding.weight": taker.table("embedding.weight"),
+        "final_norm.weight": taker.take("final_norm.weight"),
+    }
     if not config.tie_embeddings:
         weights["head.weight"] = taker.table("head.weight")
     for layer in range(config.num_layers):
@@ -152,7 +150,7 @@ class _Taker:
         tensor = self._there[name]
         if list(tensor.shape) != shape:
             raise CheckpointError(
-                f"{self._source}: {name!r} has shape {list(tensor.shape)}, and by its config.json it should have {shape}."
+                f"{self._source}: {name!r} has shape {list(tensor.shape)}, and its config.json asks for {shape}."
             )
         self._taken.add(name)
         tensor = tensor.float()
@@ -177,9 +175,7 @@ class _Taker:
     def check_all_taken(self) -> None:
         """Raise for a tensor that has no place here, such as a bias: without it the logits would be others."""
         unused = {OUTSIDE["head.weight"][0]} if self._config.tie_embeddings else set()
-        left = [
-            name for name in self._there if name not in self._taken | unused and not name.endswith(COMPUTED)
-        ]
+        left = [name for name in self._there if name not in self._taken | unused and not name.endswith(COMPUTED)]
         if left:
             raise CheckpointError(
                 f"{self._source}: the tensor {left[0]!r:.100} has no place in a gpt, which has no biases and no other "
@@ -188,7 +184,7 @@ class _Taker:
 
 
 def _shape(config: GPTConfig, part: str) -> list[int]:
-    q_rows, kv_rows, _ = _rows_of_qkv(config)
+    q_rows, kv_rows, _ = config.qkv_rows
     width, d_ff, table = config.d_model, config.feed_forward_width, [config.required_vocab_size, config.d_model]
     shapes = {
         "embedding.weight": table,

@@ -13,8 +13,8 @@ A format is a module with
 | `source.py` | what a format gets, and what it returns |
 | `folders.py` | a folder that appears whole or not at all |
 
-Adding one is the module, a line in `FORMATS`, its name in `EXPORTS` of the models that know it (`Model.exported`), a row
-in ARCHITECTURE.md, and a line in `WRITTEN` of `tests/lm/test_export_files.py`.
+Adding one is the module, a line in `FORMATS`, its name in `EXPORTS` of the models that know it (`Model.exported`), a
+row in ARCHITECTURE.md, and a line in `WRITTEN` of `tests/lm/test_export_files.py`.
 """
 
 from __future__ import annotations

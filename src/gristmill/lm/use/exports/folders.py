@@ -31,8 +31,8 @@ def check_folder(target: Path, *, overwrite: bool, is_ours: Callable[[str], bool
         return
     if target.is_symlink() or not target.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "Is a file or a link; pass the name of a folder", str(target))
-    entries = sorted(os.listdir(target))
-    others = [entry for entry in entries if not (is_ours(entry) and (target / entry).is_file())]
+    entries = sorted(target.iterdir())
+    others = [entry.name for entry in entries if not (is_ours(entry.name) and entry.is_file())]
     if others:
         message = f"Holds other files, such as {others[0]!r}; pass the name of a new folder"
         raise FileExistsError(errno.EEXIST, message, str(target))

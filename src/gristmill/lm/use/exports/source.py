@@ -58,4 +58,4 @@ def num_bytes(tensors: Iterable[Tensor], dtype: str) -> int:
     """The size of tensors in another type."""
     import torch
 
-    return sum(tensor.numel() for tensor in tensors) * getattr(torch, dtype).itemsize
+    return sum(tensor.numel() for tensor in tensors) * torch.empty((), dtype=getattr(torch, dtype)).itemsize
