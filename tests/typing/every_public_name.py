@@ -122,6 +122,9 @@ def language_models(shards: gm.Shards) -> None:
 
     story: str = gm.lm.generate("run", "Once upon a time", max_tokens=100, temperature=0.7, top_k=50, seed=0)
     story = gm.lm.generate("run", "Once", tokenizer="tokenizer.json")
+    exported: gm.lm.ModelExport = gm.lm.export("run", "folder", format="huggingface", dtype="bfloat16", overwrite=True)
+    foreign: gm.lm.ForeignModel = gm.lm.ForeignModel({"model_type": "llama"}, {})
+    print(exported.files, exported.rows(), foreign.config)
     evaluation: gm.lm.Evaluation = gm.lm.evaluate("run", "shards", split="val", limit_batches=0.5)
     model, tok = gm.lm.load_for_generation("run", which="latest", device="cpu")
     model, tok = gm.lm.load_for_generation("run", tokenizer=tok)

@@ -35,7 +35,7 @@ from gristmill.lm.option_types import option_fields, option_meanings
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
-from gristmill.lm.training.pretrained import pretrained_options
+from gristmill.lm.training.pretrained import with_pretrained_sizes
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
 
@@ -268,7 +268,7 @@ def command_class(arguments: list[str]) -> type[TrainModel]:
     load_plugin(Path(deciding.plugin) if deciding.plugin else None)
     try:
         command = _command_for(deciding)
-    except OptionError as error:
+    except (OptionError, CheckpointError) as error:
         raise UsageError(in_flags(" ".join(str(error).split()), Command)) from None
     _check_flags(command, arguments)
     return command
@@ -287,7 +287,8 @@ def _command_for(deciding: _Deciding) -> type[TrainModel]:
     options = {**without_length(saved or dict(run_defaults(model)), preset), **preset}
     options = {**without_length(options, written), **written}
     if not saved:
-        options |= pretrained_options({**options, "model": model, "init_from": deciding.init_from or None})
+        start = deciding.init_from or options.get("init_from")
+        options = with_pretrained_sizes({**options, "model": model, "init_from": start})
     return new_command(model, without_length(options, given))
 
 

@@ -49,17 +49,21 @@ FREE_SIZES = frozenset({"context_length"})
 
 
 def is_pretrained(folder: Path) -> bool:
-    """Whether it is a folder of Hugging Face, by its config.json, and not that of a run."""
+    """Whether it is a folder of Hugging Face, by its config.json or its weights, and not that of a run."""
     if not (folder / CONFIG_FILE).is_file() or (folder / CHECKPOINTS).exists():
         return False
-    content = _read_config(folder)
-    return isinstance(content, dict) and ("model_type" in content or "architectures" in content)
+    if any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
+        return True
+    return not {"model_type", "architectures"}.isdisjoint(_read_config(folder))
 
 
-def _read_config(folder: Path) -> Any:
+def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_FILE
     data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=CheckpointError)
-    return parse_json(data, source=path, error=CheckpointError)
+    content = parse_json(data, source=path, error=CheckpointError)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: it holds a {type(content).__name__}, and a config is an object.")
+    return content
 
 
 # Sizes

@@ -185,26 +185,26 @@ def _check_no_other_parts(config: Mapping[str, Any], source: str) -> None:
         raise CheckpointError(f"{source}: hidden_act is {config['hidden_act']!r:.60}, and a gpt has 'silu'.")
     if config.get("quantization_config") is not None:
         raise CheckpointError(f"{source}: the weights are quantized (quantization_config). Pass the original model.")
-    partial = (config.get("partial_rotary_factor"), _rope(config).get("partial_rotary_factor"))
-    if any(share not in (None, 1, 1.0) for share in partial):
+    if any(place.get("partial_rotary_factor") not in (None, 1) for place in (config, *_rope(config))):
         raise CheckpointError(f"{source}: only a part of each head is rotated (partial_rotary_factor); a gpt has none.")
-    kind = _rope(config).get("rope_type", _rope(config).get("type", "default"))
-    if kind != "default":
-        raise CheckpointError(
-            f"{source}: its rotary positions are scaled (rope_type {kind!r:.60}), which a gpt does not do. Pass a "
-            f"model without rope_scaling."
-        )
+    for place in _rope(config):
+        kind = place.get("rope_type", place.get("type", "default"))
+        if kind != "default":
+            raise CheckpointError(
+                f"{source}: its rotary positions are scaled (rope_type {kind!r:.60}), which a gpt does not do. Pass a "
+                f"model without rope_scaling."
+            )
 
 
-def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is said about rotary positions: `rope_scaling` of transformers 4, `rope_parameters` of transformers 5."""
-    found = [config.get(name) for name in ("rope_scaling", "rope_parameters")]
-    return {key: value for each in found if isinstance(each, Mapping) for key, value in each.items()}
+def _rope(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Where rotary positions are described: `rope_scaling` of transformers 4, `rope_parameters` of transformers 5."""
+    found = [config.get(name) for name in ("rope_parameters", "rope_scaling")]
+    return [each for each in found if isinstance(each, Mapping)]
 
 
 def _theta(config: Mapping[str, Any], read: _Reader) -> float:
-    inside = _rope(config)
-    return read.positive("rope_theta", default=THETA, within=inside if "rope_theta" in inside else None)
+    inside = next((place for place in _rope(config) if "rope_theta" in place), None)
+    return read.positive("rope_theta", default=THETA, within=inside)
 
 
 def _check_head_dim(config: Mapping[str, Any], d_model: int, num_heads: int, source: str) -> None:
