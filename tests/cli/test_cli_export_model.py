@@ -26,7 +26,7 @@ def run(tmp_path_factory):
     ("format", "name", "parts"),
     [
         ("huggingface", "folder", ["LlamaForCausalLM", "model.safetensors", "tokenizer.json", "from_pretrained("]),
-        ("gguf", "model.gguf", ["(llama)", "model.gguf", "llama-cli -m "]),
+        ("gguf", "model.gguf", ["(llama)", "model.gguf", "llama-server -m "]),
     ],
 )
 def test_what_was_written_is_shown_with_a_line_that_loads_it(gristmill, run, tmp_path, format, name, parts):

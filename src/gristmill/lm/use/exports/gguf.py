@@ -66,7 +66,7 @@ def write(source: Source, target: Path) -> Written:
     return Written(
         files=[target],
         architecture=architecture,
-        how_to_load=f"llama-cli -m {target}",
+        how_to_load=f"llama-server -m {target}",
         notes=(note,) if mixed else (),
     )
 
