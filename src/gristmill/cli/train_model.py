@@ -37,6 +37,7 @@ from gristmill.lm.training.base_run import sizes_of_base
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
+from gristmill.lm.training.pretrained import with_pretrained_sizes
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
 
@@ -287,7 +288,7 @@ def command_class(arguments: list[str]) -> type[TrainModel]:
     load_plugin(Path(deciding.plugin) if deciding.plugin else None)
     try:
         command = _command_for(deciding)
-    except OptionError as error:
+    except (OptionError, CheckpointError) as error:
         raise UsageError(in_flags(" ".join(str(error).split()), Command)) from None
     _check_flags(command, arguments)
     return command
@@ -306,6 +307,9 @@ def _command_for(deciding: _Deciding) -> type[TrainModel]:
     base = sizes_of_base(deciding.init_from, model) if deciding.init_from and not saved else {}
     options = {**without_length(saved or {**run_defaults(model), **base}, preset), **preset}
     options = {**without_length(options, written), **written}
+    if not saved:
+        start = deciding.init_from or options.get("init_from")
+        options = with_pretrained_sizes({**options, "model": model, "init_from": start})
     return new_command(model, without_length(options, given))
 
 

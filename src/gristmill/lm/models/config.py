@@ -89,6 +89,16 @@ class ModelConfig(DataOptions):
         """Numbers that change from step to step, which `loss` gets as tensors, such as the weight of a term."""
         return {}
 
+    @classmethod
+    def options_of_huggingface(cls, config: Mapping[str, Any], source: str) -> dict[str, Any]:
+        """The options of a model with the sizes that config.json of a model of transformers holds.
+
+        source: the path of that file. `CheckpointError` where no such model can have them.
+        """
+        raise OptionError(
+            f"model={cls.name!r} cannot start from a model of transformers ({source}). Pass the folder of a run."
+        )
+
     def start_messages(self, *, batch_size: int) -> list[str]:
         """What a person should know before the first step."""
         return []

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.lm.models.foreign import ForeignModel
     from gristmill.lm.models.requests import TextRequest
 
 __all__ = ["Model", "Watch"]
@@ -60,6 +61,9 @@ class Model(nn.Module):
     SWITCHED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
     # Whether a compiled model is validated without compiling it once more for evaluation.
     VALIDATES_EAGERLY: ClassVar[bool] = False
+    # The formats of `gm.lm.export` that `exported` knows. A subclass may compute something else, so it does not inherit
+    # them: it names its own.
+    EXPORTS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any) -> None:
         """`config`: the options of the model, with `vocab_size` settled."""
@@ -182,3 +186,19 @@ class Model(nn.Module):
         kind = next(self.parameters()).device.type
         for name in ("forward", "write"):
             setattr(self, name, torch.autocast(kind, torch.bfloat16)(getattr(self, name)))
+
+    # Other libraries
+
+    def exported(self, format: str, *, vocab_size: int) -> ForeignModel:
+        """The model in the words of a library that reads `format`, one of `EXPORTS`, with `vocab_size` tokens."""
+        raise OptionError(
+            f"model={self.config.name!r} cannot be exported: {type(self).__name__} has no exported(format, vocab_size)."
+        )
+
+    @classmethod
+    def weights_of_huggingface(cls, config: Any, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+        """The weights of a model with this config from those of transformers; `CheckpointError` if they do not fit.
+
+        source: the path they were read from. The tensors may have no data: then only their shapes matter.
+        """
+        raise OptionError(f"model={config.name!r} cannot start from a model of transformers, such as {source}.")

@@ -27,6 +27,7 @@ In reading order:
     tensor_files.py, parts.py              tensors in one file, and with their rows in several
     sharded.py                             how the processes of a sharded run save and read together
     restoring.py, size_check.py            how it is taken up again; whether weights fit a model
+    pretrained.py                          a folder of Hugging Face that it starts from
     stopping.py                            Ctrl-C and SIGTERM
 
     recording.py, records.py, writers.py   what it records: metrics.jsonl, and loggers of Lightning

@@ -90,7 +90,7 @@ class TrainConfig:
     seed: int = 0
     """Random seed of weights, order of the data and dropout."""
     init_from: str | None = None
-    """Start from the weights of another run: its folder. Its best checkpoint is used."""
+    """Start from the weights of another run (its best checkpoint), or of a Hugging Face folder with safetensors."""
     optimizer: str = "adamw"
     """adamw, muon (for the matrices inside the model, adamw for the rest), or one of a plugin."""
     learning_rate: Positive = 1e-3

@@ -179,7 +179,7 @@ def _measure(fabric: Fabric, asked: TrainConfig, data: TrainingData, latest: Pat
     with contextlib.closing(dataset), contextlib.closing(val_dataset) if val_dataset else contextlib.nullcontext():
         model = new_model(config)
         if config.init_from is not None and latest is None:
-            take_weights(model, Path(config.init_from), messages.append)
+            take_weights(model, Path(config.init_from), messages.append, tokenizer=data.tokenizer)
         trial = _Trial(fabric, config, model, dataset)
         first_step = 0 if state is None else int(state["step"])
         trial.take_steps(first_step, messages)

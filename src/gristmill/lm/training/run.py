@@ -112,7 +112,7 @@ class Run:
         if latest is not None and state is not None:
             restore(self, latest, state, tell)
         elif config.init_from is not None:
-            take_weights(self.model, Path(config.init_from), tell)
+            take_weights(self.model, Path(config.init_from), tell, tokenizer=data.tokenizer)
         self.saver = Saver(folder, keep=config.keep, tell=self.tell, is_sharded=self.is_sharded)
         self.saver.saved_step = self.step if latest else -1
         self._open_folder(matmul_flops, loggers)

@@ -41,6 +41,7 @@ from gristmill.lm.training.launchers import find_world, is_first_process, option
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import preset_options, without_length
+from gristmill.lm.training.pretrained import check_pretrained, with_pretrained_sizes
 from gristmill.lm.training.processes import end_with_parent, naming_the_lost, same_outcome
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
@@ -146,10 +147,14 @@ def asked_config(
     saved = saved_options(out) if resumes == "auto" else {}
     asked = _asked_options(config, preset, options, model=saved.get("model"))
     asked |= options_of_world(asked)
-    if not saved:
-        # A config has all options: those that it leaves at their defaults were not asked for.
-        return TrainConfig.from_options(with_base(asked, has_defaults=isinstance(config, TrainConfig))), resumes
-    return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
+    if saved:
+        return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
+    # A config has all options: those that it leaves at their defaults were not asked for.
+    has_defaults = isinstance(config, TrainConfig)
+    asked = with_base(with_pretrained_sizes(asked, has_defaults=has_defaults), has_defaults=has_defaults)
+    started = TrainConfig.from_options(asked)
+    check_pretrained(started)
+    return started, resumes
 
 
 def _asked_options(

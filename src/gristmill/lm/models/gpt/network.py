@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,9 @@ from torch.nn import functional as F
 
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.models.foreign import ForeignModel
 from gristmill.lm.models.generation import Reader, WindowReader
+from gristmill.lm.models.gpt import llama, llama_weights
 from gristmill.lm.models.gpt.attention import Attention, RMSNorm, View, causal_view, rope_tables
 from gristmill.lm.models.gpt.block_mask import can_use_blocks
 from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache, activation_dtype
@@ -127,6 +129,8 @@ class GPT(Model):
     >>> loss.backward()
     """
 
+    EXPORTS: ClassVar[tuple[str, ...]] = ("huggingface", "gguf")
+
     config: GPTConfig
     cos_TK: Tensor
     sin_TK: Tensor
@@ -221,6 +225,20 @@ class GPT(Model):
         c = self.config
         shape = (c.num_layers, batch_size, c.kv_heads, c.context_length, c.head_dim)
         return Cache(torch.empty(shape, device=device, dtype=dtype), torch.empty(shape, device=device, dtype=dtype))
+
+    def exported(self, format: str, *, vocab_size: int) -> ForeignModel:
+        """The model as one of the Llama family: of transformers, or of llama.cpp."""
+        weights = self.state_dict()
+        if format == "gguf":
+            config = llama.gguf_config(self.config, vocab_size=vocab_size)
+            return ForeignModel(config, llama_weights.gguf_weights(self.config, weights, vocab_size=vocab_size))
+        config = llama.huggingface_config(self.config, vocab_size=vocab_size)
+        return ForeignModel(config, llama_weights.huggingface_weights(self.config, weights, vocab_size=vocab_size))
+
+    @classmethod
+    def weights_of_huggingface(cls, config: GPTConfig, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+        """The weights of a Llama, Mistral or Qwen3 of the same sizes."""
+        return llama_weights.weights_of_huggingface(config, tensors, source)
 
     def flops_per_token(self, context_length: int | None = None) -> int:
         """Floating-point operations of one token, forward and backward: 6 N + 12 L D T, from which MFU is computed.
