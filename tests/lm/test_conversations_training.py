@@ -229,3 +229,17 @@ def test_a_dry_run_of_the_command_line_writes_nothing(base, chats, tmp_path, gri
     result = gristmill(*arguments, "--dry-run")
     assert "conversations to train on" in result
     assert not (tmp_path / "run").exists()
+
+
+def test_the_recorded_loss_is_the_mean_over_response_tokens(base, chats, tmp_path):
+    options = {"max_steps": 1, "learning_rate": 1e-9, "log_interval": 1, "val_fraction": 0.0}
+    config = gm.lm.GPTConfig(
+        conversations=True, context_length=64, tokenizer=str(base / "tokenizer.json"), val_fraction=0.0
+    )
+    rows = config.open_data(chats).open_dataset(
+        "train", batch_size=1, seed=0, device=torch.device("cpu"), vocab_size=None
+    )
+    tune(chats, tmp_path / "run", base, batch_size=1, gradient_accumulation_steps=rows.num_sequences, **options)
+    (record,) = records(tmp_path / "run", "train")
+    expected = gm.lm.evaluate(tmp_path / "run", chats, split="train", which="latest", precision="32").loss
+    assert record["loss"] == pytest.approx(expected, rel=1e-4)
