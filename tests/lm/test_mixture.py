@@ -361,3 +361,20 @@ def test_the_report_has_the_loss_on_each_source(whole):
     for name, loss in records(whole, "val")[-1]["sources"].items():
         assert f"Validation loss on {name}" in page and f"{loss:.3f}" in page
     assert "One source of the mixture." in page
+
+
+def test_documents_of_a_mixture_are_those_of_its_sources(folders):
+    sources = [gm.Shards(folders / name) for name in ("large", "small")]
+    options = {"context_length": 16, "batch_size": 6, "document_mask": True, "shift_windows": False}
+    mixed = TokenDataset(sources, **options, weights=[1, 1])
+    on_device = TokenDataset(sources, **options, weights=[1, 1], keep_on_device=True)
+    expected = {
+        tuple(item["input_ids"].tolist()): item["document_ids"].tolist()
+        for source in sources
+        for item in TokenDataset(source, **options)
+    }
+    for step in range(40):
+        one, two = mixed.batch(step), on_device.batch(step)
+        assert torch.equal(one.inputs_BT, two.inputs_BT) and torch.equal(one.document_ids_BT, two.document_ids_BT)
+        for inputs, ids in zip(one.inputs_BT.tolist(), one.document_ids_BT.tolist(), strict=True):
+            assert expected[tuple(inputs)] == ids

@@ -106,7 +106,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
             "vocab_size": None if vocab_size is None else check_positive("vocab_size", vocab_size),
         }
         self._shards = shards
-        self._sources: list[Any] = list(shards) if isinstance(shards, list | tuple) else [shards]
+        self._sources: list[Any] = list(shards) if _are_several(shards) else [shards]
         self._parts = [_source(source, document_mask) for source in self._sources]
         self._context_length = context_length
         self._device = torch.device(device)
@@ -380,7 +380,7 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         sources = [_to_send(source) for source in self._sources]
-        return _received, (sources, isinstance(self._shards, list | tuple), self._arguments)
+        return _received, (sources, _are_several(self._shards), self._arguments)
 
     def __repr__(self) -> str:
         return (
@@ -397,6 +397,11 @@ def validation_shards(folder: str | os.PathLike[str]) -> Shards | None:
 
 def _batch_from(order: BatchOrder, tokens: HostTokens, stride: int, first: int) -> Batch:
     return tokens.batch(order.starts(first, stride))
+
+
+def _are_several(shards: Any) -> bool:
+    """Whether it is a list of sources; a list of anything else, such as ids, is refused as a whole."""
+    return isinstance(shards, list | tuple) and all(isinstance(source, Shards | np.ndarray) for source in shards)
 
 
 def _to_send(source: Shards | NDArray[Any]) -> Any:
