@@ -148,7 +148,7 @@ class _Chunk:
 
     def __init__(self, rows: list[Row], steps: list[Tensor]) -> None:
         self._rows = rows
-        ids_TB = torch.stack(steps)
+        ids_TB = torch.stack(steps) if len(steps) > 1 else steps[0][None]
         self._arrived: torch.cuda.Event | None = None
         if ids_TB.device.type != "cuda":
             self._ids_TB = ids_TB
@@ -216,7 +216,9 @@ class _Loop:
         draws_TB = self._draws(self._rows, min(STEPS_AHEAD, most) if self._reader.runs_ahead else 1)
         steps = []
         for draws_B in draws_TB:
-            self._ids_B = self._reader.step(self._ids_B.clamp(min=0), draws_B, self._choice)
+            # What runs ahead may have chosen no token in a row, which is an error only when somebody looks at it.
+            ids_B = self._ids_B.clamp(min=0) if self._reader.runs_ahead else self._ids_B
+            self._ids_B = self._reader.step(ids_B, draws_B, self._choice)
             steps.append(self._ids_B)
         self._send(list(self._rows), steps)
 
@@ -230,6 +232,7 @@ class _Loop:
         device = self._reader.device
         if self._choice.temperature == 0:
             return torch.zeros(num_steps, len(rows), device=device)
-        draws_TN = torch.stack([draw(row.dice, (num_steps,)) for row in rows], dim=1)
+        drawn = [draw(row.dice, (num_steps,)) for row in rows]
+        draws_TN = torch.stack(drawn, dim=1) if len(drawn) > 1 else drawn[0][:, None]
         # Pinned, the copy does not wait for the device.
         return draws_TN.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else draws_TN

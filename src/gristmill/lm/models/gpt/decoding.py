@@ -135,10 +135,11 @@ class GPTRows:
             # Rows of one length need no mask, and are written side by side.
             cache = self._state.of_equal_rows(num_rows, first)
             logits_BV = self._logits(self._model.stream(ids_B[:, None], cache=cache)[:, -1])
-            self._state.remember(ids_B)
+            self._state.history_BS[:num_rows, first] = ids_B
             next_B = choice.ids(logits_BV, draws_B)
         else:
             self._state.ids_B[:num_rows] = ids_B
+            self._state.set_positions(self._lengths)  # steps of rows of one length do not move them
             logits_BV = self._computed(num_rows, max(self._lengths) + 1)
             next_B = choice.ids(logits_BV, draws_B)
         self._lengths = [length + 1 for length in self._lengths]
