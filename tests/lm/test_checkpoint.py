@@ -218,7 +218,7 @@ def test_the_writer_raises_in_the_run_what_went_wrong_in_its_thread(tmp_path, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     writer = CheckpointWriter(tmp_path, keep=2)
-    monkeypatch.setattr(checkpoints, "_write_safetensors", fail)
+    monkeypatch.setattr(checkpoints, "write_tensors", fail)
     writer.write({"step": 1}, {"model.safetensors": TENSORS})
     with pytest.raises(OSError, match="No space"):
         writer.wait()

@@ -63,7 +63,6 @@ def test_an_unknown_option_names_the_one_that_is_meant():
         ({"d_model": 30, "num_heads": 4}, "is not a multiple of num_heads=4"),
         ({"d_model": 12, "num_heads": 4}, "rotary positions need an even one"),
         ({"seed": -1}, "seed=-1 is negative"),
-        ({"optimizer": "muon", "strategy": "fsdp"}, "needs whole matrices"),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_what_is_allowed(options, message):

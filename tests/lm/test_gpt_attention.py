@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import shutil
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 
-from gristmill.errors import OptionError
+import gristmill as gm
+from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm import functional as plain
+from gristmill.lm.data.identity import json_checksum
+from gristmill.lm.models.gpt import attention, network
+from gristmill.lm.models.gpt.block_mask import block_mask, can_use_blocks
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.muon import Muon, orthogonalized
 from gristmill.lm.training.optimizers import build_optimizer
+from lm.tiny_runs import tensors, train
 
 torch.set_num_threads(1)
 
@@ -111,6 +119,15 @@ def test_tokens_read_in_parts_with_a_cache_have_the_plain_logits(options, cuts):
     torch.testing.assert_close(parts, plain_logits(model, tokens_BT), atol=2e-4, rtol=2e-4)
 
 
+@pytest.mark.parametrize("masked", [False, True], ids=["windows", "documents"])
+def test_repeated_heads_of_keys_are_the_same_model_where_no_kernel_shares_them(masked, monkeypatch):
+    monkeypatch.setattr(attention, "_shares_heads", lambda *_: False)
+    model, tokens_BT, ids = make(num_kv_heads=2), tokens(), DOCUMENTS if masked else None
+    logits, expected = model(tokens_BT, document_ids_BT=ids), plain_logits(model, tokens_BT, ids)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+    torch.testing.assert_close(gradients(model, logits), gradients(model, expected), atol=2e-4, rtol=2e-4)
+
+
 def test_a_window_of_one_layer_hides_all_that_lies_before_it():
     model, tokens_BT = make(num_layers=1, sliding_window=4), tokens(1)
     before = model(tokens_BT)
@@ -191,6 +208,113 @@ def test_operations_per_token_count_a_window_and_the_smaller_matrices():
     assert flops() - flops(num_kv_heads=1) == 6 * 2 * 32 * 2 * (32 - 8)
 
 
+# Masks by blocks, as a GPU has them
+
+
+def random_documents(batch_size, length, seed=0):
+    """Ids of documents of very different lengths, as the data gives them: 0, 0, 1, 1, 1, 2, ..."""
+    starts = torch.rand(batch_size, length, generator=torch.Generator().manual_seed(seed)) < 0.006
+    return starts.cumsum(1)
+
+
+def dense(num_tokens, sliding_window, ids):
+    t, s = torch.arange(num_tokens)[:, None], torch.arange(num_tokens)
+    seen = (s <= t) & (t - s < (sliding_window or num_tokens))
+    return seen[None] if ids is None else seen & (ids[:, :, None] == ids[:, None])
+
+
+def by_blocks(num_tokens, sliding_window, ids):
+    """For every pair of tokens: whether its block is computed, and whether it is computed without a mask."""
+    mask = block_mask(num_tokens, torch.device("cpu"), sliding_window=sliding_window, document_ids_BT=ids)
+    whole = torch.zeros(mask.full_kv_indices.shape, dtype=torch.bool)
+    some = torch.zeros_like(whole)
+    for place, numbers, indices in (
+        (some, mask.kv_num_blocks, mask.kv_indices),
+        (whole, mask.full_kv_num_blocks, mask.full_kv_indices),
+    ):
+        is_counted = torch.arange(indices.shape[-1]) < numbers[..., None]
+        place.scatter_(-1, indices.long(), is_counted)
+    assert not (some & whole).any()
+    wide = [each[:, 0].repeat_interleave(128, 1).repeat_interleave(128, 2) for each in (some | whole, whole)]
+    return [each[:, :num_tokens, :num_tokens] for each in wide]
+
+
+@pytest.mark.parametrize("window", [None, 1, 100, 128, 129, 300])
+@pytest.mark.parametrize("length", [5, 128, 640, 1000])
+def test_blocks_cover_all_that_is_seen_and_whole_blocks_nothing_else(length, window):
+    for ids in (None, random_documents(3, length), torch.tensor([[0, 1]]).repeat(2, length)[:, :length]):
+        expected = dense(length, window, ids)
+        computed, whole = by_blocks(length, window, ids)
+        assert not (expected & ~computed).any(), "a pair that is seen lies in a block that is skipped"
+        assert not (whole & ~expected).any(), "a pair that is not seen lies in a block without a mask"
+
+
+def test_blocks_are_those_that_torch_finds_with_the_whole_mask():
+    length, ids = 640, random_documents(3, 640)
+    mask = block_mask(length, torch.device("cpu"), sliding_window=None, document_ids_BT=ids)
+    theirs = create_block_mask(
+        lambda b, h, t, s: (s <= t) & (ids[b, t] == ids[b, s]), 3, None, length, length, device="cpu"
+    )
+    assert torch.equal(mask.kv_num_blocks, theirs.kv_num_blocks)
+    assert torch.equal(mask.full_kv_num_blocks, theirs.full_kv_num_blocks)
+    assert torch.equal(mask.to_dense(), theirs.to_dense())
+    assert mask.sparsity() > 60, "most blocks are skipped"
+
+
+@pytest.fixture
+def blocks_everywhere(monkeypatch):
+    monkeypatch.setattr(network, "can_use_blocks", lambda *_, has_dropout, **__: not has_dropout)
+
+
+# torch has the backward pass of FlexAttention on a GPU alone: the gradients are tested there.
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("masked", [False, True], ids=["windows", "documents"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_attention_by_blocks_has_the_plain_logits(options, masked, blocks_everywhere):
+    model, tokens_BT = make(**options), tokens()
+    ids = DOCUMENTS if masked else None
+    logits, expected = model(tokens_BT, document_ids_BT=ids), plain_logits(model, tokens_BT, ids)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{}, {"num_kv_heads": 2, "sliding_window": 5, "qk_norm": True}], ids=str)
+def test_attention_by_blocks_compiles_in_one_graph(options, blocks_everywhere):
+    torch._dynamo.reset()
+    model, tokens_BT = make(**options), tokens()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    logits, expected = compiled(tokens_BT, document_ids_BT=DOCUMENTS), plain_logits(model, tokens_BT, DOCUMENTS)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("length", [256, 300])
+@pytest.mark.parametrize("options", [{}, {"num_kv_heads": 2, "sliding_window": 70, "qk_norm": True}], ids=str)
+def test_on_a_gpu_logits_and_gradients_with_documents_are_the_plain_ones(options, length, compiled):
+    torch._dynamo.reset()
+    model = make(**options, context_length=300, d_model=64).cuda()
+    tokens_BT, ids = tokens(3, length).cuda(), random_documents(3, length).cuda()
+    forward = torch.compile(model) if compiled else model
+    logits, expected = forward(tokens_BT, document_ids_BT=ids).cpu(), plain_logits(model, tokens_BT, ids).cpu()
+    torch.testing.assert_close(logits, expected, atol=5e-3, rtol=5e-3)
+    torch.testing.assert_close(gradients(model, logits), gradients(model, expected), atol=5e-3, rtol=5e-3)
+
+
+def test_blocks_are_for_cuda_without_dropout():
+    assert not can_use_blocks(torch.device("cpu"), head_dim=64, has_dropout=False)
+    assert not can_use_blocks(torch.device("cuda"), head_dim=64, has_dropout=True)
+    assert not can_use_blocks(torch.device("cuda"), head_dim=8, has_dropout=False)
+
+
+def test_dropout_with_documents_still_trains(blocks_everywhere):
+    model = make(dropout=0.5).train()
+    losses = [model(tokens(), document_ids_BT=DOCUMENTS).sum().item() for _ in range(2)]
+    assert losses[0] != losses[1]
+
+
 # Muon
 
 
@@ -219,3 +343,47 @@ def test_rows_that_do_not_add_up_are_refused():
 
     with pytest.raises(OptionError, match=r"has 96 rows, and the parts \(32, 32\) have 64"):
         build_optimizer(Wrong(CONFIG), "muon", lr=1e-3)
+
+
+# Runs
+
+ATTENTION = {"num_heads": 4, "num_kv_heads": 2, "qk_norm": True, "sliding_window": 6, "document_mask": True}
+SHORT = {"max_steps": 8, "checkpoint_interval": 4, "val_check_interval": 4, "log_interval": 1}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_with_all_of_it_resumes_bit_exactly_and_writes_text(optimizer, tiny_shards, tmp_path):
+    options = {**ATTENTION, **SHORT, "optimizer": optimizer, "dropout": 0.1}
+    train(tiny_shards, tmp_path / "whole", **options)
+    shutil.copytree(tmp_path / "whole", tmp_path / "broken")
+    shutil.rmtree(tmp_path / "broken/checkpoints/step-000008")
+    gm.lm.train(tiny_shards, out=tmp_path / "broken", resume=True, progress=None)
+    whole, broken = tensors(tmp_path / "whole", 8), tensors(tmp_path / "broken", 8)
+    assert all(torch.equal(whole[name], broken[name]) for name in whole)
+    texts = [gm.lm.generate(tmp_path / run, "the cat", max_tokens=30, seed=0) for run in ("whole", "broken")]
+    assert texts[0] == texts[1]
+
+
+def test_a_run_from_before_these_options_existed_resumes(tiny_shards, tmp_path):
+    train(tiny_shards, tmp_path / "whole", **SHORT)
+    run = tmp_path / "old"
+    shutil.copytree(tmp_path / "whole", run)
+    shutil.rmtree(run / "checkpoints/step-000008")
+    new = {"num_kv_heads", "qk_norm", "sliding_window", "activation_checkpointing"}
+    for path in (run / "config.json", *run.glob("checkpoints/*/state.json")):
+        content = json.loads(path.read_text())
+        for options in (content, content.get("config", {})):
+            for name in new & options.keys():
+                del options[name]
+        if content.pop("checksum", None) is not None:
+            content["checksum"] = json_checksum(content)
+        path.write_text(json.dumps(content))
+    gm.lm.train(tiny_shards, out=run, resume=True, progress=None)
+    whole, resumed = tensors(tmp_path / "whole", 8), tensors(run, 8)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_resumed_run_keeps_its_window(tiny_shards, tmp_path):
+    train(tiny_shards, tmp_path / "run", **SHORT, sliding_window=6)
+    with pytest.raises(CheckpointError, match="sliding_window was 6 and is now 7"):
+        gm.lm.train(tiny_shards, out=tmp_path / "run", resume=True, progress=None, sliding_window=7, max_steps=12)

@@ -14,6 +14,7 @@ from torch import nn
 import gristmill as gm
 from gristmill.lm.models.sampling import chosen, new_dice, token_probabilities
 from gristmill.lm.training import checkpoint as checkpoints
+from gristmill.lm.training import tensor_files
 from gristmill.lm.training.checkpoint import load_model, read_state
 from gristmill.lm.training.size_check import check_sizes
 from lm.tiny_runs import train
@@ -53,7 +54,7 @@ def poison(run, value, name="head.weight"):
         save_file(weights, folder / "model.safetensors")
         state = read_state(folder)
         file = folder / "model.safetensors"
-        state["files"][file.name] = {"bytes": file.stat().st_size, "xxh64": checkpoints._file_checksum(file)}
+        state["files"][file.name] = {"bytes": file.stat().st_size, "xxh64": tensor_files.file_checksum(file)}
         checkpoints._write_state(folder / "state.json", state)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 
 import gristmill as gm
 from shards.builder import build_folder
@@ -84,7 +83,11 @@ def records(run, kind):
 
 
 def tensors(run, step, file="model.safetensors"):
-    return load_file(Path(run) / "checkpoints" / f"step-{step:06d}" / file)
+    """The tensors of a checkpoint, also of one in parts."""
+    from gristmill.lm.training.checkpoint import read_state, read_tensors
+
+    folder = Path(run) / "checkpoints" / f"step-{step:06d}"
+    return read_tensors(folder, file, read_state(folder))
 
 
 def assert_same_run(one, other, step):

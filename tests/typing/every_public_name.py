@@ -110,7 +110,10 @@ def language_models(shards: gm.Shards) -> None:
     result: gm.lm.TrainResult = gm.lm.train("shards", out="run", preset="quickstart", max_steps=200)
     result = gm.lm.train(shards, out="run", resume="auto", learning_rate=1e-3, batch_size="auto", device="cpu")
     planned: gm.lm.TrainPlan = gm.lm.plan(shards, out="run", resume=True, max_steps=500)
-    print(planned.rows(), planned.seconds, planned.memory_bytes)
+    print(planned.rows(), planned.seconds, planned.memory_bytes, planned.source_epochs)
+    result = gm.lm.train({"a": 0.7, "b": 0.3}, out="run", shift_windows=False)
+    result = gm.lm.train({Path("a"): 7, Path("b"): 3}, out="run")
+    result = gm.lm.train([Path("a"), shards, "c"], out="run")
     config = gm.lm.TrainConfig(model=gm.lm.GPTConfig(d_model=64), max_steps=10, optimizer="muon")
     result = gm.lm.train("shards", out="run", resume=True, max_steps=400, model=gm.lm.GPTConfig(d_model=64))
     result = gm.lm.train("shards", out="run", config="options.yaml")
@@ -121,7 +124,9 @@ def language_models(shards: gm.Shards) -> None:
     print(steps, loss, result.folder, result.tokens_per_second, result.perplexity, result.val_stats, result.warnings)
 
     story: str = gm.lm.generate("run", "Once upon a time", max_tokens=100, temperature=0.7, top_k=50, seed=0)
-    story = gm.lm.generate("run", "Once", tokenizer="tokenizer.json")
+    story = gm.lm.generate("run", "Once", tokenizer="tokenizer.json", stop="\n\n", precision="bf16")
+    stories: list[str] = gm.lm.generate("run", "Once", num_texts=3, stop=["The end", "###"], batch_size=2)
+    stories = gm.lm.generate("run", ["Once", "Twice"])
     exported: gm.lm.ModelExport = gm.lm.export("run", "folder", format="huggingface", dtype="bfloat16", overwrite=True)
     foreign: gm.lm.ForeignModel = gm.lm.ForeignModel({"model_type": "llama"}, {})
     print(exported.files, exported.rows(), foreign.config)
@@ -130,11 +135,14 @@ def language_models(shards: gm.Shards) -> None:
     model, tok = gm.lm.load_for_generation("run", tokenizer=tok)
     any_model: gm.lm.Model = model
     pieces: Iterator[str] = gm.lm.stream_text(any_model, tok, "Once", top_p=0.9)
-    print(story, evaluation.bits_per_byte, evaluation.perplexity, evaluation.stats, next(pieces))
+    print(story, stories, evaluation.bits_per_byte, evaluation.perplexity, evaluation.stats, next(pieces))
 
     sizes = gm.lm.GPTConfig(vocab_size=1000, context_length=128, num_layers=2, num_heads=2, d_model=64)
     dataset = gm.lm.TokenDataset(shards, context_length=128, batch_size=8, seed=0)
     batch: gm.lm.Batch = dataset.batch(0)
+    dataset = gm.lm.TokenDataset([shards, shards], context_length=128, weights=[0.7, 0.3], shift_windows=False)
+    print(len(dataset), dataset[0]["input_ids"], dataset.to_map_dataset("pairs")[0])
+    print(next(iter(dataset.to_iterable_dataset("pairs", num_epochs=None, rank=0, world_size=2, skip=100))))
     print(gm.lm.GPT(sizes).num_parameters, batch.num_tokens, gm.lm.MODELS["gpt"], gm.lm.functional.softmax)
 
 

@@ -46,6 +46,8 @@ class ModelConfig(DataOptions):
     FREE_OPTIONS: ClassVar[frozenset[str]] = frozenset()
     # Options that count steps from the start of the run, and stay as they were when a resumed run becomes longer.
     WARMUPS: ClassVar[frozenset[str]] = frozenset()
+    # Options that the weights are made for: a run with init_from has those of the other run, unless they are passed.
+    SIZES: ClassVar[frozenset[str]] = frozenset()
     # What an option was in runs that were saved before it existed, where that is not its default.
     BEFORE: ClassVar[Mapping[str, Any]] = {}
     # Whether exp(loss) is the perplexity: the loss is the cross-entropy of the tokens, in nats.

@@ -5,6 +5,15 @@
                                 monitor.safetensors    of a VAE: the posteriors that are being looked at
                                 state.json             step, config, fingerprints, checksums of the files above
 
+A sharded run (strategy fsdp) has weights and optimizer in parts, one per process, which parts.py describes:
+
+                                model.parts.json       which rows of a weight are in which part
+                                model.part-00001-of-00002.safetensors, model.part-00002-of-00002.safetensors
+                                optimizer.parts.json, optimizer.part-00001-of-00002.safetensors, ...
+
+At the end of the run the parts of the model become model.safetensors. Everything that reads a checkpoint reads both
+forms, on any number of devices.
+
 A checkpoint is written to a hidden folder, flushed to the disk and renamed; one that is removed is renamed first. A
 crash at any moment leaves only whole ones under their names. Nothing in them is executed: tensors are safetensors,
 everything else is JSON, and both are checked against their checksums before they are used.
@@ -14,20 +23,20 @@ There is no state of a random generator in them: each step seeds it by (seed, st
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gristmill._core import Xxh64
 from gristmill.errors import CheckpointError, NotFiniteError, warn_user
 from gristmill.lm.data.identity import json_checksum
 from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, STATE_FILE, why_no_run
@@ -35,8 +44,9 @@ from gristmill.lm.models.model import Model
 from gristmill.lm.models.registry import build_model
 from gristmill.lm.option_types import option_fields
 from gristmill.lm.training.config import TrainConfig, config_of_run, load_config
+from gristmill.lm.training.parts import OpenFiles, index_name, is_in_parts, part_names, stored_tensors
 from gristmill.lm.training.size_check import check_sizes, compare_shapes
-from gristmill.packages import packages_for
+from gristmill.lm.training.tensor_files import DamagedFileError, check_file, flush, kinds_of, write_tensors
 from gristmill.publish import flush_folder
 from gristmill.small_files import parse_json, read_small_file
 
@@ -44,24 +54,14 @@ __all__ = ["CheckpointWriter", "find_checkpoint", "list_checkpoints", "load_mode
 
 FORMAT = "gristmill-checkpoint"
 VERSION = 1
+VERSION_WITH_PARTS = 2  # an older Gristmill refuses it instead of calling it damaged
 MODEL_FILE = "model.safetensors"
 TOKENIZER_FILE = "tokenizer.json"
 OPTIMIZER_FILE = "optimizer.safetensors"
 MONITOR_FILE = "monitor.safetensors"
 
 _NAME = re.compile(r"step-([0-9]{6,})")
-_BLOCK_BYTES = 1 << 22
 _MAX_STATE_BYTES = 1 << 28
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
 
 
 # Writing
@@ -73,28 +73,44 @@ def write_checkpoint(run: Path, state: Mapping[str, Any], files: Mapping[str, Ma
     One that is already there for this step is left as it is: a step has only one outcome. Weights that are not finite
     are `NotFiniteError`: nothing could be made of them, and an older checkpoint would be removed for them.
     """
-    if bad := first_not_finite(files.get(MODEL_FILE, {})):
-        raise NotFiniteError(
-            f"the weights of step {state['step']:,} are not finite: {bad!r} holds NaN or infinity. No checkpoint of "
-            f"them was written. {_last_good(run)} What helps: a lower learning_rate, more warmup_steps, clip_norm=1."
-        )
+    check_finite(run, state["step"], files.get(MODEL_FILE, {}))
     folder = run / CHECKPOINTS / name_of(state["step"])
     if folder.exists():
         return folder
+    temporary = new_hidden_folder(folder)
+    try:
+        entries = {name: write_tensors(temporary / name, kinds_of(t), t.__getitem__) for name, t in files.items()}
+        publish(temporary, folder, {"format": FORMAT, "version": VERSION, **state, "files": entries})
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return folder
+
+
+def new_hidden_folder(folder: Path) -> Path:
+    """An empty folder beside `folder`, in which a checkpoint is written before it gets its name."""
     folder.parent.mkdir(exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.tmp.{os.getpid()}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    try:
-        entries = {name: _write_safetensors(temporary / name, tensors) for name, tensors in files.items()}
-        _write_state(temporary / STATE_FILE, {"format": FORMAT, "version": VERSION, **state, "files": entries})
-        flush_folder(temporary)
-        temporary.rename(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    return temporary
+
+
+def publish(temporary: Path, folder: Path, state: Mapping[str, Any]) -> None:
+    """Write the state of a checkpoint whose other files are on the disk, and give it its name."""
+    _write_state(temporary / STATE_FILE, state)
+    flush_folder(temporary)
+    temporary.rename(folder)
     flush_folder(folder.parent)
-    return folder
+
+
+def check_finite(run: Path, step: int, weights: Mapping[str, Tensor]) -> None:
+    """Raise `NotFiniteError` for weights that hold NaN or infinity."""
+    if bad := first_not_finite(weights):
+        raise NotFiniteError(
+            f"the weights of step {step:,} are not finite: {bad!r} holds NaN or infinity. No checkpoint of them was "
+            f"written. {_last_good(run)} What helps: a lower learning_rate, more warmup_steps, clip_norm=1."
+        )
 
 
 def first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
@@ -117,40 +133,12 @@ def _last_good(run: Path) -> str:
     return f"The last good checkpoint is {there[-1].name}." if there else "There was no checkpoint yet."
 
 
-def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Write the tensors and return the size and the checksum of the file.
-
-    By hand, because the checksum is taken on the way, and each write lets other threads run: training continues.
-    """
-    # Wide types first, so that all are aligned; then by name, so that the same tensors give the same bytes.
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header: dict[str, Any] = {}
-    end = 0
-    for name in names:
-        begin, end = end, end + tensors[name].nbytes
-        dtype = _DTYPES[tensors[name].dtype]
-        header[name] = {"dtype": dtype, "shape": list(tensors[name].shape), "data_offsets": [begin, end]}
-    head = json.dumps(header, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)
-    digest = Xxh64()
-    with path.open("wb") as file:
-        for part in [len(head).to_bytes(8, "little") + head, *(_bytes(tensors[name]) for name in names)]:
-            digest.update(part)
-            file.write(part)
-        _flush(file)
-    return {"bytes": 8 + len(head) + end, "xxh64": digest.hexdigest()}
-
-
-def _bytes(tensor: Tensor) -> Any:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
 def _write_state(path: Path, state: Mapping[str, Any]) -> None:
     content = {**state, "checksum": json_checksum(state)}
     body = json.dumps(content, indent=1, allow_nan=False).encode()  # with NaN in it, it could not be read again
     with path.open("wb") as file:
         file.write(body)
-        _flush(file)
+        flush(file)
 
 
 def update_state(folder: Path, changes: Mapping[str, Any]) -> None:
@@ -160,11 +148,6 @@ def update_state(folder: Path, changes: Mapping[str, Any]) -> None:
     _write_state(temporary, state)
     temporary.replace(folder / STATE_FILE)
     flush_folder(folder)
-
-
-def _flush(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 class CheckpointWriter:
@@ -186,10 +169,16 @@ class CheckpointWriter:
 
     def _write(self, state: Mapping[str, Any], files: Mapping[str, Mapping[str, Tensor]]) -> None:
         try:
-            write_checkpoint(self._run, state, files)
+            self._write_files(state, files)
         except OSError as error:
             error.filename = error.filename or str(self._run)  # the error of a full disk names no file
             raise
+        self._prune()
+
+    def _write_files(self, state: Mapping[str, Any], files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        write_checkpoint(self._run, state, files)
+
+    def _prune(self) -> None:
         for folder in prune(self._run, keep=self._keep):
             self._damaged.setdefault(folder, False)
 
@@ -228,6 +217,35 @@ def _remove(folder: Path) -> None:
     hidden = folder.with_name(f".{folder.name}.removed.{os.getpid()}")
     folder.rename(hidden)
     shutil.rmtree(hidden, ignore_errors=True)
+
+
+# Parts that become one file
+
+
+def merge_model(folder: Path) -> bool:
+    """Write the parts of the weights of a checkpoint as model.safetensors and remove them; whether there were any.
+
+    One tensor at a time is in memory. A crash leaves the parts, or the one file, and state.json names what is there.
+    """
+    state = read_state(folder)
+    if not is_in_parts(MODEL_FILE, state["files"]):
+        return False
+    temporary = folder / f".{MODEL_FILE}.tmp.{os.getpid()}"
+    try:
+        with damaged_files():
+            stored = stored_tensors(folder, MODEL_FILE, checked_files(folder, MODEL_FILE, state))
+            with OpenFiles(folder) as files:
+                kinds = {name: each.kind for name, each in stored.items()}
+                entry = write_tensors(temporary, kinds, lambda name: files.whole(name, stored[name]))
+        temporary.rename(folder / MODEL_FILE)
+    finally:
+        temporary.unlink(missing_ok=True)
+    parts = [index_name(MODEL_FILE), *part_names(MODEL_FILE, state["files"])]
+    others = {name: there for name, there in state["files"].items() if name not in parts}
+    update_state(folder, {"files": {MODEL_FILE: entry, **others}})
+    for name in parts:
+        (folder / name).unlink(missing_ok=True)
+    return True
 
 
 # Finding
@@ -294,7 +312,7 @@ def _read_states(folders: list[Path]) -> tuple[dict[Path, dict[str, Any]], dict[
             if folder.exists():  # otherwise the run has removed it meanwhile: there are newer ones
                 damaged[folder] = error
         except OSError as error:
-            damaged[folder] = _damaged(folder / STATE_FILE, f"it cannot be read ({error.strerror})")
+            damaged[folder] = damage_error(folder / STATE_FILE, f"it cannot be read ({error.strerror})")
     return states, damaged
 
 
@@ -325,54 +343,60 @@ def read_state(folder: Path) -> dict[str, Any]:
         )
         state = parse_json(data, error=CheckpointError)
     except FileNotFoundError:
-        raise _damaged(path, "it is missing") from None
+        raise damage_error(path, "it is missing") from None
     except CheckpointError as error:
-        raise _damaged(path, str(error).removeprefix(f"{path}: ").removesuffix(".")) from None
+        raise damage_error(path, str(error).removeprefix(f"{path}: ").removesuffix(".")) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise _damaged(path, f'it is not the state of a checkpoint: it has no "format": "{FORMAT}"')
-    if state.get("version") != VERSION:
-        raise CheckpointError(f"{path}: its version is {state.get('version')!r}, and this Gristmill reads {VERSION}.")
+        raise damage_error(path, f'it is not the state of a checkpoint: it has no "format": "{FORMAT}"')
+    if state.get("version") not in (VERSION, VERSION_WITH_PARTS):
+        raise CheckpointError(
+            f"{path}: its version is {state.get('version')!r}, and this Gristmill reads {VERSION} and "
+            f"{VERSION_WITH_PARTS}. Use a newer Gristmill."
+        )
     if state.pop("checksum", None) != json_checksum(state):
-        raise _damaged(path, "its checksum does not fit")
+        raise damage_error(path, "its checksum does not fit")
     if state.get("step") != step_of(folder):
-        raise _damaged(path, f"it is of step {state.get('step')!r}, and the folder says {step_of(folder)}")
+        raise damage_error(path, f"it is of step {state.get('step')!r}, and the folder says {step_of(folder)}")
     return state
 
 
 def read_tensors(folder: Path, name: str, state: Mapping[str, Any], *, device: str = "cpu") -> dict[str, Tensor]:
-    """The tensors of a file of a checkpoint, its size and checksum compared with those in `state` first."""
-    with packages_for("reading a checkpoint"):
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+    """The tensors of a file of a checkpoint, or of its parts, whose sizes and checksums are compared first."""
+    with damaged_files():
+        stored = stored_tensors(folder, name, checked_files(folder, name, state))
+        with OpenFiles(folder) as files:
+            return {key: files.whole(key, each).to(device) for key, each in stored.items()}
 
-    path = folder / name
-    entry = state["files"].get(name)
-    if entry is None:
-        raise _damaged(folder / STATE_FILE, f"it does not name {name}")
+
+def checked_files(
+    folder: Path, name: str, state: Mapping[str, Any], *, is_mine: Callable[[int], bool] = lambda number: True
+) -> Mapping[str, Any]:
+    """The files of a checkpoint, those of `name` compared with their checksums; `DamagedFileError` names a bad one.
+
+    is_mine: which of them to compare, by number, where several processes divide the work.
+    """
+    files: Mapping[str, Any] = state["files"]
+    in_parts = is_in_parts(name, files)
+    names = [index_name(name), *part_names(name, files)] if in_parts else [name]
+    if name not in files and not in_parts:
+        raise DamagedFileError(folder / STATE_FILE, f"it does not name {name}")
+    for number, file in enumerate(names):
+        if is_mine(number):
+            check_file(folder / file, files[file])
+    return files
+
+
+@contextlib.contextmanager
+def damaged_files() -> Iterator[None]:
+    """Within the block, a damaged file is `CheckpointError`, which names the checkpoint before and what to do."""
     try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        raise _damaged(path, "it is missing") from None
-    if size != entry["bytes"]:
-        raise _damaged(path, f"it has {size:,} bytes and should have {entry['bytes']:,}")
-    if _file_checksum(path) != entry["xxh64"]:
-        raise _damaged(path, "its checksum does not fit")
-    try:
-        tensors: dict[str, Tensor] = load_file(path, device=device)
-    except SafetensorError as error:
-        raise _damaged(path, f"it is not a safetensors file: {error}") from None
-    return tensors
+        yield
+    except DamagedFileError as error:
+        raise damage_error(error.path, error.what) from None
 
 
-def _file_checksum(path: Path) -> str:
-    digest = Xxh64()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _damaged(path: Path, what: str) -> CheckpointError:
+def damage_error(path: Path, what: str) -> CheckpointError:
+    """The error of a damaged file of a checkpoint, which says what to do."""
     folder = path.parent
     before = [other.name for other in list_checkpoints(folder.parent.parent) if step_of(other) < step_of(folder)]
     if before:
@@ -397,15 +421,8 @@ def divided_like(weight: Tensor | None, tensor: Tensor) -> Tensor:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(tensor.to(weight.device), weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
-
-
-def whole_copy(tensor: Tensor) -> Tensor:
-    """A copy in main memory; all parts of one that lies on several devices. All ranks must call it together."""
-    whole = tensor.detach()
-    if hasattr(whole, "full_tensor"):
-        whole = whole.full_tensor()
-    return whole.to("cpu", copy=True)
+    # Without a source rank, each takes its rows of the tensor that it has, and nothing is sent.
+    return distribute_tensor(tensor.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None)  # type: ignore[attr-defined]
 
 
 def load_model(
@@ -438,7 +455,7 @@ def _check_same_model(path: Path, config: TrainConfig, recorded: Any, folder: Pa
     try:
         there = model_options(config_of_run(recorded, source=str(folder / STATE_FILE)))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise _damaged(folder / STATE_FILE, f"its config is not one: {error}") from None
+        raise damage_error(folder / STATE_FILE, f"its config is not one: {error}") from None
     here = model_options(config)
     changed = [
         f"{name} was {there.get(name)!r} and is now {here.get(name)!r}"

@@ -128,9 +128,9 @@ class TrainConfig:
     device: DeviceName = "auto"
     """Device to run on. auto picks CUDA when available."""
     devices: Count = 1
-    """Number of devices per node."""
+    """Number of devices per node. Not needed under torchrun and srun, which decide it."""
     num_nodes: Count = 1
-    """Number of machines. Start the command on each, with MASTER_ADDR, MASTER_PORT and NODE_RANK set."""
+    """Number of machines. Not needed under torchrun and srun; else set MASTER_ADDR, MASTER_PORT, NODE_RANK on each."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How several devices share the work: ddp (all weights on each) or fsdp (a part of them on each)."""
     deterministic: bool = False
@@ -145,7 +145,7 @@ class TrainConfig:
     """Latest checkpoints to keep, beside the best."""
     log_interval: Count = 10
     """Steps between records."""
-    log: Literal["none", "tensorboard", "trackio"] = "none"
+    log: Literal["none", "tensorboard", "csv", "wandb", "trackio"] = "none"
     """Where to show metrics besides metrics.jsonl."""
     sample_interval: Steps = 0
     """Steps between sample texts, or their share of the run. 0: none."""
@@ -161,10 +161,6 @@ class TrainConfig:
         check_options(self)
         OPTIMIZERS.check(self.optimizer, "optimizer")
         SCHEDULES.check(self.schedule, "schedule")
-        if self.optimizer == "muon" and self.strategy == "fsdp":
-            raise OptionError(
-                "optimizer='muon' needs whole matrices, and strategy='fsdp' divides them. Pass one of them."
-            )
         if check_whole_number("seed", self.seed) < 0:
             raise OptionError(f"seed={self.seed} is negative. Pass seed >= 0.")
         self._check_length()
@@ -394,7 +390,8 @@ def differences(there: Mapping[str, Any], now: TrainConfig, *, only_rounding: bo
         free |= {"max_steps"}
     known = options_of_model(kind.name)
     compared = sorted(rounding) if only_rounding else [name for name in known if name not in free | rounding]
-    before = {name: there.get(name, kind.BEFORE.get(name, known[name].default)) for name in compared}
+    earlier = {**kind.DATA_BEFORE, **kind.BEFORE}
+    before = {name: there.get(name, earlier.get(name, known[name].default)) for name in compared}
     return [
         f"{name} was {before[name]!r} and is now {current[name]!r}"
         for name in compared
@@ -448,5 +445,5 @@ def _check_registered(options: Any, path: Path) -> None:
 def config_of_run(options: Mapping[str, Any], *, source: str) -> TrainConfig:
     """The config that a run was saved with, without the options of other models that runs of version 0.1 saved."""
     given = normalized(options, source=source, lenient=True)
-    before = find_model(given.get("model", GPTConfig.name)).config.BEFORE
-    return TrainConfig.from_options({**before, **given}, source=source)
+    kind = find_model(given.get("model", GPTConfig.name)).config
+    return TrainConfig.from_options({**kind.DATA_BEFORE, **kind.BEFORE, **given}, source=source)

@@ -6,13 +6,15 @@ Shapes: K matrices of R rows and C columns.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-__all__ = ["Muon", "orthogonalized"]
+from gristmill.lm.training.muon_sharing import local, sharing_of
+
+__all__ = ["Muon", "orthogonalized", "row_counts"]
 
 NUM_STEPS = 5
 # Each step maps a singular value s to a s + b s^3 + c s^5. With these, five steps bring all from 0.01 to 1 into about
@@ -28,8 +30,11 @@ class Muon(torch.optim.Optimizer):
         weight   = weight * (1 - lr * weight_decay) - lr * update
 
     For two-dimensional weights. A group may have `num_stacked`: its weights are then so many matrices on top of each
-    other, as those of query, key and value (a tuple: matrices of so many rows), and each is made orthogonal for itself.
-    All matrices of one shape are done in one go: a GPU has little to do on a single one.
+    other, as those of query, key and value, and each is made orthogonal for itself; a tuple has the rows of each. All
+    matrices of one shape are done in one go: a GPU has little to do on a single one.
+
+    Where torch.distributed has several processes, they share the work (muon_sharing.py): weights are then the same on
+    all of them, as under DDP, or sharded by rows, as under FSDP2, and all processes step together.
 
     As torch's fused optimizers do, a step heeds an attribute `found_inf`, a tensor of 0 or 1: where it is 1, weights
     and momenta stay as they are. The host need not wait for the device.
@@ -45,6 +50,7 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         """`params`: weights, or groups of them."""
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "num_stacked": 1})
+        self._sharing = sharing_of([weight for group in self.param_groups for weight in group["params"]])
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -59,17 +65,10 @@ class Muon(torch.optim.Optimizer):
                 loss = closure()
         skip: Tensor | None = getattr(self, "found_inf", None)
         updates = [self._momentum_updates(group, skip) for group in self.param_groups]
-        _orthogonalize_all(
-            [
-                matrix
-                for group, of_group in zip(self.param_groups, updates, strict=True)
-                for update in of_group
-                for matrix in _unstacked(update, group["num_stacked"])
-            ]
-        )
+        self._orthogonalize([update for of_group in updates for update in of_group])
         for group, of_group in zip(self.param_groups, updates, strict=True):
             if of_group:
-                weights, kept = _weights(group), 1 - group["lr"] * group["weight_decay"]
+                weights, kept = list(map(local, _weights(group))), 1 - group["lr"] * group["weight_decay"]
                 if skip is None:
                     torch._foreach_mul_(weights, kept)
                 else:
@@ -85,21 +84,41 @@ class Muon(torch.optim.Optimizer):
         for weight in weights:
             if "momentum" not in self.state[weight]:
                 self.state[weight]["momentum"] = torch.zeros_like(weight)
-        momenta = [self.state[weight]["momentum"] for weight in weights]
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        momenta = [local(self.state[weight]["momentum"]) for weight in weights]
+        gradients = [local(weight.grad) for weight in weights if weight.grad is not None]
         if skip is not None:  # towards itself, a momentum does not move
             pairs = zip(momenta, gradients, strict=True)
             gradients = [torch.where(skip > 0, momentum, gradient) for momentum, gradient in pairs]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         return list(torch._foreach_lerp(gradients, momenta, group["momentum"]))
 
+    def _orthogonalize(self, updates: list[Tensor]) -> None:
+        """Each update in place: those of all weights that have a gradient, in the order of the groups."""
+        counts = [
+            row_counts(weight.shape[0], group["num_stacked"])
+            for group in self.param_groups
+            for weight in _weights(group)
+        ]
+        if self._sharing is None:
+            pairs = zip(updates, counts, strict=True)
+            _orthogonalize_all([matrix for update, rows in pairs for matrix in torch.split(update, list(rows))])
+        elif updates:
+            self._sharing.apply(updates, counts, _orthogonalize_all, dtype=_working_dtype(updates[0]))
+
+
+def row_counts(num_rows: int, num_stacked: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The rows of each matrix of a weight.
+
+    >>> row_counts(6, 3), row_counts(6, (4, 1, 1))
+    ((2, 2, 2), (4, 1, 1))
+    """
+    if isinstance(num_stacked, int):
+        return (num_rows // num_stacked,) * num_stacked
+    return num_stacked
+
 
 def _weights(group: dict[str, Any]) -> list[Tensor]:
     return [weight for weight in group["params"] if weight.grad is not None]
-
-
-def _unstacked(update: Tensor, parts: int | Sequence[int]) -> Sequence[Tensor]:
-    return update.chunk(parts) if isinstance(parts, int) else update.split_with_sizes(list(parts))
 
 
 def _orthogonalize_all(matrices: list[Tensor]) -> None:
@@ -119,7 +138,7 @@ def orthogonalized(matrices_KRC: Tensor) -> Tensor:
     Newton-Schulz iteration: polynomials of the matrix alone, so that nothing but matrix products is needed.
     """
     a, b, c = COEFFICIENTS
-    dtype = torch.bfloat16 if matrices_KRC.is_cuda else torch.float32
+    dtype = _working_dtype(matrices_KRC)
     # Singular values must not exceed 1 for the iteration to converge, and none exceeds the Frobenius norm.
     norms_K11 = torch.linalg.matrix_norm(matrices_KRC, keepdim=True)
     x_KRC = (matrices_KRC / (norms_K11 + 1e-7)).to(dtype)
@@ -132,3 +151,7 @@ def orthogonalized(matrices_KRC: Tensor) -> Tensor:
         x_KRC = torch.baddbmm(x_KRC, polynomial_KRR, x_KRC, beta=a)
     orthogonal_KRC: Tensor = x_KRC.mT if is_tall else x_KRC
     return orthogonal_KRC
+
+
+def _working_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.bfloat16 if tensor.is_cuda else torch.float32

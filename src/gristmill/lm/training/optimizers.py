@@ -130,7 +130,7 @@ class Optimizers:
     """One or more optimizers that together hold each parameter once, used as one.
 
     `torch_optimizers` are those of torch, for a scaler of gradients or a wrapper that must see them; everything here
-    stays valid when steps are taken through such a wrapper. Parameters may be sharded (DTensor), except under Muon.
+    stays valid when steps are taken through such a wrapper. Parameters may be sharded (DTensor).
     """
 
     def __init__(
@@ -337,10 +337,6 @@ def _muon_groups(model: nn.Module, weights: Mapping[str, Tensor]) -> list[dict[s
         raise OptionError(
             "name='muon' needs two-dimensional weights besides embeddings and head, and the model has none. "
             "Pass name='adamw'."
-        )
-    if any(map(_is_sharded, weights.values())):
-        raise OptionError(
-            "name='muon' needs whole matrices, and those of this model are sharded. Pass name='adamw', or do not shard."
         )
     stacked: Mapping[str, Stacked] = model.stacked_weights() if hasattr(model, "stacked_weights") else {}  # type: ignore[operator]
     groups: dict[Stacked, list[Tensor]] = defaultdict(list)

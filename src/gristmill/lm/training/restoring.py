@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from gristmill.errors import CheckpointError
 from gristmill.lm.data.identity import identity_differences
@@ -66,10 +66,7 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     check_same_run(folder, state, run.config, run.data)
     if rounding := differences(state["config"], run.config, only_rounding=True):
         tell(f"the run resumes, equal up to rounding but not bit-exact: {'; '.join(rounding)}.")
-    weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
-    checkpoints.load_weights(run.model, weights, folder / checkpoints.MODEL_FILE)
-    tensors = _divided(run.model, checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state))
-    run.optimizers.load_state_tensors(tensors, state["optimizer"])
+    run.optimizers.load_state_tensors(_load_weights(run, folder, state), state["optimizer"])
     restore_scaler(run.fabric, state["scaler"])
     run.meter.restore(state["pending"])
     run.step = state["step"]
@@ -95,10 +92,16 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     tell(f"resuming from {folder.name}.")
 
 
-def _divided(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The state of the optimizer, divided among the devices as the weights are."""
-    weights = dict(model.named_parameters())
-    return {name: checkpoints.divided_like(weights.get(name.rpartition(".")[0]), tensors[name]) for name in tensors}
+def _load_weights(run: Run, folder: Path, state: dict[str, Any]) -> dict[str, Tensor]:
+    """Copy the weights of a checkpoint into the model, and return the state of its optimizer."""
+    if run.is_sharded:
+        from gristmill.lm.training import sharded  # takes long to import
+
+        sharded.load_weights(run.model, folder, state)
+        return sharded.load_optimizer(run.model, folder, state)
+    weights = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, state)
+    checkpoints.load_weights(run.model, weights, folder / checkpoints.MODEL_FILE)
+    return checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state)
 
 
 def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer | None = None) -> None:

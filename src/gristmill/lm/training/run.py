@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.launchers import find_world
 from gristmill.lm.training.meters import Reading, first_bad_step, measured_matmul_flops, memory_bytes
 from gristmill.lm.training.recording import Recorder
 from gristmill.lm.training.replacing import Replacement
@@ -42,7 +44,7 @@ from gristmill.lm.training.set_up import (
     share_buffers,
     validation_module,
 )
-from gristmill.lm.training.stopping import StopSignals
+from gristmill.lm.training.stopping import LAUNCHER_SECONDS, StopSignals, StopVote
 from gristmill.lm.training.validation import Validation
 from gristmill.lm.training.weight_updates import WeightUpdates, are_finite
 
@@ -62,16 +64,20 @@ class Run:
         data: TrainingData,
         folder: Path,
         replacement: Replacement | None = None,
+        *,
+        loggers: Sequence[Any] = (),
     ) -> None:
         """Set everything up, and take up the latest checkpoint in the folder, if there is one to be kept."""
         self.fabric, self.data, self.folder = fabric, data, folder
         self._replacement = replacement or Replacement(folder, overwrite=False)
-        self.signals = StopSignals()
+        self.signals = StopSignals(repeat_seconds=LAUNCHER_SECONDS if find_world() is not None else 0.0)
+        self._vote = StopVote(self.signals, world_size=fabric.world_size)
         self.recorder = Recorder(folder, is_first=fabric.is_global_zero)
         self.step, self.num_tokens = 0, 0
         self._readings: list[Reading] = []
         self._learning_rate, self._schedule = 0.0, dict[str, float]()
         self._num_tokens, self._num_slots = 0, 0  # of the step, without and with padding
+        self._num_targets = 0  # of the step; fewer than tokens where the loss is that of responses alone
         tell = self.recorder.wait_to_tell
 
         latest, state = find_latest(fabric, folder, overwrite=self._replacement.overwrite)
@@ -107,11 +113,11 @@ class Run:
             restore(self, latest, state, tell)
         elif config.init_from is not None:
             take_weights(self.model, Path(config.init_from), tell, tokenizer=data.tokenizer)
-        self.saver = Saver(folder, keep=config.keep, tell=self.tell)
+        self.saver = Saver(folder, keep=config.keep, tell=self.tell, is_sharded=self.is_sharded)
         self.saver.saved_step = self.step if latest else -1
-        self._open_folder(matmul_flops)
+        self._open_folder(matmul_flops, loggers)
 
-    def _open_folder(self, matmul_flops: float | None) -> None:
+    def _open_folder(self, matmul_flops: float | None, loggers: Sequence[Any]) -> None:
         """Write what describes the run, and open what it writes to; only the first process does."""
         self.fabric.barrier()  # the old run may be set aside only when every process is set up
         if self.fabric.is_global_zero:
@@ -120,8 +126,9 @@ class Run:
             machine |= {"precision": self.config.precision, "matmul_flops": matmul_flops}
             machine |= {"num_parameters": self.model.num_parameters, "num_train_tokens": self.data.num_tokens}
             machine |= {"has_perplexity": self.config.model.HAS_PERPLEXITY}
-            write_description(self.folder, self.config, self.data.tokenizer, machine)
-        self.recorder.open(self.config, up_to_step=self.saver.saved_step)
+            template = getattr(self.data, "chat_template", None)
+            write_description(self.folder, self.config, self.data.tokenizer, machine, chat_template=template)
+        self.recorder.open(self.config, up_to_step=self.saver.saved_step, loggers=loggers)
 
     @property
     def max_steps(self) -> int:
@@ -152,6 +159,8 @@ class Run:
         self._learning_rate = scale * self.config.learning_rate
         world = {"world_size": self.fabric.world_size, "num_micro_steps": self.config.gradient_accumulation_steps}
         self._num_tokens, self._num_slots = self.dataset.tokens_in_step(self.step, **world)
+        count = getattr(self.dataset, "targets_in_step", None)
+        self._num_targets = self._num_tokens if count is None else count(self.step, **world)
         self._schedule = self.config.model.schedule(self.step, total_steps=self.max_steps)
         # Tensors: a number would be part of the compiled code, and each new one would compile it again.
         return {name: torch.full((), value, device=self.fabric.device) for name, value in self._schedule.items()}
@@ -169,10 +178,10 @@ class Run:
         return mark_length(batch) if self.config.compile_model and self.config.model.varying_lengths else batch
 
     def share_of_step(self, batch: Batch) -> Tensor | float:
-        """The weight of a micro-batch in its step, so that every token of the step, on all devices, counts the same."""
+        """The weight of a micro-batch in its step: every target of the step, on all devices, counts the same."""
         if self.data.even_batches:
             return 1 / self.config.gradient_accumulation_steps
-        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_tokens)  # devices are averaged over
+        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_targets)  # devices are averaged over
         return share
 
     def update_weights(self) -> Tensor:
@@ -193,25 +202,17 @@ class Run:
 
     # Stopping
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a signal asks to stop."""
-        return self.signals.received is not None
-
     def should_stop(self) -> bool:
-        """Whether to stop here. Several devices must agree, and ask each other only when they have to wait anyway."""
-        if self.fabric.world_size > 1 and not self.is_due(self.config.log_interval):
-            return False
-        return self.agree_to_stop()
+        """Whether to stop here, because a signal has reached any device. All devices must ask, and equally often."""
+        return self._vote.asked()
 
     def agree_to_stop(self) -> bool:
-        """Whether a signal has reached any device. All must ask: one that stops alone leaves the others waiting."""
-        if self.fabric.world_size == 1:
-            return self.stopped
-        noted = torch.tensor(float(self.signals.received or 0))
-        agreed = int(self.fabric.all_reduce(noted, reduce_op="max"))
-        self.signals.received = agreed or None
-        return bool(agreed)
+        """Whether a signal has reached any device by now. All must ask, and all wait for the answer."""
+        noted = self.signals.agreed or self.signals.received or 0
+        if self.fabric.world_size > 1:
+            noted = int(self.fabric.all_reduce(torch.tensor(float(noted)), reduce_op="max"))
+        self.signals.agreed = noted or None
+        return bool(noted)
 
     # Records
 
@@ -272,7 +273,11 @@ class Run:
         if self.fabric.is_global_zero and not self.is_sharded and self.data.tokenizer is not None:
             prompt = self.config.model.prompt_of_samples
             request = TextRequest(
-                prompt=prompt, num_texts=1, max_tokens=self.config.sample_tokens, seed=self.config.seed
+                prompt=prompt,
+                num_texts=1,
+                max_tokens=self.config.sample_tokens,
+                seed=self.config.seed,
+                chat=getattr(self.data, "template", None),
             )
             with self.fabric.autocast():
                 text = "".join(next(self.model.write(self.data.tokenizer, request)))
@@ -285,7 +290,7 @@ class Run:
         """Record the loss on the fixed subset of the validation split; save the best so far."""
         self.recorder.display.busy("validating")
         share_buffers(self.fabric, self.model)
-        record, is_best = self.validation.on_subset(self.step, stopped=lambda: self.stopped)
+        record, is_best = self.validation.on_subset(self.step, stopped=self.should_stop)
         if record is not None:
             self.recorder.add(record)
             self.saver.add_validation(self)
@@ -297,7 +302,7 @@ class Run:
         """Record the loss on the whole validation split."""
         self.recorder.display.busy("validating on the whole split")
         share_buffers(self.fabric, self.model)
-        if (record := self.validation.on_everything(self.step, stopped=lambda: self.stopped)) is not None:
+        if (record := self.validation.on_everything(self.step, stopped=self.should_stop)) is not None:
             self.recorder.add(record)
 
     def save(self) -> None:
@@ -323,6 +328,7 @@ class Run:
         done = any(record["step"] == self.step for record in self._full_validations())
         if not self.fabric.broadcast(done):
             self.validate_on_everything()
+        self.saver.merge(self)
 
     def _full_validations(self) -> list[dict[str, object]]:
         return [record for record in self.recorder.read() if record["kind"] == "val" and record["full"]]

@@ -1,4 +1,7 @@
-"""Saver: the checkpoints of a run. The run waits while tensors are copied, not while they are written."""
+"""Saver: the checkpoints of a run. The run waits while tensors are copied, not while they are written.
+
+Of a sharded run every process copies and writes the rows that it has; of any other, the first one all of it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from gristmill.errors import CheckpointError
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.meters import Pending
 from gristmill.lm.training.set_up import share_buffers
@@ -23,10 +27,11 @@ __all__ = ["Saver"]
 class Saver:
     """Writes the state of a run, at most once per step."""
 
-    def __init__(self, folder: Path, *, keep: int, tell: Callable[[str], None]) -> None:
-        self.writer = checkpoints.CheckpointWriter(folder, keep=keep, tell=tell)
+    def __init__(self, folder: Path, *, keep: int, tell: Callable[[str], None], is_sharded: bool = False) -> None:
+        """is_sharded: no device has all weights; every process makes a `Saver` then, and each writes its own part."""
+        self.writer = _writer(is_sharded)(folder, keep=keep, tell=tell)
         self.saved_step = -1
-        self._folder = folder
+        self._folder, self._tell = folder, tell
 
     def save(self, run: Run, pending: Pending) -> None:
         """Save a checkpoint of this step, unless there is one."""
@@ -39,22 +44,41 @@ class Saver:
                 checkpoints.MODEL_FILE: _copies(run.model.state_dict()),
                 checkpoints.OPTIMIZER_FILE: _copies(tensors),
             }
+            state: dict[str, Any] = {"step": run.step}
             if run.fabric.is_global_zero:
                 run.recorder.flush()
                 state = {**_state(run, pending), "optimizer": numbers}
                 if run.watch is not None:
                     watched, state["monitor"] = run.watch.state_tensors()
                     files[checkpoints.MONITOR_FILE] = _copies(watched)
-                self.writer.write(state, files)
+            self.writer.write(state, files)
         self.saved_step = run.step
         gc.collect()
 
     def add_validation(self, run: Run) -> None:
         """Note the loss of a validation that came after the checkpoint of its step was written."""
-        if run.fabric.is_global_zero and self.saved_step == run.step:
-            self.writer.wait()
+        if self.saved_step != run.step:
+            return
+        self.writer.wait()
+        if run.fabric.is_global_zero:
             folder = checkpoints.find_checkpoint(self._folder, checkpoints.name_of(run.step))
             checkpoints.update_state(folder, {**_losses(run), "val_sequences": run.validation.num_sequences})
+
+    def merge(self, run: Run) -> None:
+        """At the end of a sharded run: the weights of the latest and of the best checkpoint in one file each.
+
+        One that cannot be merged, for lack of space for instance, stays in parts, which everything reads.
+        """
+        if not run.is_sharded:
+            return
+        self.writer.wait()
+        if run.fabric.is_global_zero:
+            for folder in {checkpoints.find_checkpoint(self._folder, which) for which in ("latest", "best")}:
+                try:
+                    checkpoints.merge_model(folder)
+                except (OSError, CheckpointError) as error:
+                    self._tell(f"the weights of {folder.name} stay in parts, because they could not be merged: {error}")
+        run.fabric.barrier()
 
     def close(self) -> None:
         """Wait for what is being written."""
@@ -88,4 +112,13 @@ def _finite(loss: float | None) -> float | None:
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: checkpoints.whole_copy(tensor) for name, tensor in tensors.items()}
+    """Copies in main memory; of a tensor that is divided among devices, with the rows that this process has."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _writer(is_sharded: bool) -> type[checkpoints.CheckpointWriter]:
+    if not is_sharded:
+        return checkpoints.CheckpointWriter
+    from gristmill.lm.training.sharded import ShardedWriter  # takes long to import
+
+    return ShardedWriter

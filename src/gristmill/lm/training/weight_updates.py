@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from gristmill.lm.training.muon import Muon
+from gristmill.lm.training.muon_sharing import local
 from gristmill.lm.training.optimizers import Optimizers
 
 if TYPE_CHECKING:
@@ -105,10 +106,16 @@ def _can_skip(optimizer: torch.optim.Optimizer) -> bool:
 def are_finite(tensors: Iterable[Tensor]) -> bool:
     """Whether all numbers in the tensors are finite, on all devices where they are divided. Waits for the device."""
     floats = [tensor for tensor in tensors if tensor.is_floating_point()]
-    sharded = [tensor for tensor in floats if hasattr(tensor, "full_tensor")]
-    whole = [tensor for tensor in floats if not hasattr(tensor, "full_tensor")]  # torch takes no mixed list
-    norms = [nn.utils.get_total_norm(part, math.inf) for part in (sharded, whole) if part]
-    return all(math.isfinite(float(_whole(norm))) for norm in norms)
+    here = [local(tensor.detach()) for tensor in floats]
+    here = [tensor for tensor in here if tensor.numel()]  # of a weight with few rows, some devices have none
+    norm = nn.utils.get_total_norm(here, math.inf) if here else torch.zeros(())
+    mesh = next((tensor.device_mesh for tensor in floats if hasattr(tensor, "device_mesh")), None)
+    if mesh is None:
+        return math.isfinite(float(norm))
+    is_bad = (~torch.isfinite(norm)).float().to(mesh.device_type)
+    for dimension in range(mesh.ndim):
+        torch.distributed.all_reduce(is_bad, torch.distributed.ReduceOp.MAX, group=mesh.get_group(dimension))
+    return not bool(is_bad)
 
 
 def _whole(norm: Tensor) -> Tensor:

@@ -13,8 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gristmill.lm.models.gpt.block_mask import block_attention, block_mask
+
 if TYPE_CHECKING:
-    from gristmill.lm.models.gpt.cache import LayerCache
+    from torch.nn.attention.flex_attention import BlockMask
+
+    from gristmill.lm.models.gpt.cache import LayerCache, LayerRowCache
     from gristmill.lm.models.gpt.options import GPTConfig
 
 __all__ = ["Attention", "RMSNorm", "View", "attend", "causal_mask", "causal_view", "rope_tables", "rotate"]
@@ -68,7 +72,7 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config, config.head_dim) if config.qk_norm else None
         self.output = nn.Linear(config.d_model, config.d_model, bias=False)
 
-    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | LayerRowCache | None) -> Tensor:
         """What each token gathers from those it sees."""
         q_BHTK, k_BGSK, v_BGSK = self._queries_keys_values(x_BTD, view)
         if layer_cache is not None:
@@ -91,7 +95,13 @@ class Attention(nn.Module):
 
 def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropout: float) -> Tensor:
     """softmax(q kT / sqrt(K)) v over the tokens that `view` lets each token see."""
+    if view.blocks is not None:
+        return block_attention(q_BHTK, k_BGSK, v_BGSK, view.blocks)
     is_shared = k_BGSK.shape[1] != q_BHTK.shape[1]
+    if is_shared and q_BHTK.shape[2] == 1 and dropout == 0:
+        # One token sees the same keys with all its heads: those that share keys are queries of one head.
+        q_BGMK = torch.unflatten(q_BHTK.squeeze(2), 1, (k_BGSK.shape[1], -1))
+        return F.scaled_dot_product_attention(q_BGMK, k_BGSK, v_BGSK, attn_mask=view.mask).flatten(1, 2)[:, :, None]
     if is_shared and not _shares_heads(q_BHTK, view):
         num_queries = q_BHTK.shape[1] // k_BGSK.shape[1]
         k_BGSK, v_BGSK = (each.repeat_interleave(num_queries, dim=1) for each in (k_BGSK, v_BGSK))
@@ -110,12 +120,13 @@ def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropou
 def _shares_heads(q_BHTK: Tensor, view: View) -> bool:
     """Whether the kernel that torch takes for these queries reads a head of keys for several heads of queries.
 
-    On a GPU only flash attention does, which has no mask and no float32. For others torch would take the slow form that
+    On CUDA only flash attention does, which has no mask and no float32. For others torch would take the slow form that
     stores all T x S scores, so that repeating keys and values is cheaper.
     """
-    if q_BHTK.device.type != "cuda":
+    if q_BHTK.device.type == "cpu":
         return True
-    return view.mask is None and q_BHTK.dtype in (torch.float16, torch.bfloat16)
+    is_flash = view.mask is None and q_BHTK.dtype in (torch.float16, torch.bfloat16)
+    return q_BHTK.device.type == "cuda" and is_flash
 
 
 @dataclass(frozen=True)
@@ -124,8 +135,10 @@ class View:
 
     cos_T11K: Tensor
     sin_T11K: Tensor
-    mask: Tensor | None  # True: attends. None: by `is_causal` alone, the fastest kernels.
+    # True: attends; or numbers that are added to the scores. None: by `is_causal` alone, the fastest kernels.
+    mask: Tensor | None
     is_causal: bool
+    blocks: BlockMask | None = None  # in place of `mask`, for kernels that need no T x T numbers
 
 
 def causal_view(
@@ -136,17 +149,25 @@ def causal_view(
     *,
     sliding_window: int | None = None,
     document_ids_BT: Tensor | None = None,
+    by_blocks: bool = False,
 ) -> View:
     """The view of `num_tokens` tokens after `begin` others in a cache: each sees those before it, and itself.
 
-    sliding_window: it sees so many at most, itself among them.
-    document_ids_BT: it sees only those with its own id; there is no cache then.
+    This is the one place that decides how a mask is made: none where a kernel knows the rule itself, by blocks where
+    that is possible (`by_blocks`, and no tokens in a cache), and otherwise as one truth value per pair of tokens.
+
+    sliding_window: a token sees so many at most, itself among them.
+    document_ids_BT: a token sees only those with its own id; there is no cache then.
     """
     rows = slice(begin, begin + num_tokens)
     cos_T11K, sin_T11K = cos_TK[rows, None, None], sin_TK[rows, None, None]
     is_cut = sliding_window is not None and begin + num_tokens > sliding_window
     if document_ids_BT is None and not is_cut and (begin == 0 or num_tokens == 1):
         return View(cos_T11K, sin_T11K, None, is_causal=begin == 0)
+    if by_blocks and begin == 0:
+        window = sliding_window if is_cut else None
+        blocks = block_mask(num_tokens, cos_TK.device, sliding_window=window, document_ids_BT=document_ids_BT)
+        return View(cos_T11K, sin_T11K, None, is_causal=False, blocks=blocks)
     # torch's is_causal would align the first of several tokens with the first in the cache.
     mask = causal_mask(begin, num_tokens, sliding_window if is_cut else None, cos_TK.device)
     if document_ids_BT is not None:

@@ -30,10 +30,12 @@ from gristmill.lm.models.foreign import ForeignModel
 from gristmill.lm.models.generation import Reader, WindowReader
 from gristmill.lm.models.gpt import llama, llama_weights
 from gristmill.lm.models.gpt.attention import Attention, RMSNorm, View, causal_view, rope_tables
-from gristmill.lm.models.gpt.cache import Cache, LayerCache, activation_dtype
+from gristmill.lm.models.gpt.block_mask import can_use_blocks
+from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache, activation_dtype
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
 from gristmill.lm.models.model import Model
+from gristmill.lm.models.rows import OneByOne, RowReader
 
 __all__ = ["GPT", "GPTConfig"]
 
@@ -66,7 +68,7 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.dropout = _dropout(config)
 
-    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | LayerRowCache | None) -> Tensor:
         """The stream with what this layer adds to it."""
         x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), view, layer_cache))
         return cast(Tensor, x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD))))
@@ -203,6 +205,21 @@ class GPT(Model):
         """What generates text with a cache, or without one."""
         return CachedReader(self) if use_cache else WindowReader(self)
 
+    def new_row_reader(
+        self, *, use_cache: bool, max_rows: int | None, num_rows: int, longest: int, use_graphs: bool
+    ) -> RowReader:
+        """What generates several texts at once, with a cache."""
+        if not use_cache:
+            return OneByOne(self, use_cache=False)
+        from gristmill.lm.models.gpt.decoding import GPTRows
+
+        return GPTRows(self, max_rows=max_rows, num_rows=num_rows, longest=longest, use_graphs=use_graphs)
+
+    def use_bfloat16(self) -> None:
+        """Hold the weights in bfloat16, to write text with. The angles of the positions stay in float32."""
+        for parameter in self.parameters():
+            parameter.data = parameter.data.bfloat16()
+
     def new_cache(self, batch_size: int, device: torch.device | str, dtype: torch.dtype) -> Cache:
         """An empty cache for `batch_size` sequences; `dtype` is that of the activations, bfloat16 under autocast."""
         c = self.config
@@ -246,9 +263,16 @@ class GPT(Model):
         self._check_length(begin, num_tokens)
         if document_ids_BT is not None and cache is not None:
             raise OptionError("document_ids_BT and a cache exclude each other. Pass one document and its cache.")
-        window = self.config.sliding_window
+        c = self.config
+        has_dropout = self.training and c.dropout > 0
         return causal_view(
-            self.cos_TK, self.sin_TK, begin, num_tokens, sliding_window=window, document_ids_BT=document_ids_BT
+            self.cos_TK,
+            self.sin_TK,
+            begin,
+            num_tokens,
+            sliding_window=c.sliding_window,
+            document_ids_BT=document_ids_BT,
+            by_blocks=cache is None and can_use_blocks(tokens_BT.device, head_dim=c.head_dim, has_dropout=has_dropout),
         )
 
     def _check_length(self, begin: int, num_tokens: int) -> None:

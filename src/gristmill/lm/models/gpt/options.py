@@ -54,6 +54,12 @@ class GPTConfig(WindowModelConfig):
     loss_parts: int = field(default=4, metadata={"option": False})
 
     name: ClassVar[str] = "gpt"
+    SIZES: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("vocab_size", "context_length", "num_layers", "num_heads", "num_kv_heads", "d_model", "d_ff"),
+            *("rope_theta", "qk_norm", "sliding_window", "tie_embeddings", "norm_eps"),
+        }
+    )
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quickstart": {
             "context_length": 128,

@@ -1,0 +1,364 @@
+"""Checkpoints of a sharded run, through torch.distributed.checkpoint: every process writes and reads only its own rows.
+
+torch plans who writes what, tells all processes when one of them fails, and finds which rows of which file a process
+needs. Files are ours: safetensors and JSON (parts.py), where torch's own storage would pickle its index. In a save,
+
+    every process   copies its rows to main memory; training continues from here
+                    writes them to a hidden folder and flushes them
+    the first one   writes the indexes, state.json with sizes and checksums of all files, and renames the folder
+
+A process that fails fails the save in all of them, with the same error, and older checkpoints stay. Processes talk
+about a save in a group of their own: it happens in a thread, while the others of the run are in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+
+from gristmill.errors import GristmillError, TrainingError
+from gristmill.lm.explain import CHECKPOINTS
+from gristmill.lm.training import checkpoint as checkpoints
+from gristmill.lm.training.parts import (
+    OpenFiles,
+    Rows,
+    Stored,
+    index_name,
+    index_of,
+    num_rows,
+    part_name,
+    stored_tensors,
+)
+from gristmill.lm.training.size_check import compare_shapes
+from gristmill.lm.training.tensor_files import DamagedFileError, Kind, flush, kinds_of, write_tensors
+
+__all__ = ["ShardedWriter", "load_optimizer", "load_weights"]
+
+Files = Mapping[str, Mapping[str, Tensor]]
+
+
+# Writing
+
+
+class ShardedWriter(checkpoints.CheckpointWriter):
+    """Writes checkpoints together with the other processes, each in a thread of its own. All must make one."""
+
+    def __init__(self, run: Path, *, keep: int, tell: Callable[[str], None] | None = None) -> None:
+        super().__init__(run, keep=keep, tell=tell)
+        self._group = torch.distributed.new_group(backend="gloo")
+
+    def _write_files(self, state: Mapping[str, Any], files: Files) -> None:
+        write_sharded(self._run, state, files, group=self._group)
+
+    def _prune(self) -> None:
+        if torch.distributed.get_rank() == 0:
+            super()._prune()
+
+
+def write_sharded(run: Path, state: Mapping[str, Any], files: Files, *, group: Any = None) -> None:
+    """Write a checkpoint of `state["step"]`, together with the other processes of `group`.
+
+    files: of weights and optimizer, copies of the rows of this process. Files that are not in `PARTED`, and all of
+    `state` but the step, count in the first process only.
+    """
+    parted = {name: tensors for name, tensors in files.items() if name in PARTED}
+    whole = {name: tensors for name, tensors in files.items() if name not in PARTED}
+    storage = _Writer(run, state, tuple(parted), whole)
+    try:
+        with _one_error():
+            save(_joined(parted), storage_writer=storage, process_group=group)
+    finally:
+        storage.clean_up()
+
+
+PARTED = (checkpoints.MODEL_FILE, checkpoints.OPTIMIZER_FILE)
+
+
+def _joined(files: Files) -> dict[str, Any]:
+    """The tensors of all files under one kind of name, "model.safetensors/blocks.0.weight"."""
+    return {f"{file}/{name}": tensor for file, tensors in files.items() for name, tensor in tensors.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Where a process writes."""
+
+    folder: str
+    number: int
+    num_parts: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """Rows that are on the disk, and the size and checksum of their file."""
+
+    rows: Rows
+    entry: Mapping[str, Any]
+
+
+class _Writer(StorageWriter):
+    """The storage of one save. torch calls the methods in this order; the first process alone plans and finishes."""
+
+    def __init__(self, run: Path, state: Mapping[str, Any], parted: tuple[str, ...], whole: Files) -> None:
+        self._run, self._state, self._parted, self._whole = run, state, parted, whole
+        self._temporary: Path | None = None
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Nothing: a storage is used once."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Nothing: all is known."""
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Each process writes all rows that it has."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Make the hidden folder, and give each process its number."""
+        self._temporary = checkpoints.new_hidden_folder(self._folder)
+        places = [_Place(str(self._temporary), number, len(plans)) for number in range(len(plans))]
+        return [dataclasses.replace(plan, storage_data=place) for plan, place in zip(plans, places, strict=True)]
+
+    @property
+    def _folder(self) -> Path:
+        return self._run / CHECKPOINTS / checkpoints.name_of(self._state["step"])
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[WriteResult]]:
+        """Write the rows of this process, one file for each that the checkpoint of one device would have."""
+        place: _Place = plan.storage_data
+        items: dict[str, dict[str, Any]] = defaultdict(dict)
+        for item in plan.items:
+            file, _, name = item.index.fqn.partition("/")
+            items[file][name] = item
+        results = []
+        for file, of_file in items.items():
+            tensors = {name: _data(planner, item) for name, item in of_file.items()}
+            if file == checkpoints.MODEL_FILE:
+                checkpoints.check_finite(self._run, self._state["step"], tensors)
+            path = Path(place.folder) / part_name(file, place.number, place.num_parts)
+            entry = _write_part(path, tensors)
+            for item in of_file.values():
+                written = _Written(_rows_of(item, path.name), entry)
+                results.append(WriteResult(item.index, item.tensor_storage_size(), written))
+        done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
+        done.set_result(results)
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """In the first process, when all have written: indexes, files that have no parts, state.json, and the name."""
+        assert self._temporary is not None
+        if self._folder.exists():  # a step has only one outcome
+            return
+        # Also for an optimizer that has no state yet: an index without tensors.
+        stored: dict[str, dict[str, list[Rows]]] = {file: defaultdict(list) for file in self._parted}
+        entries: dict[str, Any] = {}
+        for result in (result for of_process in results for result in of_process):
+            file, _, name = result.index.fqn.partition("/")
+            stored[file][name].append(result.storage_data.rows)
+            entries[result.storage_data.rows.file] = result.storage_data.entry
+        _check_arrived(self._temporary, entries)
+        for file, of_file in stored.items():
+            found = {
+                name: _stored(metadata.state_dict_metadata[f"{file}/{name}"], rows) for name, rows in of_file.items()
+            }
+            entries[index_name(file)] = _write_index(self._temporary / index_name(file), found)
+        for file, tensors in self._whole.items():
+            entries[file] = write_tensors(self._temporary / file, kinds_of(tensors), tensors.__getitem__)
+        head = {"format": checkpoints.FORMAT, "version": checkpoints.VERSION_WITH_PARTS}
+        checkpoints.publish(self._temporary, self._folder, {**head, **self._state, "files": entries})
+
+    def clean_up(self) -> None:
+        """Remove what an unfinished save has left. Nobody writes to it any more: all have finished or failed."""
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether torch may choose this storage by the name of a path: it may not."""
+        return False
+
+
+def _data(planner: SavePlanner, item: Any) -> Tensor:
+    data = planner.resolve_data(item)
+    assert isinstance(data, Tensor)  # there is nothing else in the state that is saved
+    return data.detach()
+
+
+def _write_part(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    try:
+        return write_tensors(path, kinds_of(tensors), tensors.__getitem__)
+    except FileNotFoundError:
+        raise _not_shared(path) from None
+
+
+def _check_arrived(folder: Path, entries: Mapping[str, Any]) -> None:
+    for name in entries:
+        if not (folder / name).exists():
+            raise _not_shared(folder / name)
+
+
+def _not_shared(path: Path) -> TrainingError:
+    return TrainingError(
+        f"{path}: one process does not see what another has written. With strategy='fsdp' on several machines, all "
+        f"must have the run folder on the same disk. Pass a folder on a disk that they share."
+    )
+
+
+def _rows_of(item: Any, file: str) -> Rows:
+    chunk, shape = item.tensor_data.chunk, item.tensor_data.size
+    if tuple(chunk.sizes[1:]) != tuple(shape[1:]):
+        raise TrainingError(f"{item.index.fqn}: it is divided by columns, and a checkpoint holds rows. Shard by rows.")
+    begin = chunk.offsets[0] if shape else 0
+    return Rows(file, begin, begin + num_rows(chunk.sizes))
+
+
+def _stored(metadata: Any, rows: list[Rows]) -> Stored:
+    """The rows in order. A process without rows has a part of none, which only a tensor without rows keeps."""
+    kind = Kind(metadata.properties.dtype, tuple(metadata.size))
+    in_order = sorted(rows, key=lambda each: (each.begin, each.end))
+    return Stored(kind, tuple(each for each in in_order if each.begin < each.end) or tuple(in_order[:1]))
+
+
+def _write_index(path: Path, stored: Mapping[str, Stored]) -> dict[str, Any]:
+    from gristmill._core import Xxh64
+
+    body = json.dumps(index_of(stored), separators=(",", ":")).encode()
+    with path.open("wb") as file:
+        file.write(body)
+        flush(file)
+    digest = Xxh64()
+    digest.update(body)
+    return {"bytes": len(body), "xxh64": digest.hexdigest()}
+
+
+@contextlib.contextmanager
+def _one_error() -> Iterator[None]:
+    """Within the block, what torch raises in all processes for one that failed is the error of that one."""
+    try:
+        with checkpoints.damaged_files():
+            yield
+    except CheckpointException as error:
+        rank, (cause, _) = min(error.failures.items())
+        if isinstance(cause, OSError | GristmillError):
+            raise cause from None
+        if isinstance(cause, DamagedFileError):
+            raise checkpoints.damage_error(cause.path, cause.what) from None
+        raise TrainingError(f"process {rank} could not save or read its part of a checkpoint: {cause!r}") from cause
+
+
+# Reading
+
+
+def load_weights(model: nn.Module, folder: Path, state: Mapping[str, Any]) -> None:
+    """Copy the weights of a checkpoint into the sharded model; each process reads only the rows that it has."""
+    source = folder / checkpoints.MODEL_FILE
+    reader, targets = _Reader(folder, checkpoints.MODEL_FILE, state), model.state_dict()
+    there = {name: torch.empty(each.kind.shape, device="meta") for name, each in reader.stored.items()}
+    compare_shapes(targets, there, source)
+    reader.fill(targets)
+
+
+def load_optimizer(model: nn.Module, folder: Path, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The state of the optimizer in a checkpoint, divided as the weights of the sharded model are."""
+    reader = _Reader(folder, checkpoints.OPTIMIZER_FILE, state)
+    weights = dict(model.named_parameters())
+    targets = {}
+    for name, stored in reader.stored.items():
+        weight = weights.get(name.rpartition(".")[0])
+        if weight is not None and tuple(weight.shape) == stored.kind.shape:
+            targets[name] = torch.empty_like(weight.detach(), dtype=stored.kind.dtype)
+        else:
+            targets[name] = torch.empty(stored.kind.shape, dtype=stored.kind.dtype)
+    reader.fill(targets)
+    return targets
+
+
+class _Reader(StorageReader):
+    """The tensors of one name in a checkpoint, in one file or in parts. All processes must use it together."""
+
+    def __init__(self, folder: Path, name: str, state: Mapping[str, Any]) -> None:
+        self._folder, self._name, self._state = folder, name, state
+        with checkpoints.damaged_files():
+            # Without comparing: the processes divide that later. An index is always compared.
+            files = checkpoints.checked_files(folder, name, state, is_mine=lambda number: False)
+            self.stored = stored_tensors(folder, name, files)
+
+    def fill(self, targets: dict[str, Tensor]) -> None:
+        """Copy the rows that this process has into `targets`."""
+        with _one_error():
+            load(dict(targets), storage_reader=self)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Nothing: a storage is used once."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """What is there, in torch's terms."""
+        return Metadata({name: _metadata(stored) for name, stored in self.stored.items()})
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Compare the files with their checksums. The processes divide the files: each is read once for that."""
+        rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        checkpoints.checked_files(self._folder, self._name, self._state, is_mine=lambda number: number % size == rank)
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Each process reads what it needs."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Nobody reads for another."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> torch.futures.Future[None]:
+        """Copy rows from files to their places."""
+        with OpenFiles(self._folder) as files:
+            for item in plan.items:
+                name = item.storage_index.fqn
+                stored = self.stored[name]
+                offset = item.storage_index.offset
+                first = offset[0] if offset else 0
+                rows = next(each for each in stored.rows if each.begin == first)
+                begin = rows.begin + (item.storage_offsets[0] if item.storage_offsets else 0)
+                target = planner.resolve_tensor(item).detach()
+                target.copy_(files.rows(name, stored, rows, begin, begin + num_rows(item.lengths)))
+                planner.commit_tensor(item, target)
+        done: torch.futures.Future[None] = torch.futures.Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether torch may choose this storage by the name of a path: it may not."""
+        return False
+
+
+def _metadata(stored: Stored) -> TensorStorageMetadata:
+    shape = stored.kind.shape
+    chunks = [
+        ChunkStorageMetadata(
+            offsets=torch.Size((rows.begin, *(0 for _ in shape[1:])) if shape else ()),
+            sizes=torch.Size((rows.end - rows.begin, *shape[1:]) if shape else ()),
+        )
+        for rows in stored.rows
+    ]
+    return TensorStorageMetadata(TensorProperties(dtype=stored.kind.dtype), torch.Size(shape), chunks)

@@ -1,0 +1,214 @@
+"""Weights in parts: what several processes do together is what one does alone, bit-exact or to rounding.
+
+The checks are in sharded_checks.py. They run once in two and once in three processes, which take seconds to start; the
+tests judge what each process answered. The three also read what the two have saved, and what one has.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import gristmill as gm
+from gristmill.lm.training import checkpoint as checkpoints
+from gristmill.lm.training.checkpoint import find_checkpoint, merge_model, read_state, read_tensors, write_checkpoint
+from lm import sharded_checks
+from lm.test_distributed import OPTIONS, losses, train_on_two
+from lm.tiny_runs import train
+
+SIZES = (2, 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of all checks, with a checkpoint of one process in it."""
+    folder = tmp_path_factory.mktemp("sharded")
+    (folder / "saved-by-1").mkdir()
+    model = sharded_checks.new_model()
+    optimizers, expected = sharded_checks.after_steps(model)
+    state, files = sharded_checks.files_of(model, optimizers)
+    write_checkpoint(folder / "saved-by-1", {**state, "step": 3}, files)
+    save_file(expected, folder / "expected-1.safetensors")
+    for size in SIZES:
+        run_checks(folder, size)
+    return folder
+
+
+def run_checks(folder, size):
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    commands = [[sys.executable, "-m", "lm.sharded_checks", str(folder), str(rank), str(size)] for rank in range(size)]
+    processes = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for command in commands]
+    try:
+        errors = [process.communicate(timeout=180)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * size, "\n".join(errors)[-5000:]
+
+
+@pytest.fixture(params=SIZES)
+def size(request):
+    return request.param
+
+
+def answers(folder, size, check):
+    """What the processes answered, the first one first."""
+    return [json.loads((folder / f"answer-{size}-{rank}.json").read_text())[check] for rank in range(size)]
+
+
+# Muon
+
+
+def test_muon_of_several_processes_is_that_of_one(folder, size):
+    for answer in answers(folder, size, "muon"):
+        assert answer["replicated"] < 1e-6
+        assert answer["sharded"] < 1e-6
+
+
+def test_replicas_stay_bit_identical_under_muon(folder, size):
+    assert all(answer["replicated is the same"] for answer in answers(folder, size, "muon"))
+
+
+def test_the_momentum_of_muon_is_divided_as_the_weights_are(folder, size):
+    shares = {2: [5, 5], 3: [4, 4, 2]}
+    assert [answer["rows of momentum"] for answer in answers(folder, size, "muon")] == shares[size]
+
+
+# Gradients
+
+
+def test_a_nan_in_the_rows_of_one_process_keeps_all_from_stepping(folder, size):
+    for answer in answers(folder, size, "not_finite"):
+        assert answer["left alone, waits=True"] and answer["left alone, waits=False"]
+        assert answer["are_finite"] is False
+
+
+def test_gradients_in_parts_are_clipped_by_the_norm_of_the_whole(folder, size):
+    for answer in answers(folder, size, "not_finite"):
+        assert answer["norm"] < 1e-5 and answer["clipped"] < 1e-6
+
+
+# Checkpoints
+
+
+def test_every_process_writes_a_part_and_one_of_them_the_state(folder, size):
+    parts = [f"part-{rank + 1:05d}-of-{size:05d}.safetensors" for rank in range(size)]
+    files = {"state.json", *(f"{name}.{end}" for name in ("model", "optimizer") for end in (*parts, "parts.json"))}
+    for answer in answers(folder, size, "checkpoint"):
+        assert answer["files"] == sorted(files)
+
+
+def test_the_best_and_the_latest_are_kept_while_training_continues(folder, size):
+    for answer in answers(folder, size, "checkpoint"):
+        assert answer["kept"] == ["step-000001", "step-000003"]
+    assert find_checkpoint(folder / f"saved-by-{size}", "best").name == "step-000001"
+
+
+@pytest.mark.parametrize(("before", "size"), [(1, 2), (1, 3), (2, 2), (2, 3), (3, 3)])
+def test_any_number_of_processes_reads_what_another_has_saved_to_the_bit(folder, before, size):
+    assert all(answer[f"read from {before}"] for answer in answers(folder, size, "checkpoint"))
+
+
+def test_one_process_reads_the_parts_of_several_to_the_bit(folder, size):
+    there = find_checkpoint(folder / f"saved-by-{size}")
+    found = {}
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        found |= read_tensors(there, file, read_state(there))
+    expected = load_file(folder / f"expected-{size}.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_no_process_writes_the_rows_of_another(folder, size):
+    """The parts together are as large as the tensors, but for headers: nothing is there twice."""
+    there = find_checkpoint(folder / f"saved-by-{size}")
+    parts = [load_file(path) for path in there.glob("model.part-*")]
+    whole = read_tensors(there, "model.safetensors", read_state(there))
+    for name, tensor in whole.items():
+        assert sum(part[name].numel() for part in parts if name in part) == tensor.numel()
+
+
+@pytest.mark.parametrize("check", ["full disk", "full disk of the first"])
+def test_a_full_disk_of_one_process_is_the_error_of_all(folder, size, check):
+    for answer in answers(folder, size, "failures"):
+        kind, message = answer[check]
+        assert kind == "OSError" and "No space left on device" in message and f"failed-by-{size}" in message
+
+
+def test_weights_that_are_not_finite_in_one_process_are_refused_by_all(folder, size):
+    for answer in answers(folder, size, "failures"):
+        kind, message = answer["not finite"]
+        assert kind == "NotFiniteError" and "'stacked' holds NaN" in message
+
+
+def test_a_save_that_failed_leaves_the_checkpoint_before_and_nothing_else(folder, size):
+    assert all(answer["there"] == ["step-000000", "step-000001"] for answer in answers(folder, size, "failures"))
+
+
+def test_a_checkpoint_before_the_first_step_has_an_optimizer_without_state(folder, size):
+    assert all(answer["before a step"] == [] for answer in answers(folder, size, "failures"))
+
+
+def test_a_damaged_part_is_named_by_all_processes(folder, size):
+    for answer in answers(folder, size, "failures"):
+        kind, message = answer["damaged"]
+        assert kind == "CheckpointError"
+        assert f"model.part-{size:05d}-of-{size:05d}.safetensors: its checksum does not fit" in message
+        assert "to use the one before, step-000000" in message
+
+
+def test_parts_become_one_file_that_is_the_same_as_that_of_one_process(folder, size):
+    there = find_checkpoint(folder / f"saved-by-{size}", "step-000001")
+    before = read_tensors(there, "model.safetensors", read_state(there))
+    assert merge_model(there)
+    assert not merge_model(there)
+    assert not list(there.glob("model.part*")) and list(there.glob("optimizer.part*"))
+    checkpoints.check_file(there / "model.safetensors", read_state(there)["files"]["model.safetensors"])
+    after = load_file(there / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+# Precision
+
+
+def test_blocks_compute_in_bf16_and_weights_stay_float32(folder, size):
+    for answer in answers(folder, size, "bf16"):
+        assert answer["in a block"] == "torch.bfloat16"
+        assert answer["loss"] == "torch.float32"
+        assert answer["kept"] == ["torch.float32"]
+
+
+def test_a_sharded_model_in_bf16_has_the_curve_of_one_in_one_piece(folder, size):
+    for answer in answers(folder, size, "bf16"):
+        whole, sharded = answer["curves"]
+        assert sharded == pytest.approx(whole, abs=2e-3)
+        assert whole[-1] < whole[0] - 0.5  # it learns, so that the curve says something
+
+
+# A run
+
+
+def test_a_sharded_run_with_muon_is_that_of_one_device_and_is_resumed_there(tiny_shards, tmp_path):
+    options = {**OPTIONS, "optimizer": "muon", "keep": 3}
+    train(tiny_shards, tmp_path / "one", batch_size=8, **options)
+    train_on_two(tmp_path, tiny_shards, tmp_path / "two", batch_size=4, strategy="fsdp", **options)
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=2e-5)
+    files = {path.name for path in find_checkpoint(tmp_path / "two").iterdir()}
+    assert "model.safetensors" in files and "optimizer.parts.json" in files and "model.parts.json" not in files
+    # The best and the latest are merged at the end; here that is one, and the one before is still in parts.
+    (tmp_path / "two/checkpoints/step-000008").rename(tmp_path / "last")
+    assert "model.parts.json" in {path.name for path in find_checkpoint(tmp_path / "two").iterdir()}
+    assert gm.lm.generate(tmp_path / "two", "the cat", which="latest", max_tokens=4, seed=0)
+    alone = {"batch_size": 8, "devices": 1, "strategy": "auto", "resume": "auto"}
+    train(tiny_shards, tmp_path / "two", **alone, **options)
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=2e-5)
+    assert {path.name for path in find_checkpoint(tmp_path / "two").iterdir()} >= {"optimizer.safetensors"}
