@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 
 import pytest
@@ -111,6 +112,31 @@ def test_a_full_disk_leaves_nothing_and_keeps_what_was_there(tmp_path, run, form
     with pytest.raises(OSError, match="No space left"):
         gm.lm.export(run, tmp_path / f"other-{name}", format=format)
     assert not (tmp_path / f"other-{name}").exists()
+
+
+LIMITED = """
+import resource, sys
+import gristmill as gm
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    gm.lm.export(sys.argv[1], sys.argv[2], format=sys.argv[3])
+except OSError as error:
+    print(error.filename, "|", error.strerror)
+"""
+
+
+@every_format
+def test_an_error_of_the_library_that_writes_names_the_output(tmp_path, run, format):
+    """A file that may not grow stands for a full disk: the system refuses a write in mid-file."""
+    target = tmp_path / WRITTEN[format][0]
+    command = [sys.executable, "-c", LIMITED, str(run), str(target), format]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    filename, _, message = done.stdout.partition(" | ")
+    assert filename == str(target)
+    assert "Cannot be written" in message and "Is the disk full?" in message
+    assert names(tmp_path) == []
 
 
 @every_format

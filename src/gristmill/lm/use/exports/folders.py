@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gristmill.publish import flush_folder
 
-__all__ = ["check_folder", "flush_file", "published_folder"]
+__all__ = ["check_folder", "flush_file", "named_errors", "published_folder"]
 
 
 def check_folder(target: Path, *, overwrite: bool, is_ours: Callable[[str], bool]) -> None:
@@ -69,6 +69,21 @@ def _move(temporary: Path, target: Path, *, aside: Path) -> None:
             aside.rename(target)
         raise
     shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def named_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn an error of a library that writes `path`, one of `kinds` or without a number, into an OSError that names it.
+
+    NumPy and safetensors report a full disk in words of their own.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_numbered = isinstance(error, OSError) and error.errno is not None
+        if is_numbered or not isinstance(error, (OSError, *kinds)):
+            raise
+        raise OSError(errno.EIO, f"Cannot be written ({error}). Is the disk full?", str(path)) from error
 
 
 def flush_file(path: Path) -> None:

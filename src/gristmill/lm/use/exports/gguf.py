@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gristmill.lm.use.exports.folders import named_errors
 from gristmill.lm.use.exports.source import Source, Written, converted
 from gristmill.packages import load_package
 from gristmill.publish import publish
@@ -56,7 +57,7 @@ def write(source: Source, target: Path) -> Written:
         array = converted(name, tensor, "float16" if dtype == "float16" else "float32").numpy()
         kind = package.GGMLQuantizationType[KINDS[dtype][0]]
         writer.add_tensor(name, _quantized(package, array, kind), raw_dtype=kind)
-    with publish(target, overwrite=source.overwrite) as file:
+    with named_errors(target), publish(target, overwrite=source.overwrite) as file:
         writer.fout = [file]  # what `open_output_file` would open, so that the file appears under its name when whole
         writer.state = package.gguf_writer.WriterState.EMPTY
         writer.write_header_to_file()

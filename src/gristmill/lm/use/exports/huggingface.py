@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gristmill.lm.use.exports.folders import check_folder, flush_file, published_folder
+from gristmill.lm.use.exports.folders import check_folder, flush_file, named_errors, published_folder
 from gristmill.lm.use.exports.source import Source, Written, converted, num_bytes
 from gristmill.packages import packages_for
 from gristmill.tokenizer.formats import huggingface
@@ -41,7 +41,9 @@ def check_target(target: Path, *, overwrite: bool) -> None:
 def write(source: Source, target: Path) -> Written:
     """Write the folder."""
     files = small_files(source)
-    with published_folder(target) as folder:
+    with packages_for("exporting a model"):
+        from safetensors import SafetensorError
+    with named_errors(target, SafetensorError), published_folder(target) as folder:
         weights = list(_write_weights(folder, source.model.weights, source.dtype))
         for name, content in files.items():
             (folder / name).write_bytes(content)
