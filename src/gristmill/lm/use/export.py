@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from gristmill.arguments import check_choice
 from gristmill.encode import as_tokenizer
 from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
 from gristmill.lm.models.generation import end_of_text_id
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.training.checkpoint import find_checkpoint, load_model, read_state
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelExport", "export"]
 
-TEMPLATE_FILE = "chat_template.jinja"
 MAX_TEMPLATE_BYTES = 1 << 20
 
 
@@ -171,7 +171,7 @@ def _end_of_text(tokenizer: Tokenizer) -> str | None:
 
 
 def _chat_template(run: Path) -> str | None:
-    path = run / TEMPLATE_FILE
+    path = run / CHAT_TEMPLATE_FILE
     if not path.is_file():
         return None
     data = read_small_file(path, what="a chat template", max_bytes=MAX_TEMPLATE_BYTES, error=CheckpointError)
