@@ -131,7 +131,7 @@ class SignalledElsewhere:
 def test_devices_agree_on_a_signal_that_only_one_of_them_received():
     run = SimpleNamespace(fabric=SignalledElsewhere(), signals=StopSignals())
     assert Run.agree_to_stop(run)
-    assert run.signals.received == signal.SIGTERM
+    assert run.signals.agreed == signal.SIGTERM
 
 
 def test_a_device_does_not_validate_alone_when_another_was_stopped_in_the_last_step(monkeypatch):

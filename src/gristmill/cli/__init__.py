@@ -86,8 +86,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             raise
         terminated = isinstance(interruption, _Terminated)
-        print(f"gristmill: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
+        if _speaks_for_all():
+            print(f"gristmill: {'terminated' if terminated else 'interrupted'}", file=sys.stderr)
         return TERMINATED if terminated else INTERRUPTED
+
+
+def _speaks_for_all() -> bool:
+    """Whether this process shows what all processes that a launcher has started would show."""
+    if "RANK" not in os.environ and "SLURM_PROCID" not in os.environ:
+        return True
+    from gristmill.errors import OptionError
+    from gristmill.lm.training.launchers import is_first_process
+
+    try:
+        return is_first_process()
+    except OptionError:
+        return True
 
 
 def _discard_output() -> None:
@@ -191,7 +205,8 @@ def _parse(name: str, arguments: list[str]) -> Any:
     except (MissingPackageError, OptionError, OSError, UsageError) as error:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             raise  # of stdout, for `main`
-        print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
+        if _speaks_for_all():
+            print(f"gristmill: error: {_one_line(error)}", file=sys.stderr)
         return WRONG_USAGE
 
 
@@ -224,8 +239,10 @@ def _run(command: Any, debug: bool) -> int:
             raise
         is_memory = isinstance(error, MemoryError) and not isinstance(error, GristmillError)
         message = _out_of_memory(error, command) if is_memory else in_flags(_one_line(error), command)
-        print(f"gristmill: error: {message}", file=sys.stderr)
-        return WRONG_USAGE if isinstance(error, OptionError | UsageError) else FAILED
+        is_usage = isinstance(error, OptionError | UsageError)
+        if _speaks_for_all() or not (is_usage or getattr(error, "is_shown_by_first", False)):
+            print(f"gristmill: error: {message}", file=sys.stderr)
+        return WRONG_USAGE if is_usage else FAILED
 
 
 def _out_of_memory(error: BaseException, command: Any) -> str:

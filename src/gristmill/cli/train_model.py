@@ -112,7 +112,7 @@ class TrainModel:
         progress = None if self.progress == "none" else self.progress
         with starting(progress), spelled_by(functools.partial(in_flags, command=self)):
             require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
-            from gristmill.lm.training.processes import is_first_process
+            from gristmill.lm.training.launchers import is_first_process
 
             data = self._shards(config, progress)
             rows = self._planned(data) if self.dry_run else self._trained(data, progress)
@@ -122,7 +122,7 @@ class TrainModel:
 
     def _shards(self, config: TrainConfig, progress: Any) -> str | Path:
         """DATA as it is given, or the shards that are made of it where it is text."""
-        from gristmill.lm.training.processes import is_first_process
+        from gristmill.lm.training.launchers import find_world, is_first_process
         from gristmill.lm.training.run_folder import check_folder
 
         takes_parquet = isinstance(config.model, DocumentOptions)
@@ -133,12 +133,15 @@ class TrainModel:
             return self.data
         vocab_size = config.model.vocab_size
         text = TextCorpus(corpus=self.data, run=self.output, tokenizer=tokenizer, vocab_size=vocab_size)
-        for flag, is_given in (("--dry-run", self.dry_run), ("--num-nodes", config.num_nodes > 1)):
+        world = find_world()
+        several = {"--dry-run": self.dry_run, "--num-nodes": config.num_nodes > 1, str(world): world is not None}
+        for what, is_given in several.items():
             if is_given:
-                text.check_encoded(flag)
+                text.check_encoded(what)
         if is_first_process():
             check_folder(self.output, resume=self.resume, overwrite=self.overwrite, init_from=config.init_from)
-        is_new = self.overwrite and not self.dry_run and is_first_process()
+        # With a launcher the others would read the shards that the first one replaces.
+        is_new = self.overwrite and not self.dry_run and is_first_process() and world is None
         return text.shards(overwrite=is_new, progress=progress)
 
     def _passed(self) -> dict[str, Any]:

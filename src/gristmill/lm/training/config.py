@@ -128,9 +128,9 @@ class TrainConfig:
     device: DeviceName = "auto"
     """Device to run on. auto picks CUDA when available."""
     devices: Count = 1
-    """Number of devices per node."""
+    """Number of devices per node. Not needed under torchrun and srun, which decide it."""
     num_nodes: Count = 1
-    """Number of machines. Start the command on each, with MASTER_ADDR, MASTER_PORT and NODE_RANK set."""
+    """Number of machines. Not needed under torchrun and srun; else set MASTER_ADDR, MASTER_PORT, NODE_RANK on each."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How several devices share the work: ddp (all weights on each) or fsdp (a part of them on each)."""
     deterministic: bool = False

@@ -14,13 +14,20 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments import (
+    ClusterEnvironment,
+    LightningEnvironment,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
+)
 from lightning_fabric.strategies import ModelParallelStrategy
 from torch import nn
 
 from gristmill.errors import OptionError
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.launchers import World, find_world, is_first_process
 from gristmill.lm.training.precision import find_precision, precision_plugin
-from gristmill.lm.training.processes import is_first_process, joining, one_error, start_others
+from gristmill.lm.training.processes import join_others, joining, one_error, start_others
 
 __all__ = ["check_devices", "launch", "launched"]
 
@@ -59,10 +66,11 @@ def launch(config: TrainConfig) -> tuple[Fabric, TrainConfig]:
             devices=config.devices,
             num_nodes=config.num_nodes,
             strategy=_strategy(config),
-            plugins=[precision_plugin(config.precision, kind)],
+            plugins=[precision_plugin(config.precision, kind), _environment(config)],
         )
         start_others(fabric.strategy)
         with joining():
+            join_others(fabric.strategy)
             fabric.launch()
     return fabric, config
 
@@ -77,13 +85,52 @@ def check_devices(config: TrainConfig) -> str:
     kind = next(name for name in there if there[name]) if config.device == "auto" else config.device
     if not there[kind]:
         raise OptionError(f"device={kind!r}: torch finds none here. Pass device='cpu', or install a torch made for it.")
-    if config.devices > there[kind]:
+    is_launched = find_world() is not None
+    if config.devices > there[kind] and is_launched and kind != "cpu":  # cores may be shared, GPUs not
+        raise OptionError(
+            f"{config.devices} processes were started on this machine, and this one finds {there[kind]} of kind "
+            f"{kind!r}. Every process must see the devices of all: with Slurm, pass --gpus-per-node={config.devices} "
+            f"and neither --gpus-per-task nor --gpu-bind."
+        )
+    if config.devices > there[kind] and not is_launched:
         has = f"{there[kind]} {'core' if kind == 'cpu' else 'device'}{'s' * (there[kind] > 1)}"
         raise OptionError(
             f"devices={config.devices} is more than the {has} of kind {kind!r} on this machine. "
             f"Pass devices <= {there[kind]}."
         )
     return kind
+
+
+def _environment(config: TrainConfig) -> ClusterEnvironment:
+    """Where Fabric learns which process this is. What it would find by itself is wrong in a shell of Slurm."""
+    world = find_world()
+    if world is None or world.size != config.devices * config.num_nodes:  # one process plans the work of all
+        return LightningEnvironment()
+    return _Srun(world) if world.launcher == "srun" else TorchElasticEnvironment()
+
+
+class _Srun(SLURMEnvironment):  # type: ignore[misc]
+    """A step of srun, whatever options started it: Lightning's class insists on --ntasks-per-node."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def main_address(self) -> str:
+        nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST", "127.0.0.1")
+        return os.environ.get("MASTER_ADDR") or self.resolve_root_node_address(nodes)
+
+    @property
+    def main_port(self) -> int:
+        # All processes of a step find the same port, and two steps on one node different ones.
+        step = int(os.environ.get("SLURM_JOB_ID", "0")) * 7 + int(os.environ.get("SLURM_STEP_ID", "0"))
+        return int(os.environ.get("MASTER_PORT") or 15_000 + step % 15_000)
+
+    def world_size(self) -> int:
+        return self._world.size
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Nothing is left to check: `TrainConfig` has the numbers of the step."""
 
 
 def _set_torch(config: TrainConfig, kind: str) -> None:

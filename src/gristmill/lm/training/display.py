@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from gristmill.errors import OptionError
+from gristmill.lm.training.launchers import is_first_process
 from gristmill.lm.training.records import Record, json_line
 from gristmill.lm.training.standing import Standing, clock_time, shown_loss
 from gristmill.notebook import shortened
@@ -82,7 +82,7 @@ def say_starting(progress: Any, what: str = "loading torch") -> None:
 
     Only the first of several processes shows it.
     """
-    if progress not in ("auto", "bar") or not _is_first_process() or _in_notebook():
+    if progress not in ("auto", "bar") or not is_first_process() or _in_notebook():
         return
     if progress == "bar" or _on_terminal():
         _starting_line.show(f"gristmill: {what} …")
@@ -109,11 +109,6 @@ def _has_torch() -> bool:
         return find_spec("torch") is not None
     except (ImportError, ValueError):
         return False
-
-
-def _is_first_process() -> bool:
-    # As in devices.py, which needs torch.
-    return all(os.environ.get(name, "0") in ("", "0") for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
 
 
 def _in_notebook() -> bool:

@@ -1,4 +1,6 @@
-"""The processes of a run on several devices: one per device, all started by the first, which reports for all of them.
+"""The processes of a run on several devices: one per device, and one error for all of them.
+
+Where no launcher has started them, the first one starts all others, and reports for all of them.
 
 The first process runs its own command line again for each of the other devices. It keeps what they print and shows it
 only if one of them fails, as part of one error; with GRISTMILL_DEBUG=1 it shows every line. The others are in a session
@@ -22,10 +24,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from gristmill.errors import OptionError, TrainingError
 
-__all__ = ["end_with_parent", "is_first_process", "joining", "one_error", "start_others"]
+__all__ = ["end_with_parent", "join_others", "joining", "naming_the_lost", "one_error", "same_outcome", "start_others"]
 
 PARENT = "GRISTMILL_PARENT_PROCESS"
 POLL_SECONDS = 0.2
@@ -33,11 +37,8 @@ POLL_SECONDS = 0.2
 # the others it has nothing to clean up; while it trains it may be writing a checkpoint.
 JOINING_SECONDS, TRAINING_SECONDS = 1.0, 30.0
 ENDING_SECONDS = 10.0
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that others are started from, or would be."""
-    return all(int(os.environ.get(name, "0")) == 0 for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))
+# For the processes of a run that have lost one of them, to notice it and say that they are still there.
+ANSWER_SECONDS = 4.0
 
 
 # In the first process
@@ -64,7 +65,8 @@ def start_others(strategy: Any) -> None:
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(num_local * int(strategy.num_nodes)),
     }
-    _others = _Others(command, range(1, num_local))
+    if num_local > 1:
+        _others = _Others(command, range(1, num_local))
 
 
 def _this_command() -> list[str]:
@@ -99,7 +101,8 @@ def one_error() -> Iterator[None]:
         yield
     except BaseException as error:
         if _others is None:
-            raise
+            with naming_the_lost():
+                raise
         _others.patience = None
         try:
             reason = _others.first_failure() if _is_lost_peer(error) else None
@@ -112,6 +115,17 @@ def one_error() -> Iterator[None]:
         _others.patience = None
 
 
+@contextlib.contextmanager
+def naming_the_lost() -> Iterator[None]:
+    """An error in the block about the connection to a process that a launcher has started names that process."""
+    try:
+        yield
+    except Exception as error:
+        if _others is not None or not _is_lost_peer(error):
+            raise
+        raise TrainingError(lost_processes()) from None
+
+
 def _is_lost_peer(error: BaseException) -> bool:
     """Whether the error is about the connection to another process, and so not the cause but a consequence."""
     lost = getattr(torch.distributed, "DistError", ())
@@ -120,6 +134,75 @@ def _is_lost_peer(error: BaseException) -> bool:
 
 def _tells_of_lost_peer(text: str) -> bool:
     return re.search(r"gloo|nccl|torch\.distributed\.Dist\w*Error|TCPStore", text, re.IGNORECASE) is not None
+
+
+def lost_processes() -> str:
+    """Which processes of the run do not answer, in a sentence, for one that has lost the connection to another.
+
+    All that are left note in the store of the run that they are. Whoever does not is gone, or hangs.
+    """
+    if not torch.distributed.is_initialized():
+        return (
+            "the processes of the run could not connect to each other. Start all of them at about the same time, and "
+            "check that each machine can reach MASTER_ADDR and MASTER_PORT of the first one."
+        )
+    rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    silent = {number for number in range(size) if number != rank}
+    try:
+        store = _meeting.store
+        store.set(f"left/{rank}", "")
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while silent and time.monotonic() < deadline:
+            silent = {number for number in silent if not store.check([f"left/{number}"])}
+            time.sleep(POLL_SECONDS)
+    except RuntimeError:  # the process that holds the store is gone
+        silent = {0}
+    named = " and ".join(map(str, sorted(silent))) or "unknown rank"
+    return (
+        f"the process of rank {named} (of 0 to {size - 1}) has ended or does not answer, so the run ends. Its own "
+        f"output and the launcher's say why; often the memory of its machine was used up. Start all processes again "
+        f"with resume='auto' to resume from the last checkpoint."
+    )
+
+
+@contextlib.contextmanager
+def same_outcome() -> Iterator[None]:
+    """An error in the block, in any process of the run, is raised in all of them: none waits for one that is gone.
+
+    Collective: all processes enter and leave the block. Nothing happens where there is only one. In a process that is
+    not the first, an error that the first one has too is marked `is_shown_by_first`.
+    """
+    failed: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failed = error
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        found: list[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(found, _as_plain(failed))
+        first = next(((rank, plain) for rank, plain in enumerate(found) if plain is not None), None)
+        if failed is None and first is not None:
+            failed = _from_plain(*first)
+        if failed is not None and torch.distributed.get_rank() > 0 and found[0] is not None:
+            failed.is_shown_by_first = True  # type: ignore[attr-defined]
+    if failed is not None:
+        raise failed
+
+
+def _as_plain(error: Exception | None) -> tuple[int | None, str, str | None] | None:
+    """(errno, message, file name) of an error: what another process needs to raise its like."""
+    if error is None:
+        return None
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno, str(error.strerror), None if error.filename is None else str(error.filename)
+    return None, str(error) or type(error).__name__, None
+
+
+def _from_plain(rank: int, plain: tuple[int | None, str, str | None]) -> Exception:
+    number, message, filename = plain
+    if number is not None:
+        return OSError(number, message, filename)
+    return TrainingError(f"the process of rank {rank} failed: {message}")
 
 
 class _Other:
@@ -237,6 +320,53 @@ class _Others:
 
 
 _others: _Others | None = None
+
+
+# In all processes
+
+
+class _Meeting:
+    """Where the processes of this program meet: one store for all of its runs, with a part for each run.
+
+    A store per run would not do: torchrun's is there as long as the program, with the addresses of the run before, and
+    of a run of its own the first process may still hold the old store when others look for the new one.
+    """
+
+    def __init__(self) -> None:
+        self.store: Any = None
+        self._of_program: Any = None
+        self._num_runs = 0
+
+    def open(self, *, rank: int, size: int) -> None:
+        """Open the part of the next run."""
+        if self._of_program is None:
+            self._of_program, _, _ = next(rendezvous("env://", rank, size))
+        self._num_runs += 1
+        # torchrun --max-restarts starts the program again with the same store.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self.store = PrefixStore(f"gristmill/attempt {attempt}/run {self._num_runs}", self._of_program)
+
+
+_meeting = _Meeting()
+
+
+def join_others(strategy: Any) -> None:
+    """Connect this process with the others of the run. Lightning does it itself where this has not been done."""
+    environment, launcher = getattr(strategy, "cluster_environment", None), getattr(strategy, "launcher", None)
+    if environment is None or (launcher is not None and launcher.is_interactive_compatible):
+        return
+    num_local, num_nodes = int(strategy.num_processes), int(strategy.num_nodes)
+    environment.set_global_rank(int(environment.node_rank()) * num_local + int(environment.local_rank()))
+    rank, size, device = int(environment.global_rank()), num_local * num_nodes, strategy.root_device
+    os.environ |= {"MASTER_ADDR": str(environment.main_address), "MASTER_PORT": str(environment.main_port)}
+    _meeting.open(rank=rank, size=size)
+    torch.distributed.init_process_group(
+        strategy.process_group_backend or torch.distributed.get_default_backend_for_device(device),
+        store=_meeting.store,
+        rank=rank,
+        world_size=size,
+        device_id=device if device.type != "cpu" else None,
+    )
 
 
 # In the other processes

@@ -22,6 +22,7 @@ from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.launchers import find_world
 from gristmill.lm.training.meters import Reading, first_bad_step, measured_matmul_flops, memory_bytes
 from gristmill.lm.training.recording import Recorder
 from gristmill.lm.training.replacing import Replacement
@@ -42,7 +43,7 @@ from gristmill.lm.training.set_up import (
     share_buffers,
     validation_module,
 )
-from gristmill.lm.training.stopping import StopSignals
+from gristmill.lm.training.stopping import LAUNCHER_SECONDS, StopSignals, StopVote
 from gristmill.lm.training.validation import Validation
 from gristmill.lm.training.weight_updates import WeightUpdates, are_finite
 
@@ -66,7 +67,8 @@ class Run:
         """Set everything up, and take up the latest checkpoint in the folder, if there is one to be kept."""
         self.fabric, self.data, self.folder = fabric, data, folder
         self._replacement = replacement or Replacement(folder, overwrite=False)
-        self.signals = StopSignals()
+        self.signals = StopSignals(repeat_seconds=LAUNCHER_SECONDS if find_world() is not None else 0.0)
+        self._vote = StopVote(self.signals, world_size=fabric.world_size)
         self.recorder = Recorder(folder, is_first=fabric.is_global_zero)
         self.step, self.num_tokens = 0, 0
         self._readings: list[Reading] = []
@@ -193,25 +195,17 @@ class Run:
 
     # Stopping
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a signal asks to stop."""
-        return self.signals.received is not None
-
     def should_stop(self) -> bool:
-        """Whether to stop here. Several devices must agree, and ask each other only when they have to wait anyway."""
-        if self.fabric.world_size > 1 and not self.is_due(self.config.log_interval):
-            return False
-        return self.agree_to_stop()
+        """Whether to stop here, because a signal has reached any device. All devices must ask, and equally often."""
+        return self._vote.asked()
 
     def agree_to_stop(self) -> bool:
-        """Whether a signal has reached any device. All must ask: one that stops alone leaves the others waiting."""
-        if self.fabric.world_size == 1:
-            return self.stopped
-        noted = torch.tensor(float(self.signals.received or 0))
-        agreed = int(self.fabric.all_reduce(noted, reduce_op="max"))
-        self.signals.received = agreed or None
-        return bool(agreed)
+        """Whether a signal has reached any device by now. All must ask, and all wait for the answer."""
+        noted = self.signals.agreed or self.signals.received or 0
+        if self.fabric.world_size > 1:
+            noted = int(self.fabric.all_reduce(torch.tensor(float(noted)), reduce_op="max"))
+        self.signals.agreed = noted or None
+        return bool(noted)
 
     # Records
 
@@ -285,7 +279,7 @@ class Run:
         """Record the loss on the fixed subset of the validation split; save the best so far."""
         self.recorder.display.busy("validating")
         share_buffers(self.fabric, self.model)
-        record, is_best = self.validation.on_subset(self.step, stopped=lambda: self.stopped)
+        record, is_best = self.validation.on_subset(self.step, stopped=self.should_stop)
         if record is not None:
             self.recorder.add(record)
             self.saver.add_validation(self)
@@ -297,7 +291,7 @@ class Run:
         """Record the loss on the whole validation split."""
         self.recorder.display.busy("validating on the whole split")
         share_buffers(self.fabric, self.model)
-        if (record := self.validation.on_everything(self.step, stopped=lambda: self.stopped)) is not None:
+        if (record := self.validation.on_everything(self.step, stopped=self.should_stop)) is not None:
             self.recorder.add(record)
 
     def save(self) -> None:

@@ -72,13 +72,13 @@ def check_folder(
 
 
 @contextlib.contextmanager
-def claimed(run: Path, *, resume: str, overwrite: bool) -> Iterator[None]:
+def claimed(run: Path, *, resume: str, overwrite: bool, world: str = "") -> Iterator[None]:
     """Hold the folder of a run for this process alone within the block; it is made if there is none.
 
     For the first process of a run only, and before anything in the folder is changed. What processes that were killed
     have left is put in order here, and nowhere else: no other process can be using it.
     """
-    with locked(run) as is_exclusive:
+    with locked(run, world=world) as is_exclusive:
         put_back(run)  # the run that an interrupted overwrite=True would have replaced
         check_folder(run, resume=resume, overwrite=overwrite, is_locked=True)
         if is_exclusive:

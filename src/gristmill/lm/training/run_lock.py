@@ -1,8 +1,8 @@
 """The lock of a run folder: one process at a time trains in it.
 
 The lock is the system's (`flock`), on the file `.lock` in the folder, and ends with the process, whatever ends it. The
-file names the holder, for the error that a second process gets. Only the first process of a run takes the lock;
-reading a run (generate, evaluate, report) needs none.
+file names the holder, for the error that a second process gets. Only the first process of a run takes the lock, for all
+of them; reading a run (generate, evaluate, report) needs none.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ _held: set[int] = set()  # descriptors
 
 
 @contextlib.contextmanager
-def locked(run: Path) -> Iterator[bool]:
+def locked(run: Path, *, world: str = "") -> Iterator[bool]:
     """Make the folder of a run if there is none, and hold its lock within the block.
 
     Gives whether the lock is exclusive: some network file systems have no locks. `BlockingIOError` names the process
     that holds it. A folder that was made here and is still empty at the end is removed.
+
+    world: the processes that the lock is held for, in words, such as "8 processes by torchrun".
     """
     is_new = not run.exists()
     descriptor, is_exclusive = _open_and_lock(run)
     _held.add(descriptor)
     try:
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, _this_process())
+        os.write(descriptor, _this_process(world))
         yield is_exclusive
     finally:
         with contextlib.suppress(OSError):
@@ -102,9 +104,9 @@ def in_use(run: Path, holder: str) -> BlockingIOError:
     return BlockingIOError(errno.EWOULDBLOCK, f"Another run is using this folder: {holder}. {advice}", str(run))
 
 
-def _this_process() -> bytes:
+def _this_process(world: str) -> bytes:
     since = time.strftime("%Y-%m-%d %H:%M:%S %z")
-    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode()
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since, "world": world}).encode()
 
 
 def _holder(path: Path) -> str:
@@ -112,7 +114,8 @@ def _holder(path: Path) -> str:
     try:
         data = read_small_file(path, what="a lock file", max_bytes=MAX_BYTES, error=FormatError)
         content = parse_json(data, error=FormatError)
-        return f"process {int(content['pid'])} on {content['host']!s:.80}, since {content['since']!s:.40}"
+        world = f" ({content['world']!s:.80})" if content.get("world") else ""
+        return f"process {int(content['pid'])} on {content['host']!s:.80}, since {content['since']!s:.40}{world}"
     except (OSError, FormatError, KeyError, TypeError, ValueError):
         return "a process that has just started"
 

@@ -1,37 +1,53 @@
-"""Ctrl-C and SIGTERM as a request that the loop answers between two steps."""
+"""Signals that ask a run to stop: it answers between two steps, on all of its processes at the same one."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["StopSignals"]
+import torch
+from torch import Tensor
+
+__all__ = ["StopSignals", "StopVote"]
+
+# torchrun sends each process the signal that it has got itself, which a terminal has sent to all of them already.
+LAUNCHER_SECONDS = 5.0
 
 
 class StopSignals:
     """Within the block a signal is only noted in `received`; a second one acts at once, as usual.
 
     Outside the main thread, where Python gives no signals, nothing changes.
+
+    repeat_seconds: a second signal within this time is taken for the first one, sent twice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeat_seconds: float = 0.0) -> None:
         self.received: int | None = None
+        self.agreed: int | None = None  # what any process of the run has received, once all know of it
         self._before: dict[int, Any] = {}
+        self._repeat_seconds, self._since = repeat_seconds, 0.0
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as in the background of a script: it stays so
                     self._before[number] = signal.signal(number, self._note)
+            if (warning := _warning_of_slurm()) is not None:
+                self._before[warning] = signal.signal(warning, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        now = time.monotonic()
+        if self.received is None:
+            self.received, self._since = number, now
+        elif now - self._since >= self._repeat_seconds:
             self._restore()
             signal.raise_signal(number)
-        self.received = number
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
@@ -44,6 +60,51 @@ class StopSignals:
         self._restore()
 
     def act(self) -> None:
-        """Do what the signal would have done: KeyboardInterrupt for Ctrl-C, the end of the process for SIGTERM."""
-        if self.received is not None:
-            signal.raise_signal(self.received)
+        """Do what the signal would have done: KeyboardInterrupt for Ctrl-C, the end of the process for the others."""
+        number = self.agreed or self.received
+        if number is not None:
+            signal.raise_signal(number if number == signal.SIGINT else signal.SIGTERM)
+
+
+def _warning_of_slurm() -> int | None:
+    """SIGUSR1 in a job of Slurm, where `sbatch --signal=USR1@120` announces the end of the time with it.
+
+    A program that has a use of its own for that signal keeps it.
+    """
+    if "SLURM_JOB_ID" not in os.environ or signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL:
+        return None
+    return int(signal.SIGUSR1)
+
+
+class StopVote:
+    """How the processes of a run agree to stop at the same step, without waiting for each other or for a device.
+
+    Every call of `asked` is one vote, so all processes must call it equally often. A vote is counted while the next
+    step is computed: `asked` returns the outcome of the vote before, which is the same in all processes.
+    """
+
+    def __init__(self, signals: StopSignals, *, world_size: int) -> None:
+        self._signals = signals
+        # A group of its own: on a GPU the votes are counted on the host, and nowhere do they wait for gradients.
+        self._group = torch.distributed.new_group(backend="gloo") if world_size > 1 else None
+        self._open: tuple[Tensor, Any] | None = None
+
+    def asked(self) -> bool:
+        """Whether any process had received a signal by the call before this one; alone: by now."""
+        signals = self._signals
+        if self._group is None:
+            signals.agreed = signals.agreed or signals.received
+        elif signals.agreed is None:
+            self._count()
+            votes = torch.tensor(signals.received or 0)
+            work = torch.distributed.all_reduce(votes, torch.distributed.ReduceOp.MAX, group=self._group, async_op=True)
+            self._open = votes, work
+        return signals.agreed is not None
+
+    def _count(self) -> None:
+        """Wait for the open vote, which has had a step of time, and note its outcome."""
+        if self._open is not None:
+            votes, work = self._open
+            work.wait()
+            self._open = None
+            self._signals.agreed = int(votes) or None

@@ -35,10 +35,11 @@ from gristmill.lm.training.config import (
 )
 from gristmill.lm.training.devices import check_devices, launched
 from gristmill.lm.training.display import open_display, say_starting
+from gristmill.lm.training.launchers import find_world, is_first_process, options_of_world, unused_tasks
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import preset_options, without_length
-from gristmill.lm.training.processes import end_with_parent, is_first_process
+from gristmill.lm.training.processes import end_with_parent, naming_the_lost, same_outcome
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
@@ -80,29 +81,51 @@ def train(
     overwrite: replace the run that is in `out`, which is kept until the new one has a checkpoint.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
 
-    With several devices the program is started once more for each of the others, as Lightning does it.
+    With several devices the program is started once more for each of the others, as Lightning does it. Under torchrun
+    or srun, the launcher has started all processes, and decides how many there are.
     """
     end_with_parent()
     require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
     asked, resumes = asked_config(Path(out), config, preset, dict(options), resume)
     check_devices(asked)
+    shown = progress if is_first_process() else None
+    with contextlib.ExitStack() as held:
+        # Processes that others have started meet before one of them can fail: none shall wait for one that is gone.
+        # Those that this one would start are started when nothing is left to be refused.
+        meets_first = find_world() is not None or asked.num_nodes > 1
+        met = held.enter_context(launched(asked)) if meets_first else None
+        with same_outcome():
+            opened = _opened(data, asked, Path(out), resume=resumes, overwrite=overwrite, progress=shown)
+            replacement = held.enter_context(_owning(Path(out), asked, resume=resumes, overwrite=overwrite))
+        fabric, settled = met or held.enter_context(launched(asked))
+        messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
+        messages += filter(None, [unused_tasks() if fabric.world_size == 1 else None])
+        with memory_advice(settled):
+            return _train(fabric, settled, opened, replacement, Path(out), messages, shown)
+
+
+def _opened(
+    data: str | os.PathLike[str] | Shards, asked: TrainConfig, out: Path, *, resume: str, overwrite: bool, progress: Any
+) -> TrainingData:
+    """The data of the run, once it is clear that the run can start in its folder and that its numbers fit the data."""
     if is_first_process():
-        check_folder(Path(out), resume=resumes, overwrite=overwrite, init_from=asked.init_from)
+        check_folder(out, resume=resume, overwrite=overwrite, init_from=asked.init_from)
     say_starting(progress, "opening the data")
     opened = asked.model.open_data(data, progress=progress if progress in (None, "auto", "bar") else None)
     check_plan(asked, opened)
     if is_first_process():
         warn_of_guessed_vocabulary(opened, asked.model.vocab_size)
-    with _owning(Path(out), resume=resumes, overwrite=overwrite) as replacement, launched(asked) as (fabric, settled):
-        messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
-        with memory_advice(settled):
-            return _train(fabric, settled, opened, replacement, Path(out), messages, progress)
+    return opened
 
 
 @contextlib.contextmanager
-def _owning(folder: Path, *, resume: str, overwrite: bool) -> Iterator[Replacement]:
+def _owning(folder: Path, config: TrainConfig, *, resume: str, overwrite: bool) -> Iterator[Replacement]:
     """Hold the lock of the folder, which only the first process takes, and keep the run that is to be replaced."""
-    claim = claimed(folder, resume=resume, overwrite=overwrite) if is_first_process() else contextlib.nullcontext()
+    claim: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if is_first_process():
+        size = config.devices * config.num_nodes
+        world = str(find_world() or "") or f"{size} processes" * (size > 1)
+        claim = claimed(folder, resume=resume, overwrite=overwrite, world=world)
     with claim, replacing(folder, overwrite=overwrite) as replacement:
         yield replacement
 
@@ -114,6 +137,7 @@ def asked_config(
     resumes = "auto" if resume is True else resume or "never"
     saved = saved_options(out) if resumes == "auto" else {}
     asked = _asked_options(config, preset, options, model=saved.get("model"))
+    asked |= options_of_world(asked)
     return TrainConfig.from_options(options_to_resume(out, saved, asked) if saved else asked), resumes
 
 
@@ -160,7 +184,8 @@ def _train(
 
 def train_to_the_end(run: Run) -> TrainResult:
     """Train to the end, or to the signal that stops it; either way a checkpoint of the last step is left."""
-    with run.signals, _without_garbage_collection():
+    # A launcher sends SIGTERM to the processes that are left when one is gone: it is noted until they know which.
+    with run.signals, naming_the_lost(), _without_garbage_collection():
         train_steps(run)
         if not run.agree_to_stop():
             run.finish()
@@ -178,6 +203,7 @@ def train_steps(run: Run) -> None:
     """The loop."""
     config, fabric, num_micro_steps = run.config, run.fabric, run.config.gradient_accumulation_steps
     averaging = {"loss": "token", **config.model.STATISTICS}
+    _settle_order_of_sums(run)
     run.meter.restart()
     if run.validation.is_missing(run.step):  # a signal interrupted it
         run.validate()
@@ -203,6 +229,24 @@ def train_steps(run: Run) -> None:
             run.write_sample()
         if run.is_due(config.checkpoint_interval):
             run.save()
+
+
+def _settle_order_of_sums(run: Run) -> None:
+    """Take a step that changes nothing, so that ddp sums the gradients of all steps in the same order.
+
+    In its first step ddp finds in which order gradients become ready, and packs them together in that order from then
+    on. Where a gradient lies decides in which order the processes add their parts of it, and with three of them or more
+    the sum depends on the order. Without this, the first step after a resumed checkpoint would be rounded differently.
+    """
+    if run.fabric.world_size <= 2 or run.is_sharded or run.step >= run.max_steps:
+        return
+    buffers = {name: buffer.clone() for name, buffer in run.model.named_buffers()}
+    schedule = run.begin_step()
+    loss, _ = run.module(dict(vars(run.next_batch(0))), schedule)
+    run.fabric.backward(loss)
+    run.module.zero_grad(set_to_none=True)
+    for name, buffer in run.model.named_buffers():
+        buffer.copy_(buffers[name])
 
 
 @contextlib.contextmanager

@@ -81,7 +81,10 @@ class Validation:
         return self.dataset is not None and step > 0 and is_due and self._last[0] != step
 
     def on_subset(self, step: int, *, stopped: Callable[[], bool]) -> tuple[Record | None, bool]:
-        """(the record, whether it is the best so far); None where a signal interrupted it."""
+        """(the record, whether it is the best so far); None where a signal interrupted it.
+
+        stopped: asked before each batch, of which all processes have the same number.
+        """
         record = self._validate(step, self.num_sequences, stopped)
         if record is None:
             return None, False
@@ -105,7 +108,7 @@ class Validation:
             ),
             stats=self._config.model.STATISTICS,
             reduce_sum=partial(fabric.all_reduce, reduce_op="sum"),
-            stopped=lambda: stopped() and fabric.world_size == 1,
+            stopped=stopped,
             autocast=fabric.autocast,
             seed=step_seed(self._config.seed, 0, fabric.global_rank),
         )
