@@ -37,7 +37,7 @@ def message(needed_by, package, extra):
     return f"{needed_by} needs {package}, which is not installed. Install it with: pip install 'gristmill[{extra}]'"
 
 
-@pytest.mark.parametrize("name", ["train-model", "evaluate", "generate", "report", "encode", "verify"])
+@pytest.mark.parametrize("name", ["train-model", "evaluate", "generate", "export-model", "report", "encode", "verify"])
 def test_help_needs_no_extra(name):
     done = command(name, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -50,6 +50,7 @@ def test_help_needs_no_extra(name):
         (["train-model", "shards", "-o", "run"], "torch", "train"),
         (["evaluate", "run", "shards"], "torch", "train"),
         (["generate", "run"], "torch", "train"),
+        (["export-model", "run", "-f", "huggingface", "-o", "folder"], "torch", "train"),
         (["report", "run"], "matplotlib", "report"),
     ],
 )

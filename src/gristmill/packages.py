@@ -21,6 +21,7 @@ EXTRAS = {
     "yaml": "gristmill[train]",
     "jinja2": "gristmill[report]",
     "matplotlib": "gristmill[report]",
+    "gguf": "gristmill[export]",
     "huggingface_hub": "huggingface_hub",
     "tensorboard": "tensorboard",
     "tiktoken": "tiktoken",

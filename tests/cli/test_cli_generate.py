@@ -273,3 +273,91 @@ def test_several_texts_of_a_gpt_have_a_line_between_them_and_seeds_of_their_own(
     assert (code, out) == (0, "---\n".join(alone))
     assert alone[0] != alone[1]
     assert err.startswith("2 texts, 20 tokens in ")
+
+
+# Many texts
+
+
+def test_several_prompts_are_written_in_order_with_seeds_of_their_own(gristmill, run_folder):
+    options = ("--max-tokens", 10)
+    code, out, err = gristmill("generate", run_folder, "--prompt", "low", "--prompt", "newest", *options, "--seed", 7)
+    alone = [
+        gristmill("generate", run_folder, "--prompt", prompt, *options, "--seed", seed)[1]
+        for prompt, seed in (("low", 7), ("newest", 8))
+    ]
+    assert (code, out) == (0, "---\n".join(alone))
+    assert err.startswith("2 texts, 20 tokens in ")
+
+
+def test_prompts_of_a_file_are_lines_or_objects_and_texts_may_be_json_lines(gristmill, run_folder, tmp_path):
+    lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
+    lines.write_bytes("low\r\n\nné\x0cü\n".encode())
+    objects.write_text('{"prompt": "low"}\n{"prompt": "", "id": 3}\n{"prompt": "né\\fü"}\n', encoding="utf-8")
+    options = ("--max-tokens", 5, "--seed", 0, "--jsonl", "--num", 2)
+    code, out, err = gristmill("generate", run_folder, "--prompts", lines, *options)
+    records = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and err.startswith("6 texts, 30 tokens in ")
+    assert [record["prompt"] for record in records] == ["low", "low", "", "", "né\x0cü", "né\x0cü"]
+    assert [record["num_tokens"] for record in records] == [5] * 6
+    texts = gm.lm.generate(run_folder, ["low", "", "né\x0cü"], num_texts=2, max_tokens=5, seed=0)
+    assert [record["text"] for record in records] == texts
+    assert gristmill("generate", run_folder, "--prompts", objects, *options, "--batch-size", 4)[1] == out
+
+
+def test_prompts_may_come_from_stdin(gristmill, run_folder, says, monkeypatch):
+    says([])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"low\n"), encoding="ascii"))
+    assert gristmill("generate", run_folder, "--prompts", "-")[1] == "low\n"
+
+
+def test_stop_strings_end_a_text(gristmill, run_folder, tokenizer, says):
+    says(tokenizer.encode("one END two"))
+    assert gristmill("generate", run_folder, "--prompt", "x ", "--stop", "END", "--stop", "two")[1] == "x one \n"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--prompt", "a", "--prompts", "file.txt"), "--prompt and --prompts exclude each other"),
+        (("--stop", ""), "--stop '' is empty"),
+        (("--num", 0), "--num 0 is too small. Pass --num >= 1."),
+        (("--batch-size", 0), "--batch-size 0 is too small. Pass --batch-size >= 1."),
+        (("--precision", "fp8"), "--precision"),
+    ],
+)
+def test_options_of_many_texts_that_make_no_sense_are_wrong_usage(gristmill, run_folder, options, words):
+    code, out, err = gristmill("generate", run_folder, *options)
+    assert (code, out) == (2, "")
+    assert words in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "there is no prompt in it"),
+        ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2: no JSON"),
+        ('{"text": "a"}\n', 'prompts.jsonl:1: no text "prompt" in it'),
+        ('{"prompt": 3}\n', 'prompts.jsonl:1: no text "prompt" in it'),
+    ],
+)
+def test_a_file_without_prompts_is_named_with_its_line(gristmill, run_folder, tmp_path, content, words):
+    (tmp_path / "prompts.jsonl").write_text(content, encoding="utf-8")
+    code, out, err = gristmill("generate", run_folder, "--prompts", tmp_path / "prompts.jsonl")
+    assert (code, out) == (2, "")
+    assert words in " ".join(err.split())
+
+
+def test_a_file_of_prompts_that_is_missing_is_one_line(gristmill, run_folder, tmp_path):
+    code, out, err = gristmill("generate", run_folder, "--prompts", tmp_path / "none.txt")
+    assert code in (1, 2) and out == ""
+    assert "none.txt" in err and err.count("\n") == 1
+
+
+def test_bfloat16_writes_text_of_every_model(gristmill, run_folder, vae_folder):
+    for folder in (run_folder, vae_folder):
+        code, out, _ = gristmill("generate", folder, "--precision", "bf16", "--max-tokens", 4, "--seed", 0)
+        assert code == 0 and out
+
+
+def test_a_stop_string_cuts_the_texts_of_a_vae(gristmill, vae_folder, decodes):
+    assert gristmill("generate", vae_folder, "--num", 2, "--stop", "t 1")[1] == "text 0\n---\ntex\n"

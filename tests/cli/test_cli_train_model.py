@@ -104,7 +104,7 @@ def parsed(*arguments):
 
 def test_a_bare_resume_means_auto_wherever_it_stands():
     for arguments in (["--resume=auto"], ["--resume"], ["--resume", "auto"], ["--resume", "--max-steps", "3"]):
-        assert (parsed(*arguments).resume, parsed(*arguments).data) == ("auto", "data")
+        assert (parsed(*arguments).resume, parsed(*arguments).data) == ("auto", ("data",))
     assert parse(["data", "-o", "run", "--resume"]).resume == "auto"
     assert parsed("--resume", "never").resume == "never"
 

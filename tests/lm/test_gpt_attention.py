@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import shutil
 
 import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
-from gristmill.errors import OptionError
+import gristmill as gm
+from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm import functional as plain
-from gristmill.lm.models.gpt import network
+from gristmill.lm.data.identity import json_checksum
+from gristmill.lm.models.gpt import attention, network
 from gristmill.lm.models.gpt.block_mask import block_mask, can_use_blocks
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.muon import Muon, orthogonalized
 from gristmill.lm.training.optimizers import build_optimizer
+from lm.tiny_runs import tensors, train
 
 torch.set_num_threads(1)
 
@@ -112,6 +117,15 @@ def test_tokens_read_in_parts_with_a_cache_have_the_plain_logits(options, cuts):
     cache = model.new_cache(2, "cpu", torch.float32)
     parts = torch.cat([model(part, cache=cache) for part in tokens_BT.split(cuts, dim=1)], dim=1)
     torch.testing.assert_close(parts, plain_logits(model, tokens_BT), atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["windows", "documents"])
+def test_repeated_heads_of_keys_are_the_same_model_where_no_kernel_shares_them(masked, monkeypatch):
+    monkeypatch.setattr(attention, "_shares_heads", lambda *_: False)
+    model, tokens_BT, ids = make(num_kv_heads=2), tokens(), DOCUMENTS if masked else None
+    logits, expected = model(tokens_BT, document_ids_BT=ids), plain_logits(model, tokens_BT, ids)
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+    torch.testing.assert_close(gradients(model, logits), gradients(model, expected), atol=2e-4, rtol=2e-4)
 
 
 def test_a_window_of_one_layer_hides_all_that_lies_before_it():
@@ -329,3 +343,47 @@ def test_rows_that_do_not_add_up_are_refused():
 
     with pytest.raises(OptionError, match=r"has 96 rows, and the parts \(32, 32\) have 64"):
         build_optimizer(Wrong(CONFIG), "muon", lr=1e-3)
+
+
+# Runs
+
+ATTENTION = {"num_heads": 4, "num_kv_heads": 2, "qk_norm": True, "sliding_window": 6, "document_mask": True}
+SHORT = {"max_steps": 8, "checkpoint_interval": 4, "val_check_interval": 4, "log_interval": 1}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_with_all_of_it_resumes_bit_exactly_and_writes_text(optimizer, tiny_shards, tmp_path):
+    options = {**ATTENTION, **SHORT, "optimizer": optimizer, "dropout": 0.1}
+    train(tiny_shards, tmp_path / "whole", **options)
+    shutil.copytree(tmp_path / "whole", tmp_path / "broken")
+    shutil.rmtree(tmp_path / "broken/checkpoints/step-000008")
+    gm.lm.train(tiny_shards, out=tmp_path / "broken", resume=True, progress=None)
+    whole, broken = tensors(tmp_path / "whole", 8), tensors(tmp_path / "broken", 8)
+    assert all(torch.equal(whole[name], broken[name]) for name in whole)
+    texts = [gm.lm.generate(tmp_path / run, "the cat", max_tokens=30, seed=0) for run in ("whole", "broken")]
+    assert texts[0] == texts[1]
+
+
+def test_a_run_from_before_these_options_existed_resumes(tiny_shards, tmp_path):
+    train(tiny_shards, tmp_path / "whole", **SHORT)
+    run = tmp_path / "old"
+    shutil.copytree(tmp_path / "whole", run)
+    shutil.rmtree(run / "checkpoints/step-000008")
+    new = {"num_kv_heads", "qk_norm", "sliding_window", "activation_checkpointing"}
+    for path in (run / "config.json", *run.glob("checkpoints/*/state.json")):
+        content = json.loads(path.read_text())
+        for options in (content, content.get("config", {})):
+            for name in new & options.keys():
+                del options[name]
+        if content.pop("checksum", None) is not None:
+            content["checksum"] = json_checksum(content)
+        path.write_text(json.dumps(content))
+    gm.lm.train(tiny_shards, out=run, resume=True, progress=None)
+    whole, resumed = tensors(tmp_path / "whole", 8), tensors(run, 8)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_resumed_run_keeps_its_window(tiny_shards, tmp_path):
+    train(tiny_shards, tmp_path / "run", **SHORT, sliding_window=6)
+    with pytest.raises(CheckpointError, match="sliding_window was 6 and is now 7"):
+        gm.lm.train(tiny_shards, out=tmp_path / "run", resume=True, progress=None, sliding_window=7, max_steps=12)

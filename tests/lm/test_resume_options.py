@@ -216,7 +216,7 @@ def test_a_batch_size_that_does_not_divide_the_global_batch_names_what_would(tin
 
 OF_THE_OTHER_MODEL = {
     **{"latent_dim": 32, "kl_weight": 1.0, "max_sequence_length": 1000, "word_dropout": 0.0, "num_workers": 8},
-    **{"embedding_dim": None, "tokenizer": None, "use_dynamic_padding": False, "free_bits": 0.0},
+    **{"embedding_dim": None, "cache_dir": None, "use_dynamic_padding": False, "free_bits": 0.0},
 }
 
 

@@ -1,9 +1,11 @@
 """Alarms: when they are raised and cleared, and what they say."""
 
 import json
+import re
 
 import pytest
 
+from gristmill.lm.training.config import options_of_model
 from gristmill.posterior.alarms import KINDS, Alarms
 from posterior.posteriors import metrics
 
@@ -86,6 +88,9 @@ def test_while_the_kl_weight_rises_the_distance_from_the_prior_is_not_judged():
     assert together(changes(*collapsed)) == ["+collapse"]
 
 
+BAD = (("collapse", COLLAPSED), ("few_units", FEW), ("ignored", IGNORED), ("prior", FAR))
+
+
 def test_every_message_names_its_figure_and_the_options_that_help_in_their_order():
     options = {
         "collapse": [
@@ -100,13 +105,47 @@ def test_every_message_names_its_figure_and_the_options_that_help_in_their_order
     }
     figures = {"collapse": "0.01 nats", "few_units": "2 of 30 units", "ignored": "0.05 nats", "prior": "20.0 nats"}
     assert {*options, "not_finite"} == set(KINDS)  # which has no figure
-    for kind, bad in (("collapse", COLLAPSED), ("few_units", FEW), ("ignored", IGNORED), ("prior", FAR)):
-        alarms = Alarms()
+    for kind, bad in BAD:
+        alarms = Alarms("options")
         alarms.look(metrics(1, **bad))
         (change,) = alarms.look(metrics(2, **bad))
         assert alarms.active[0].message == change.message and alarms.active[0].step == 2
         assert figures[kind] in change.message
         places = [change.message.index(option) for option in options[kind]]
+        assert places == sorted(places)
+
+
+def test_in_a_loop_of_somebody_else_no_message_names_an_option_of_the_trainer():
+    options = set(options_of_model("vae"))
+    not_finite = {"kl": None}
+    for kind, bad in (*BAD, ("not_finite", not_finite)):
+        alarms = Alarms()
+        alarms.look(metrics(1, **bad))
+        (change,) = (change for change in alarms.look(metrics(2, **bad)) if change.kind == kind)
+        words = set(re.findall(r"[a-z_]*_[a-z_]*|[a-z_]+(?==)", change.message))
+        assert not words & options, change.message
+        assert "What helps, best first: " in change.message
+
+
+def test_general_advice_names_what_to_do_in_the_order_of_the_options():
+    concepts = {
+        "collapse": [
+            "bag of words",
+            "free bits of 0.25 nats per dimension",
+            "word dropout",
+            "batch norm",
+            "more slowly",
+        ],
+        "few_units": ["free bits of 0.1 nats per dimension", "batch norm", "cyclical", "hidden", "8 latent dimensions"],
+        "ignored": ["word dropout", "words of a sequence from its latents", "per dimension", "weight of the KL"],
+        "prior": ["weight of the KL (1 is the evidence bound)", "linear", "fewer free bits", "latent dimensions"],
+    }
+    for kind, bad in BAD:
+        alarms = Alarms("general")
+        alarms.look(metrics(1, **bad))
+        (change,) = alarms.look(metrics(2, **bad))
+        advice = change.message.partition("What helps, best first: ")[2]
+        places = [advice.index(concept) for concept in concepts[kind]]
         assert places == sorted(places)
 
 

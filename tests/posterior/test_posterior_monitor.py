@@ -309,7 +309,7 @@ def test_a_posterior_that_is_not_finite_has_an_alarm_of_its_own(bad):
         monitor.update(mu, logvar, z)
     monitor.flush()
     assert [alarm.kind for alarm in monitor.alarms] == ["not_finite"]
-    assert "learning_rate" in monitor.alarms[0].message
+    assert "a lower learning rate" in monitor.alarms[0].message
 
 
 @pytest.mark.parametrize(
@@ -363,3 +363,21 @@ def test_the_only_look_of_a_short_run_raises_its_alarm():
 def test_a_last_step_below_one_is_refused():
     with pytest.raises(OptionError, match=r"last_step=0 is out of range. Pass last_step >= 1"):
         PosteriorMetricsMonitor(last_step=0)
+
+
+@pytest.mark.parametrize(
+    ("advice", "words"), [({}, "free bits of 0.25 nats"), ({"advice": "options"}, "free_bits=0.25")]
+)
+def test_alarms_advise_in_general_terms_unless_options_are_asked_for(advice, words):
+    told = []
+    monitor = PosteriorMetricsMonitor(update_frequency=5, window_size=5, tell=told.append, **advice)
+    for step in range(1, 21):
+        monitor.update(torch.full((8, 4), 1e-3), torch.zeros(8, 4), step=step)
+    monitor.flush()
+    (message,) = told
+    assert message.startswith("posterior collapse") and words in message
+
+
+def test_advice_of_another_kind_is_refused():
+    with pytest.raises(OptionError, match="advice='flags' is not known"):
+        PosteriorMetricsMonitor(advice="flags")

@@ -12,7 +12,7 @@ gm.lm.train("shards", out="run", max_step=200)  # type: ignore[call-arg]  # pyri
 gm.lm.train("shards", out="run", max_steps="200")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 gm.lm.train("shards", out="run", strategy="dp")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 gm.lm.train("shards", out="run", resume="always")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-gm.lm.generate("run", "Once", max_token=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+gm.lm.generate("run", "Once", max_token=10)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 gm.lm.sample_texts("run", temprature=1.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 gm.count_words("corpus.txt", text_feild="body")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 gm.encode_corpus(

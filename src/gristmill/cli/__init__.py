@@ -43,6 +43,7 @@ GROUPS = {
         "train-model": "train a language model on token shards",
         "evaluate": "show how well a trained model predicts shards",
         "generate": "write text with a trained model",
+        "export-model": "write a trained model for transformers or llama.cpp",
         "report": "make one page of a training run, or compare runs",
     },
     "other": {

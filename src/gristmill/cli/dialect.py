@@ -27,6 +27,7 @@ COMMANDS = {
     "count_words": "count-words",
     "lm.train": "train-model",
     "lm.evaluate": "evaluate",
+    "lm.export": "export-model",
     "lm.generate": "generate",
     "lm.sample_texts": "generate",
     "sample_corpus.write_sample_corpus": "sample-corpus",

@@ -9,16 +9,18 @@ from __future__ import annotations
 import glob
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from gristmill.cli.values import UsageError
+from gristmill.lm.data.mixture import find_mixture
 from gristmill.lm.explain import is_run
 from gristmill.shards.explain import TEXT_ENDINGS, TOKEN_ENDINGS
 from gristmill.shards.manifest import MANIFEST_FILE
 
-__all__ = ["TextCorpus", "is_corpus"]
+__all__ = ["TextCorpus", "check_mixture", "is_corpus"]
 
 TextProgress: TypeAlias = Literal["auto", "bar", "jsonl"] | None
 
@@ -40,6 +42,34 @@ def is_corpus(data: str, *, takes_parquet: bool) -> bool:
         names = [data] if path.is_file() else glob.glob(data)  # noqa: PTH207 - a pattern with a root
     texts = [name.lower() for name in names if name.lower().endswith(TEXT_ENDINGS)]
     return bool(texts) and not (takes_parquet and any(name.endswith(".parquet") for name in texts))
+
+
+def check_mixture(data: Sequence[str], *, tokenizer: str | None) -> None:
+    """Raise UsageError for texts in a mixture, with the commands that encode them: all sources need one tokenizer."""
+    mixture = find_mixture(list(data))
+    sources = [str(source) for source in (mixture.sources if mixture else data)]
+    texts = [source for source in sources if is_corpus(source, takes_parquet=False)]
+    if texts:
+        commands = " && ".join(_encoding(texts, [source for source in sources if source not in texts], tokenizer))
+        raise UsageError(f"a mixture is made of token shards, and {texts[0]} is text. Run: {commands}")
+    if tokenizer is not None:
+        raise UsageError("--tokenizer is for a corpus of text, and a mixture is made of token shards. Leave it out.")
+
+
+def _encoding(texts: Sequence[str], shards: Sequence[str], tokenizer: str | None) -> list[str]:
+    """The commands that encode texts with the tokenizer of the shards, or with a new one."""
+    there = [Path(folder) / TOKENIZER_FILE for folder in shards if (Path(folder) / TOKENIZER_FILE).exists()]
+    chosen = shlex.quote(tokenizer or str(there[0] if there else TOKENIZER_FILE))
+    commands = []
+    if tokenizer is None and not there:
+        names = " ".join(map(shlex.quote, texts))
+        commands.append(f"gristmill train-tokenizer {names} --vocab-size {GREATEST_VOCABULARY} -o {chosen}")
+    for text in texts:
+        folder = Path(text).with_name(f"{Path(text).name.partition('.')[0]}-shards")
+        commands.append(
+            f"gristmill encode {shlex.quote(text)} -t {chosen} -o {shlex.quote(str(folder))} --val-fraction 0.01"
+        )
+    return commands
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,20 +21,23 @@ import tyro
 
 from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.dialect import in_flags
-from gristmill.cli.from_text import TextCorpus, is_corpus
+from gristmill.cli.from_text import TextCorpus, check_mixture, is_corpus
 from gristmill.cli.options import Flag
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
 from gristmill.cli.usage import HELP, options_of
 from gristmill.cli.values import UsageError, one_of
 from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm.data.mixture import TrainSources, find_mixture
 from gristmill.lm.data.options import DocumentOptions
 from gristmill.lm.explain import CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_fields, option_meanings
+from gristmill.lm.training.base_run import sizes_of_base
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
+from gristmill.lm.training.pretrained import with_pretrained_sizes
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
 
@@ -45,7 +48,8 @@ COMMON = (
     *("precision", "compile_model", "device", "devices", "val_check_interval", "checkpoint_interval", "seed"),
 )
 READING = (
-    *("document_mask", "text_column", "tokens_column", "embedding_columns", "embedding_dim", "val_fraction"),
+    *("document_mask", "shift_windows", "conversations", "chat_template", "val_fraction"),
+    *("text_column", "tokens_column", "embedding_columns", "embedding_dim"),
     *("cache_dir", "use_dynamic_padding", "num_buckets", "num_workers", "pin_memory", "prefetch_factor"),
 )
 OPTIMIZER = (
@@ -79,8 +83,9 @@ class TrainModel:
     listed by --model NAME --help.
     """
 
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """A folder that `gristmill encode` made, or text to make one of; for a VAE also Parquet: a file, folder or glob."""
+    data: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATA…", help_behavior_hint="")]
+    """A folder that `gristmill encode` made, or text to make one of; for a VAE also Parquet: a file, folder or glob.
+    Several folders are mixed: a:0.7 b:0.3, or a b by size."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder of the run."""
@@ -114,25 +119,36 @@ class TrainModel:
             require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
             from gristmill.lm.training.launchers import is_first_process
 
-            data = self._shards(config, progress)
+            data = self._data(config, progress)
             rows = self._planned(data) if self.dry_run else self._trained(data, progress)
         if is_first_process():
             print(pairs(rows))
         return 0
 
-    def _shards(self, config: TrainConfig, progress: Any) -> str | Path:
+    def _data(self, config: TrainConfig, progress: Any) -> TrainSources:
+        """The folder of shards, or several to mix."""
+        if not self.data:
+            raise UsageError("there is no DATA. Pass a folder that `gristmill encode` made, or a file of text.")
+        if len(self.data) == 1 and find_mixture(self.data[0]) is None:
+            return self._shards(self.data[0], config, progress)
+        check_mixture(self.data, tokenizer=getattr(self, "tokenizer", None))
+        return list(self.data)
+
+    def _shards(self, data: str, config: TrainConfig, progress: Any) -> str | Path:
         """DATA as it is given, or the shards that are made of it where it is text."""
         from gristmill.lm.training.launchers import find_world, is_first_process
         from gristmill.lm.training.run_folder import check_folder
 
+        if getattr(config.model, "conversations", False):
+            return data
         takes_parquet = isinstance(config.model, DocumentOptions)
         tokenizer: str | None = getattr(self, "tokenizer", None)
-        if not is_corpus(self.data, takes_parquet=takes_parquet):
+        if not is_corpus(data, takes_parquet=takes_parquet):
             if tokenizer is not None and not takes_parquet:
-                raise UsageError(f"--tokenizer is for a corpus of text, and {self.data} is none. Leave it out.")
-            return self.data
+                raise UsageError(f"--tokenizer is for a corpus of text, and {data} is none. Leave it out.")
+            return data
         vocab_size = config.model.vocab_size
-        text = TextCorpus(corpus=self.data, run=self.output, tokenizer=tokenizer, vocab_size=vocab_size)
+        text = TextCorpus(corpus=data, run=self.output, tokenizer=tokenizer, vocab_size=vocab_size)
         world = find_world()
         several = {"--dry-run": self.dry_run, "--num-nodes": config.num_nodes > 1, str(world): world is not None}
         for what, is_given in several.items():
@@ -149,16 +165,18 @@ class TrainModel:
         values = vars(self)
         saved = _options_of_run(self.output) if self.resume == "auto" else {}
         saved = saved if saved.get("model") == values["model"] else {}
-        names = options_of_model(values["model"])
+        names = set(options_of_model(values["model"]))
+        if not (values.get("conversations") or "text_column" in names):
+            names -= {"tokenizer"}  # of a corpus of text, which is encoded by now
         return {name: values[name] for name in names if name not in saved or values[name] != saved[name]}
 
-    def _planned(self, data: str | Path) -> list[tuple[str, str]]:
+    def _planned(self, data: TrainSources) -> list[tuple[str, str]]:
         from gristmill.lm.training.dry_run import plan
 
         planned = plan(data, out=self.output, resume=self.resume, overwrite=self.overwrite, **self._passed())
         return [(name, in_flags(value, self)) for name, value in planned.rows()]
 
-    def _trained(self, data: str | Path, progress: Any) -> list[tuple[str, str]]:
+    def _trained(self, data: TrainSources, progress: Any) -> list[tuple[str, str]]:
         from gristmill.lm.training.trainer import train
 
         return train(
@@ -252,6 +270,7 @@ class _Deciding:
     model: str = ""
     plugin: str = ""
     resume: str = ""
+    init_from: str = ""
     output: Annotated[str, tyro.conf.arg(aliases=["-o"])] = ""
     max_steps: str = ""
     max_tokens: str = ""
@@ -269,7 +288,7 @@ def command_class(arguments: list[str]) -> type[TrainModel]:
     load_plugin(Path(deciding.plugin) if deciding.plugin else None)
     try:
         command = _command_for(deciding)
-    except OptionError as error:
+    except (OptionError, CheckpointError) as error:
         raise UsageError(in_flags(" ".join(str(error).split()), Command)) from None
     _check_flags(command, arguments)
     return command
@@ -285,8 +304,12 @@ def _command_for(deciding: _Deciding) -> type[TrainModel]:
     if saved.get("model") != model:
         saved = {}
     given = {name: value for name, value in vars(deciding).items() if value}
-    options = {**without_length(saved or dict(run_defaults(model)), preset), **preset}
+    base = sizes_of_base(deciding.init_from, model) if deciding.init_from and not saved else {}
+    options = {**without_length(saved or {**run_defaults(model), **base}, preset), **preset}
     options = {**without_length(options, written), **written}
+    if not saved:
+        start = deciding.init_from or options.get("init_from")
+        options = with_pretrained_sizes({**options, "model": model, "init_from": start})
     return new_command(model, without_length(options, given))
 
 
@@ -372,14 +395,36 @@ def _deciding(arguments: list[str]) -> _Deciding:
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """The arguments with a bare --resume as --resume auto: tyro has no option whose value may be left out.
+    """The arguments with a bare --resume as --resume auto, and with what follows --data as positionals.
+
+    Tyro has no option whose value may be left out, and none that is also a positional.
 
     >>> spelled_out(["--resume", "-o", "run", "shards"])
     ['--resume', 'auto', '-o', 'run', 'shards']
+    >>> spelled_out(["-o", "run", "--data", "a:0.7", "b:0.3", "--seed", "1"])
+    ['a:0.7', 'b:0.3', '-o', 'run', '--seed', '1']
     """
-    spelled: list[str] = []
+    data, arguments = _data_apart(arguments)
+    spelled = data
     for index, argument in enumerate(arguments):
         spelled.append(argument)
         if argument == "--resume" and arguments[index + 1 : index + 2] not in (["auto"], ["never"]):
             spelled.append("auto")
     return spelled
+
+
+def _data_apart(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """(what follows --data, the other arguments)."""
+    data: list[str] = []
+    others: list[str] = []
+    is_data = False
+    for index, argument in enumerate(arguments):
+        if argument == "--":
+            return data, others + arguments[index:]
+        is_flag = argument.startswith("-") and len(argument) > 1
+        is_data = argument == "--data" if is_flag else is_data
+        if argument.startswith("--data="):
+            data.append(argument.removeprefix("--data="))
+        elif not (is_flag and is_data):
+            (data if is_data else others).append(argument)
+    return data, others

@@ -11,7 +11,7 @@ In reading order:
     data/             batches: pure functions of (config, step, rank)
     models/           the models as they are trained, each in a folder of its own
     training/         the loop, its options, what it saves and records
-    use/              evaluation, and text from a trained model
+    use/              evaluation, text from a trained model, and its export
     option_types.py   types and ranges of options, as annotations of a config
     registry.py       functions by name: built in, or added by a user's file
     explain.py        what was passed where the folder of a run belongs, in words
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gristmill.lm.data.sequences import SequenceData, SequenceDataset, open_sequences
     from gristmill.lm.data.token_dataset import TokenDataset
     from gristmill.lm.models.config import DocumentModelConfig, ModelConfig, WindowModelConfig
+    from gristmill.lm.models.foreign import ForeignModel
     from gristmill.lm.models.generation import stream_text
     from gristmill.lm.models.gpt.network import GPT
     from gristmill.lm.models.gpt.options import GPTConfig
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from gristmill.lm.training.result import TrainResult
     from gristmill.lm.training.trainer import train
     from gristmill.lm.use.evaluation import Evaluation, evaluate
+    from gristmill.lm.use.export import ModelExport, export
     from gristmill.lm.use.generation import generate_text as generate
     from gristmill.lm.use.generation import load_for_generation
     from gristmill.lm.use.latent import encode_texts, interpolate_texts, load_vae, reconstruct_texts, sample_texts
@@ -55,9 +57,11 @@ __all__ = [
     "Batch",
     "DocumentModelConfig",
     "Evaluation",
+    "ForeignModel",
     "GPTConfig",
     "Model",
     "ModelConfig",
+    "ModelExport",
     "SequenceData",
     "SequenceDataset",
     "SequenceVAE",
@@ -69,6 +73,7 @@ __all__ = [
     "WindowModelConfig",
     "encode_texts",
     "evaluate",
+    "export",
     "functional",
     "generate",
     "interpolate_texts",
@@ -91,9 +96,11 @@ _PLACES = {
     "Batch": "data.batch",
     "DocumentModelConfig": "models.config",
     "Evaluation": "use.evaluation",
+    "ForeignModel": "models.foreign",
     "GPTConfig": "models.gpt.options",
     "Model": "models.model",
     "ModelConfig": "models.config",
+    "ModelExport": "use.export",
     "SequenceData": "data.sequences",
     "SequenceDataset": "data.sequences",
     "SequenceVAE": "models.vae.network",
@@ -105,6 +112,7 @@ _PLACES = {
     "WindowModelConfig": "models.config",
     "encode_texts": "use.latent",
     "evaluate": "use.evaluation",
+    "export": "use.export",
     "functional": "functional:",
     "generate": "use.generation:generate_text",
     "interpolate_texts": "use.latent",

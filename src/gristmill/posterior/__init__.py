@@ -11,7 +11,8 @@ In reading order:
     estimates.py                    KL, active units and mutual information of many posteriors, as plain functions
     metrics.py                      those figures at one step, and alarms
     window.py                       the posteriors of the last steps, on the device
-    alarms.py                       which figures are bad, when that is reported, and what helps
+    alarms.py                       which figures are bad, and when that is reported
+    remedies.py                     what helps, in general terms or by options
     arrival.py                      figures on their way from the device to the host
     monitor.py                      `PosteriorMetricsMonitor`
     drawing.py, draw.py             its picture, made by a process of its own

@@ -4,17 +4,17 @@ A single bad window says little: an alarm is raised when its condition holds in 
 opposite, with some distance, holds in two running. A look at which a figure is unknown counts neither way. The last
 look of a run has no second one after it: it raises an alarm by itself.
 
-To add one: a function that judges, a function that words the message, and a line in `KINDS`.
+To add one: a function that judges, a function that words the message, a line in `KINDS`, and what helps in remedies.py.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gristmill.posterior.metrics import Alarm, AlarmChange, PosteriorMetrics
+from gristmill.posterior.remedies import Advice, what_helps
 
 __all__ = ["KINDS", "Alarms"]
 
@@ -55,7 +55,9 @@ class _Switch:
 class Alarms:
     """All alarms of a run, on or off."""
 
-    def __init__(self) -> None:
+    def __init__(self, advice: Advice = "general") -> None:
+        """`advice`: whether messages advise in general terms, or by the options of `gm.lm.train`."""
+        self._advice = advice
         self._switches = {kind: _Switch() for kind in KINDS}
         self._active: dict[str, Alarm] = {}
         self._kl_weight: float | None = None  # at the last look
@@ -83,7 +85,8 @@ class Alarms:
     def _changed(self, kind: str, metrics: PosteriorMetrics) -> AlarmChange:
         _, tell, tell_cleared = KINDS[kind]
         if self._switches[kind].active:
-            self._active[kind] = alarm = Alarm(kind, metrics.step, tell(metrics))
+            message = f"{tell(metrics)} What helps, best first: {what_helps(kind, metrics, self._advice)}"
+            self._active[kind] = alarm = Alarm(kind, metrics.step, message)
             return AlarmChange(kind, "raised", metrics.step, alarm.message)
         del self._active[kind]
         return AlarmChange(kind, "cleared", metrics.step, tell_cleared(metrics))
@@ -185,45 +188,32 @@ def _judge_prior(view: _View) -> Verdict:
 def _tell_not_finite(metrics: PosteriorMetrics) -> str:
     return (
         f"the posterior is not finite: mu or logvar of the last {metrics.num_samples} sequences hold NaN or infinity, "
-        f"and nothing can be said about it. What helps, best first: a lower learning_rate, clip_norm=1, "
-        f"precision='bf16-mixed' or '32' instead of '16-mixed'."
+        f"and nothing can be said about it."
     )
 
 
 def _tell_collapse(metrics: PosteriorMetrics) -> str:
     return (
         f"posterior collapse: the latents say {_information(metrics)}, and {_units(metrics)}; the decoder does without "
-        f"them. What helps, best first: bag_of_words_weight=1 together with free_bits=0.25 and "
-        f"free_bits_mode='dimension', the defaults for tokens; a greater bag_of_words_weight; word_dropout=0.5 with "
-        f"free_bits=0.5 (also for this run: init_from with its folder); batch_norm_mu=0.5 from the start, with 16 "
-        f"sequences or more at once; a longer run."
+        f"them."
     )
 
 
 def _tell_few_units(metrics: PosteriorMetrics) -> str:
-    fitting = max(2, 2 ** math.ceil(math.log2(2 * (metrics.active_units or 0) + 1)))
-    return (
-        f"few active units: only {_units(metrics)}, the others hold nothing. What helps, best first: free_bits=0.1 "
-        f"and free_bits_mode='dimension', batch_norm_mu=0.5, kl_schedule='cyclical', word_dropout=0.3; or do without "
-        f"the others: latent_dim={min(fitting, metrics.latent_dim)}."
-    )
+    return f"few active units: only {_units(metrics)}, the others hold nothing."
 
 
 def _tell_ignored(metrics: PosteriorMetrics) -> str:
     return (
         f"the decoder ignores the latents: those of another sequence cost it only {metrics.gap_shuffled or 0:.2f} nats "
-        f"more, although they hold {metrics.kl or 0:.2f} nats of KL. What helps, best first: word_dropout=0.3, "
-        f"bag_of_words_weight=0.1, free_bits=0.1 and free_bits_mode='dimension' instead of a total, a smaller "
-        f"kl_weight."
+        f"more, although they hold {metrics.kl or 0:.2f} nats of KL."
     )
 
 
 def _tell_prior(metrics: PosteriorMetrics) -> str:
     return (
         f"the posteriors lie far from the prior: all together by {metrics.aggregated_kl_floor or 0:.1f} nats or more, "
-        f"in {metrics.latent_dim} dimensions, so that samples from the prior will be poor. What helps, best first: a "
-        f"greater kl_weight (1 is the evidence bound), kl_schedule='linear' up to it, a smaller free_bits, a "
-        f"smaller latent_dim."
+        f"in {metrics.latent_dim} dimensions, so that samples from the prior will be poor."
     )
 
 

@@ -32,6 +32,7 @@ from gristmill.posterior.estimates import (
     mutual_information,
 )
 from gristmill.posterior.metrics import Alarm, PosteriorMetrics
+from gristmill.posterior.remedies import ADVICE, Advice
 from gristmill.posterior.window import Rows, Window
 
 __all__ = ["MonitorOptions", "PosteriorMetricsMonitor"]
@@ -60,6 +61,7 @@ class MonitorOptions(TypedDict, total=False):
     last_step: int | None
     seed: int
     tell: Callable[[str], object]
+    advice: Advice
 
 
 class PosteriorMetricsMonitor:
@@ -82,7 +84,8 @@ class PosteriorMetricsMonitor:
     weight, gradient or random number of the training is touched.
 
     Every `plot_frequency` steps (0: never) `plot_folder` gets a picture, posterior.png, and beside it the figures as
-    JSON lines. What a person should know (alarms; with `verbose` a line for every look) goes to `tell`.
+    JSON lines. What a person should know (alarms; with `verbose` a line for every look) goes to `tell`. Alarms advise
+    in general terms; with advice="options" they name options of `gm.lm.train`.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class PosteriorMetricsMonitor:
         last_step: int | None = None,
         seed: int = 0,
         tell: Callable[[str], object] = _tell_on_stderr,
+        advice: Advice = "general",
     ) -> None:
         """Nothing is allocated before the first step that is looked at."""
         _check_at_least(1, update_frequency=update_frequency, window_size=window_size)
@@ -111,7 +115,7 @@ class PosteriorMetricsMonitor:
         self._verbose, self._tell = verbose, tell
         self._step = 0
         self._window = Window(num_steps=window_size, capacity=max_samples)
-        self._alarms = Alarms()
+        self._alarms = Alarms(_check_advice(advice))
         self._pending: deque[Arrival] = deque()
         self._spare: list[Tensor] = []  # page-locked memory that is free again
         self._finished: deque[PosteriorMetrics] = deque(maxlen=MAX_HISTORY)  # since the last call of `poll`
@@ -318,6 +322,12 @@ def _check_shapes(mu: Any, logvar: Any, z: Any) -> None:
     for name, other in (("logvar", logvar), ("z", z)):
         if other is not None and other.shape != mu.shape:
             raise OptionError(f"{name} has shape {tuple(other.shape)}, mu {tuple(mu.shape)}. Pass the same of both.")
+
+
+def _check_advice(advice: Advice) -> Advice:
+    if advice not in ADVICE:
+        raise OptionError(f"advice={advice!r} is not known. Pass one of {', '.join(map(repr, ADVICE))}.")
+    return advice
 
 
 def _check_at_least(least: int, **given: int) -> None:

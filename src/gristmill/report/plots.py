@@ -30,7 +30,7 @@ from gristmill.report.drawing import (
     threshold,
 )
 from gristmill.report.posterior import posterior_plots
-from gristmill.report.records import Records, Table
+from gristmill.report.records import LOSS_ON, Records, Table
 from gristmill.report.summary import first_bad_step, last_step, own_statistics
 
 WAIT_LIMIT = 0.05  # the share of a step from which waiting for data is worth doing something about
@@ -102,7 +102,8 @@ def _kl(records: Records) -> Plot | None:
 def _own_statistics(records: Records) -> Iterator[Plot | None]:
     """One picture per statistic of a model of the user's, on a linear axis: nothing is known about its unit."""
     for number, name in enumerate(own_statistics(records)):
-        plot = _part_of_loss(records, name, name[:40], name[:40], "A statistic of the model.", enough=math.inf)
+        note = "One source of the mixture." if name.startswith(LOSS_ON) else "A statistic of the model."
+        plot = _part_of_loss(records, name, name[:40], name[:40], note, enough=math.inf)
         if plot is not None:
             # The name comes from a file, and may be no name for a file.
             is_plain = re.fullmatch(r"[A-Za-z0-9_]{1,80}", name)

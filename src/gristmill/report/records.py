@@ -33,6 +33,7 @@ RUN_FIELDS = frozenset(
     }
 )
 MAX_STATISTICS = 50  # damaged records may hold any number of names
+LOSS_ON = "loss on "  # the column of a source of a mixture: "loss on wiki"
 
 Column = NDArray[np.float64]
 
@@ -148,7 +149,7 @@ def read_records(run_folder: Path) -> Records:
         config=_read_object(run_folder / CONFIG_FILE),
         machine=_read_object(run_folder / MACHINE_FILE),
         train=_table(kinds["train"]),
-        val=_table(kinds["val"]),
+        val=_table([_with_sources(record) for record in kinds["val"]]),
         posterior=posterior_of(kinds["posterior"]),
         samples=[_sample(record) for record in kinds["sample"]],
         events=[Event(_step(record), _text(record, "message")) for record in kinds["event"]],
@@ -208,6 +209,14 @@ def _cleaned(value: Any, depth: int = 1) -> Any:
 def _printable(text: str) -> str:
     """The text, with escapes where JSON had lone surrogates, which no file can hold."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _with_sources(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the losses on the sources of a mixture as numbers of their own."""
+    sources = record.get("sources")
+    if not isinstance(sources, dict):
+        return record
+    return {**record, **{f"{LOSS_ON}{_printable(name)}": loss for name, loss in sources.items()}}
 
 
 def _table(records: list[dict[str, Any]]) -> Table:

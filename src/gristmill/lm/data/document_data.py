@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["DocumentData", "open_documents"]
 
 
-def open_documents(
-    data: str | os.PathLike[str] | Shards, options: DocumentOptions, *, tokenizer: Any = None, progress: Any = None
-) -> DocumentData:
+def open_documents(data: Any, options: DocumentOptions, *, tokenizer: Any = None, progress: Any = None) -> DocumentData:
     """The documents as sequences. Which of them are for validation depends on no seed."""
     check_data(data)
     check_is_no_run(data)

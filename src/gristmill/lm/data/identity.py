@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TOKENIZER_FILE = "tokenizer.json"
 
-__all__ = ["identity_differences", "json_checksum", "shards_identity"]
+__all__ = ["identity_differences", "json_checksum", "mixture_identity", "shards_identity"]
 
 
 def json_checksum(content: Mapping[str, Any]) -> str:
@@ -36,6 +36,21 @@ def shards_identity(shards: Shards) -> dict[str, Any]:
     }
 
 
+def mixture_identity(sources: Mapping[str, Mapping[str, Any]], shares: Mapping[str, int]) -> dict[str, Any]:
+    """The identity of several shards of one tokenizer, mixed in these shares. Their names do not belong to it."""
+    listed = [
+        {"name": name, "share": shares[name], **{key: of[key] for key in ("num_tokens", "fingerprint")}}
+        for name, of in sources.items()
+    ]
+    unnamed = [{key: of[key] for key in of if key != "name"} for of in listed]
+    return {
+        "tokenizer_fingerprint": next(iter(sources.values()))["tokenizer_fingerprint"],
+        "num_tokens": sum(of["num_tokens"] for of in listed),
+        "fingerprint": json_checksum({"sources": unnamed}),
+        "sources": listed,
+    }
+
+
 def identity_differences(
     there: Mapping[str, Any], now: Mapping[str, Any], *, run: Path | None = None, tokenizer: Tokenizer | None = None
 ) -> list[str]:
@@ -49,11 +64,43 @@ def identity_differences(
             f"fingerprint {str(then)[:12]}… then, {str(today)[:12]}… now"
         ]
         return [f"the tokenizer is another one ({', '.join(changes)})"]
+    if there.get("sources") or now.get("sources"):
+        return _mixture_differences(there.get("sources") or [], now.get("sources") or [])
+    noun = now.get("noun", "shards")
     if there.get("num_tokens") != now.get("num_tokens"):
-        return [f"the shards held {there.get('num_tokens'):,} tokens and now hold {now.get('num_tokens'):,}"]
+        return [f"the {noun} held {there.get('num_tokens'):,} tokens and now hold {now.get('num_tokens'):,}"]
     if there.get("fingerprint") != now.get("fingerprint"):
-        return ["the shards have other content of the same size"]
+        return [f"the {noun} have other content of the same size"]
     return []
+
+
+def _mixture_differences(there: list[Mapping[str, Any]], now: list[Mapping[str, Any]]) -> list[str]:
+    if not there or not now:
+        return [f"the data was {_listed(there)} and is now {_listed(now)}"]
+    before, after = ([source["fingerprint"] for source in sources] for sources in (there, now))
+    if before != after:
+        same_size = len(before) == len(after) and [of["name"] for of in there] == [of["name"] for of in now]
+        changed = [of["name"] for of, then in zip(now, before, strict=False) if of["fingerprint"] != then]
+        if same_size:
+            return [f"the shards of {' and '.join(changed)} have other content"]
+        return [f"the data was {_listed(there)} and is now {_listed(now)}"]
+    if [of["share"] for of in there] != [of["share"] for of in now]:
+        return [f"the weights were {_weights(there)} and are now {_weights(now)}"]
+    return []
+
+
+def _listed(sources: list[Mapping[str, Any]]) -> str:
+    """A mixture in words.
+
+    >>> _listed([{"name": "wiki"}, {"name": "code"}]), _listed([])
+    ('a mixture of wiki and code', 'one folder of shards')
+    """
+    names = [str(of["name"]) for of in sources]
+    return f"a mixture of {' and '.join(names)}" if names else "one folder of shards"
+
+
+def _weights(sources: list[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{of['name']} {of['share'] / 10_000:.4g} %" for of in sources)
 
 
 def _tokenizer_changes(run: Path | None, fingerprint: str | None, now: Tokenizer | None) -> list[str]:

@@ -7,9 +7,10 @@ imports no torch, so that the command line can list options at once.
 from __future__ import annotations
 
 import dataclasses
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.errors import OptionError
@@ -18,8 +19,8 @@ from gristmill.lm.option_types import Count, CountOrNone, Share
 if TYPE_CHECKING:
     from typing import Self
 
+    from gristmill.lm.data.mixture import TrainSources
     from gristmill.lm.data.training_data import TrainingData
-    from gristmill.shards import Shards
 
 __all__ = ["DataOptions", "DocumentOptions", "WindowOptions"]
 
@@ -32,6 +33,8 @@ class DataOptions:
 
     LENGTH: ClassVar[str]  # the name of the option for the length of a sequence
     DATA_FREE: ClassVar[frozenset[str]]  # options that may change when a run is resumed
+    # What an option was in runs that were saved before it existed, where that is not its default.
+    DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Whether another division of a step into micro-batches and devices is another step.
     DIVISION_CHANGES_STEPS: ClassVar[bool]
 
@@ -50,9 +53,7 @@ class DataOptions:
         """What the samples that are written during training begin with."""
         return ""
 
-    def open_data(
-        self, data: str | os.PathLike[str] | Shards, *, split: str = "train", progress: Any = None
-    ) -> TrainingData:
+    def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
         """The data, ready to be cut into batches."""
         raise NotImplementedError
 
@@ -69,11 +70,23 @@ class WindowOptions(DataOptions):
     """Context length in tokens."""
     document_mask: bool = False
     """Keep attention inside a document."""
+    shift_windows: bool = True
+    """Begin the windows of every epoch but the first at another offset, so that contexts differ between epochs."""
     sample_prompt: str = "Once upon a time"
     """Prompt of the samples that are written during training."""
+    conversations: bool = False
+    """Fine-tune on conversations of JSON lines: the loss is that of the responses."""
+    chat_template: str | None = None
+    """Jinja file that makes text of a conversation, or plain or chatml. None: that of init_from, or plain."""
+    tokenizer: str | None = None
+    """Tokenizer of conversations, or of a corpus of text. None: that of init_from, or a new one for a corpus."""
+    val_fraction: Share = 0.01
+    """Share of the conversations to keep for validation."""
 
     LENGTH: ClassVar[str] = "context_length"
-    DATA_FREE: ClassVar[frozenset[str]] = frozenset({"sample_prompt"})
+    # That conversations are the same tokens is compared by their fingerprint.
+    DATA_FREE: ClassVar[frozenset[str]] = frozenset({"sample_prompt", "chat_template", "tokenizer"})
+    DATA_BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({"shift_windows": False})
     DIVISION_CHANGES_STEPS: ClassVar[bool] = False
 
     @property
@@ -81,13 +94,43 @@ class WindowOptions(DataOptions):
         """`sample_prompt`."""
         return self.sample_prompt
 
-    def open_data(
-        self, data: str | os.PathLike[str] | Shards, *, split: str = "train", progress: Any = None
-    ) -> TrainingData:
-        """The shards, ready to be cut into windows."""
+    def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
+        """The shards, or a mixture of several, ready to be cut into windows; or conversations, packed into rows."""
+        if self.conversations:
+            from gristmill.lm.data.conversations import open_conversations
+
+            return open_conversations(data, self)
+        from gristmill.lm.data.mixed_data import open_mixture
+        from gristmill.lm.data.mixture import find_mixture
         from gristmill.lm.data.window_data import open_windows
 
-        return open_windows(data, self, split=split)
+        self._check_without_conversations()
+        mixture = find_mixture(data)
+        return open_windows(data, self, split=split) if mixture is None else open_mixture(mixture, self, split=split)
+
+    def _check_without_conversations(self) -> None:
+        """Raise `OptionError` for options of conversations, which shards have no use for."""
+        for name in ("chat_template", "tokenizer", "val_fraction"):
+            value, default = getattr(self, name), getattr(WindowOptions, name)
+            if value != default:
+                raise OptionError(
+                    f"{name}={value!r} is for conversations=True, and token shards were made with theirs. Leave it "
+                    f"out, or pass conversations=True with JSON lines."
+                )
+
+    def for_evaluation(self, run: Path, data: Any) -> Self:
+        """The options for evaluating a run on other data: conversations with its own tokenizer and template."""
+        from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
+        from gristmill.lm.data.training_data import is_shards
+
+        plain = dataclasses.replace(
+            self, conversations=False, chat_template=None, tokenizer=None, val_fraction=WindowOptions.val_fraction
+        )
+        if not self.conversations or is_shards(data):
+            return plain
+        return dataclasses.replace(
+            self, tokenizer=str(run / TOKENIZER_FILE), chat_template=str(run / CHAT_TEMPLATE_FILE)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +180,17 @@ class DocumentOptions(DataOptions):
         """Whether batches differ in width."""
         return self.use_dynamic_padding
 
-    def open_data(
-        self, data: str | os.PathLike[str] | Shards, *, split: str = "train", progress: Any = None
-    ) -> TrainingData:
+    def open_data(self, data: TrainSources, *, split: str = "train", progress: Any = None) -> TrainingData:
         """The documents, of all splits."""
         from gristmill.lm.data.document_data import open_documents
+        from gristmill.lm.data.mixture import find_mixture
 
+        if (mixture := find_mixture(data)) is not None:
+            raise OptionError(
+                f"{' and '.join(map(str, mixture.names))}: mixtures are for models that read windows of tokens, such "
+                f"as model='gpt'. This model reads whole documents of one folder. Put all documents into one: "
+                f"encode_corpus() takes several inputs."
+            )
         return open_documents(data, self, progress=progress)
 
     def for_evaluation(self, run: Path, data: Any) -> Self:

@@ -8,7 +8,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["permuted"]
+__all__ = ["derived_seed", "number_below", "permuted"]
 
 NUM_ROUNDS = 6  # with 4, five items are not shuffled evenly; a thousand are with 2
 _MASK = 2**64 - 1
@@ -63,6 +63,20 @@ def _moved(
     hashes += places
     hashes -= count * (hashes >= count)
     return hashes
+
+
+def derived_seed(seed: int, number: int) -> int:
+    """A seed for part `number` of something that has one seed."""
+    return _mixed(_mixed(seed) ^ _mixed(number))
+
+
+def number_below(limit: int, *, seed: int, epoch: int) -> int:
+    """A number in 0 … limit - 1 for each seed and epoch, which the shuffle of that epoch does not depend on.
+
+    >>> [number_below(256, seed=0, epoch=epoch) for epoch in range(4)]
+    [134, 172, 53, 1]
+    """
+    return _mixed(derived_seed(seed, epoch)) * limit >> 64
 
 
 @lru_cache(16)

@@ -1,42 +1,47 @@
-"""TokenDataset: the batches of a run as a pure function of step and rank.
+"""TokenDataset: the batches of a run as a pure function of step and rank, and windows for loops of other libraries.
 
 Shapes: B sequences in a micro-batch, T tokens each.
 """
 
 from __future__ import annotations
 
+import mmap
+import operator
 import os
-from collections.abc import Iterator
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
 
 from gristmill.arguments import check_whole_number
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.data.document_ids import changes_of_document
-from gristmill.lm.data.permutation import permuted
 from gristmill.lm.data.read_ahead import ReadAhead
-from gristmill.lm.data.token_source import ArrayTokens, TokenFiles, TokenSource
+from gristmill.lm.data.token_source import ArrayTokens, JoinedTokens, TokenFiles, TokenSource
 from gristmill.lm.data.window_batches import DeviceTokens, HostTokens
+from gristmill.lm.data.window_order import BatchOrder, MixedOrder, Order, WindowOrder, check_weights, shares_of
 from gristmill.shards.shards import Shards
+
+if TYPE_CHECKING:
+    from gristmill.lm.data.torch_datasets import WindowMap, WindowStream
 
 __all__ = ["TokenDataset", "validation_shards"]
 
 # What tokens may take of the memory of a device without being asked to: the rest is for the model.
 DEVICE_SHARE = 0.1
-# Batches whose windows are computed at once, and how many such blocks are kept: training and the thread that reads
-# ahead are in neighbouring ones.
-BLOCK_BATCHES = 64
-NUM_BLOCKS = 4
+
+Form: TypeAlias = Literal["huggingface", "pairs"]
 
 
-class TokenDataset:
-    """Batches of packed windows over all tokens of a split.
+class TokenDataset(Dataset[dict[str, Tensor]]):
+    """Batches of packed windows over all tokens of a split; also a dataset for the loops of other libraries.
 
     Window w is tokens[w T : w T + T + 1] of the split, whatever shard they lie in: T inputs, and as targets the same
     one token further on. So every token but the first is a target once, and fewer than T at the end are left out.
@@ -52,15 +57,24 @@ class TokenDataset:
 
         dataset = TokenDataset(gm.Shards("shards/"), context_length=256, batch_size=32, seed=0)
         batch = dataset.batch(step=100)
+
+    For `torch.utils.data.DataLoader` and the Hugging Face Trainer it has a length and items: `dataset[i]` is window i
+    in the order of the text, {"input_ids", "labels"}, both the same T tokens, because models of transformers shift the
+    labels themselves. `to_map_dataset("pairs")` has (inputs, targets) with targets shifted already, and
+    `to_iterable_dataset` gives windows in the shuffled order of `batch`.
+
+        DataLoader(dataset, batch_size=8, shuffle=True, num_workers=2)
     """
 
     def __init__(
         self,
-        shards: Shards | NDArray[Any],
+        shards: Shards | NDArray[Any] | Sequence[Shards | NDArray[Any]],
         *,
         context_length: int,
-        batch_size: int,
-        seed: int,
+        batch_size: int = 32,
+        seed: int = 0,
+        weights: Sequence[float] | None = None,
+        shift_windows: bool = True,
         document_mask: bool = False,
         device: torch.device | str = "cpu",
         keep_on_device: bool | Literal["auto"] = "auto",
@@ -69,6 +83,10 @@ class TokenDataset:
     ) -> None:
         """`shards`, or an array of ids such as np.memmap("train.bin", np.uint16). Nothing is read yet.
 
+        Several of them in a list are mixed: `weights` are their shares of the sequences; without weights, their sizes.
+        The shares hold in every 1,000 sequences. Each source gives its own windows once before it repeats one.
+        `shift_windows`: the windows of every epoch but the first begin at an offset that `seed` decides, below
+        `context_length`, so that a token is not always predicted from the same context.
         `vocab_size`: a batch with an id that is not below it is a `TrainingError` that names the file and the token.
         Without it nothing is checked, and the model fails as it may: on a GPU by an assertion of CUDA.
         A shard that is cut short while it is in use is an `InputChangedError`. Under a map of yours, it is SIGBUS.
@@ -80,6 +98,7 @@ class TokenDataset:
             "context_length": check_positive("context_length", context_length),
             "batch_size": check_positive("batch_size", batch_size),
             "seed": check_seed(seed),
+            "shift_windows": bool(shift_windows),
             "document_mask": bool(document_mask),
             "device": torch.device(device),
             "keep_on_device": _check_keep(keep_on_device),
@@ -87,17 +106,31 @@ class TokenDataset:
             "vocab_size": None if vocab_size is None else check_positive("vocab_size", vocab_size),
         }
         self._shards = shards
-        self._tokens = _source(shards, document_mask)
+        self._sources: list[Any] = list(shards) if _are_several(shards) else [shards]
+        self._parts = [_source(source, document_mask) for source in self._sources]
         self._context_length = context_length
         self._device = torch.device(device)
-        self._order = _Order(_num_windows(self._tokens, context_length), batch_size, seed)
+        self._arguments["weights"] = _checked_weights(weights, self._parts)
+        self._tokens = self._parts[0] if len(self._parts) == 1 else JoinedTokens(self._parts)
+        self._order = self._new_order()
+        self._batches = BatchOrder(self._order, self._arguments["batch_size"])
         self._ahead: tuple[int, ReadAhead[Batch]] | None = None  # for batches that lie so many windows apart
+
+    def _new_order(self) -> Order:
+        length, seed, shift = (self._arguments[name] for name in ("context_length", "seed", "shift_windows"))
+        sizes = [tokens.begins[-1] for tokens in self._parts]
+        for size in sizes:
+            check_enough_tokens(size, length)
+        if len(sizes) == 1:
+            return WindowOrder(sizes[0], length, seed=seed, shift=shift)
+        weights = self._arguments["weights"] or [(size - 1) // length for size in sizes]
+        return MixedOrder(sizes, length, shares=shares_of(weights), seed=seed, shift=shift)
 
     # What it holds
 
     @property
     def num_windows(self) -> int:
-        """The windows of an epoch."""
+        """The windows of an epoch; of several sources, those of all together."""
         return self._order.num_windows
 
     @property
@@ -113,11 +146,18 @@ class TokenDataset:
     @property
     def batch_size(self) -> int:
         """The sequences in a micro-batch of one rank."""
-        return self._order.batch_size
+        size: int = self._arguments["batch_size"]
+        return size
+
+    @property
+    def seed(self) -> int:
+        """What decides the order."""
+        number: int = self._arguments["seed"]
+        return number
 
     def tokens_per_step(self, *, world_size: int = 1, num_micro_steps: int = 1) -> int:
         """The inputs of all micro-batches of all ranks in a step."""
-        return self._order.batch_size * world_size * num_micro_steps * self._context_length
+        return self.batch_size * world_size * num_micro_steps * self._context_length
 
     def tokens_in_step(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> tuple[int, int]:
         """(tokens, the same with padding): every step has as many, and windows have no padding."""
@@ -131,7 +171,7 @@ class TokenDataset:
 
     def epoch(self, step: int, *, world_size: int = 1, num_micro_steps: int = 1) -> float:
         """The passes over all windows that lie before `step`: 1.5 is in the middle of the second."""
-        windows_per_step = self._order.batch_size * world_size * num_micro_steps
+        windows_per_step = self.batch_size * world_size * num_micro_steps
         return step * windows_per_step / self.num_windows
 
     # Batches
@@ -151,9 +191,9 @@ class TokenDataset:
         stride = world_size * self.batch_size
         first = (step * num_micro_steps + micro_step) * stride + rank * self.batch_size
         if self._on_device is not None:
-            return self._on_device.batch(self._order.windows(first, stride))
+            return self._on_device.batch(self._batches.starts(first, stride))
         if not self._arguments["prefetch"]:
-            return self._moved(_batch_from(self._order, self._on_host, stride, first))
+            return self._moved(_batch_from(self._batches, self._on_host, stride, first))
         return self._moved(self._reading_ahead(stride).take(first, stride))
 
     def validation_batches(
@@ -185,12 +225,86 @@ class TokenDataset:
         windows_B = np.zeros(self.batch_size, np.int64)
         windows_B[: len(windows)] = windows
         source = self._on_host if self._on_device is None else self._on_device
-        batch = source.batch(windows_B)
+        batch = source.batch(self._order.in_text_order(windows_B))
         batch.targets_BT[len(windows) :] = IGNORED
         return self._moved(batch)
 
     def _moved(self, batch: Batch) -> Batch:
         return batch.to(self._device, non_blocking=self._device.type == "cuda")
+
+    # Windows one by one, for the loops of other libraries
+
+    def __len__(self) -> int:
+        return self.num_windows
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        """{"input_ids", "labels"} of the window with this number, in the order of the text; on the CPU."""
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Tensor]]:
+        """Several windows, read at once: torch's DataLoader asks for those of a batch in this way."""
+        items: list[dict[str, Tensor]] = self.items(self.starts_of(indices), "huggingface")
+        return items
+
+    def to_map_dataset(self, form: Form = "pairs") -> WindowMap:
+        """The same windows as a `torch.utils.data.Dataset` whose items have the given form.
+
+        "huggingface": {"input_ids", "labels"}, both the same T tokens: models of transformers shift the labels. With
+        `document_mask` there are "document_ids" too.
+        "pairs": (inputs, targets), the targets one token further on, as loops in the manner of nanoGPT take them. With
+        `document_mask` it is (inputs, targets, document_ids).
+        """
+        from gristmill.lm.data.torch_datasets import WindowMap
+
+        return WindowMap(self, form)
+
+    def to_iterable_dataset(
+        self,
+        form: Form = "huggingface",
+        *,
+        num_epochs: int | None = 1,
+        rank: int = 0,
+        world_size: int = 1,
+        skip: int = 0,
+    ) -> WindowStream:
+        """The windows in the shuffled order of `batch`, as a `torch.utils.data.IterableDataset`.
+
+        num_epochs: how many epochs an iteration takes; None for an endless one. `set_epoch` chooses the first of them.
+        rank, world_size: this process and how many there are. Each gets its share; together they get every window once.
+            Leave them out where the loop divides the data itself, as the Hugging Face Trainer does.
+        skip: how many windows, counted from the start of epoch 0 over all processes, earlier training has had.
+
+        Pass this dataset's batch_size to the DataLoader: the batches are then those of `batch`, whatever the number of
+        workers. Another batch size gives the same windows in other batches.
+        """
+        from gristmill.lm.data.torch_datasets import WindowStream
+
+        return WindowStream(self, form, num_epochs=num_epochs, rank=rank, world_size=world_size, skip=skip)
+
+    def starts_of(self, indices: Sequence[int]) -> NDArray[np.int64]:
+        """The first tokens of the windows with these numbers; `IndexError` for a number that no window has."""
+        return self._order.in_text_order(np.array([self._checked_index(index) for index in indices], np.int64))
+
+    def _checked_index(self, index: Any) -> int:
+        number = operator.index(index)
+        if not 0 <= number < self.num_windows:
+            raise IndexError(f"there is no window {number}. Windows have the numbers 0 to {self.num_windows - 1:,}.")
+        return number
+
+    def starts_from(self, first: int, number: int) -> NDArray[np.int64]:
+        """The first tokens of the windows at places `first` to `first + number - 1` of the shuffled order."""
+        return self._order.starts(np.arange(first, first + number))
+
+    def items(self, starts_B: NDArray[np.int64], form: Form) -> list[Any]:
+        """The windows that begin at these tokens, each on the CPU in the given form."""
+        # Copies, so that changing one tensor of an item changes no other, and sending an item sends nothing else.
+        windows_BS = torch.from_numpy(self._on_host.windows(starts_B).astype(np.int64))
+        ids_BT = self._on_host.document_ids(starts_B)
+        documents = [{}] * len(starts_B) if ids_BT is None else [{"document_ids": ids_T.clone()} for ids_T in ids_BT]
+        rows = list(zip(windows_BS, documents, strict=True))
+        if form == "pairs":
+            return [(row[:-1].clone(), row[1:].clone(), *extra.values()) for row, extra in rows]
+        return [{"input_ids": row[:-1].clone(), "labels": row[:-1].clone(), **extra} for row, extra in rows]
 
     # Where the tokens are
 
@@ -231,8 +345,9 @@ class TokenDataset:
     def _changes_D(self) -> NDArray[np.int64] | None:
         if not self._arguments["document_mask"]:
             return None
-        assert isinstance(self._shards, Shards)
-        return changes_of_document(self._shards.document_ends)
+        bases = np.cumsum([0, *(tokens.begins[-1] for tokens in self._parts)])
+        changes = [changes_of_document(source.document_ends) for source in self._sources]
+        return np.concatenate([base + change for base, change in zip(bases, changes, strict=False)])
 
     # The thread
 
@@ -248,7 +363,7 @@ class TokenDataset:
             # A new thread is on device 0 and would take memory there, whichever device this rank has.
             index = torch.cuda.current_device() if self._device.index is None else self._device.index
             initializer = partial(torch.cuda.set_device, index)
-        return ReadAhead(partial(_batch_from, self._order, self._on_host, stride), initializer=initializer)
+        return ReadAhead(partial(_batch_from, self._batches, self._on_host, stride), initializer=initializer)
 
     def close(self) -> None:
         """End the thread that reads ahead; asking for another batch starts it again."""
@@ -264,7 +379,8 @@ class TokenDataset:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(TokenDataset, **self._arguments), (self._shards,)
+        sources = [_to_send(source) for source in self._sources]
+        return _received, (sources, _are_several(self._shards), self._arguments)
 
     def __repr__(self) -> str:
         return (
@@ -279,36 +395,32 @@ def validation_shards(folder: str | os.PathLike[str]) -> Shards | None:
     return shards.other_split("val") if "val" in shards.splits else None
 
 
-class _Order:
-    """The endless sequence of windows: all of epoch 0, shuffled, then all of epoch 1, and so on."""
-
-    def __init__(self, num_windows: int, batch_size: int, seed: int) -> None:
-        self.num_windows, self.batch_size, self._seed = num_windows, batch_size, seed
-        self._block = lru_cache(NUM_BLOCKS)(self._make_block)
-
-    def windows(self, first: int, stride: int) -> NDArray[np.int64]:
-        """windows_B: the numbers of the windows from place `first` of the sequence on.
-
-        Batches lie `stride` places apart. Those of many steps are computed at once, since a call of numpy takes longer
-        than what it does for one batch.
-        """
-        number, begin = divmod(first, stride)
-        block, row = divmod(number, BLOCK_BATCHES)
-        windows_B: NDArray[np.int64] = self._block(block, begin, stride)[row].copy()
-        return windows_B
-
-    def _make_block(self, block: int, begin: int, stride: int) -> NDArray[np.int64]:
-        firsts_P = np.arange(block * BLOCK_BATCHES, (block + 1) * BLOCK_BATCHES) * stride + begin
-        epochs_PB, positions_PB = np.divmod(firsts_P[:, None] + np.arange(self.batch_size), self.num_windows)
-        windows_PB = np.empty_like(positions_PB)
-        for epoch in range(int(epochs_PB[0, 0]), int(epochs_PB[-1, -1]) + 1):
-            here_PB = epochs_PB == epoch
-            windows_PB[here_PB] = permuted(positions_PB[here_PB], self.num_windows, seed=self._seed, epoch=epoch)
-        return windows_PB
+def _batch_from(order: BatchOrder, tokens: HostTokens, stride: int, first: int) -> Batch:
+    return tokens.batch(order.starts(first, stride))
 
 
-def _batch_from(order: _Order, tokens: HostTokens, stride: int, first: int) -> Batch:
-    return tokens.batch(order.windows(first, stride))
+def _are_several(shards: Any) -> bool:
+    """Whether it is a list of sources; a list of anything else, such as ids, is refused as a whole."""
+    return isinstance(shards, list | tuple) and all(isinstance(source, Shards | np.ndarray) for source in shards)
+
+
+def _to_send(source: Shards | NDArray[Any]) -> Any:
+    """What is pickled of a source: of a memory map of a whole file the name of the file, not its content."""
+    if isinstance(source, np.memmap) and isinstance(source.base, mmap.mmap) and source.filename is not None:
+        place = {"dtype": source.dtype, "mode": "r", "offset": source.offset, "shape": source.shape}
+        return partial(np.memmap, source.filename, **place)
+    return source
+
+
+def _received(sources: list[Any], is_list: bool, arguments: dict[str, Any]) -> TokenDataset:
+    opened = [source() if isinstance(source, partial) else source for source in sources]
+    return TokenDataset(opened if is_list else opened[0], **arguments)
+
+
+def _checked_weights(weights: Sequence[float] | None, parts: list[TokenSource]) -> list[float] | None:
+    if not parts:
+        raise OptionError("shards is an empty list. Pass gristmill.Shards(folder), or several of them.")
+    return None if weights is None else check_weights(weights, len(parts))
 
 
 def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
@@ -327,15 +439,14 @@ def _source(shards: Shards | NDArray[Any], document_mask: bool) -> TokenSource:
     return ArrayTokens(shards)
 
 
-def _num_windows(tokens: TokenSource, context_length: int) -> int:
-    num_tokens = tokens.begins[-1]
+def check_enough_tokens(num_tokens: int, context_length: int) -> None:
+    """Raise `TrainingError` where there are too few tokens for one window."""
     if num_tokens <= context_length:
         shorter = f"Pass context_length <= {num_tokens - 1:,}, or encode" if num_tokens > 1 else "Encode"
         raise TrainingError(
             f"there are {num_tokens:,} tokens, and one window of context_length={context_length:,} needs "
             f"{context_length + 1:,}. {shorter} more text."
         )
-    return (num_tokens - 1) // context_length
 
 
 def size_of_subset(total: int, batch_size: int, num_batches: int | None, num_sequences: int | None) -> int:

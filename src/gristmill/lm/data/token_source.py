@@ -1,4 +1,4 @@
-"""Where the tokens lie, and windows read from there: files of shards, or an array.
+"""Where the tokens lie, and windows read from there: files of shards, an array, or several of them.
 
 Shapes: B windows, S tokens each.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from gristmill.lm.data.checked_file import CheckedFile
 from gristmill.shards.maps import MAX_OPEN_MAPS
 from gristmill.shards.tokens import Tokens
 
-__all__ = ["ArrayTokens", "TokenFiles", "TokenSource", "beyond_vocabulary", "check_ids"]
+__all__ = ["ArrayTokens", "JoinedTokens", "TokenFiles", "TokenSource", "beyond_vocabulary", "check_ids"]
 
 DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")
 
@@ -135,6 +135,43 @@ class TokenFiles:
             parts.append(self._opened(file).read(offset, (stop - begin) * self.dtype.itemsize))
             begin = stop
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class JoinedTokens:
+    """The tokens of several sources, one after the other."""
+
+    def __init__(self, sources: Sequence[TokenSource]) -> None:
+        """Ids of different types are all read as the largest of the types."""
+        self._sources = sources
+        self.dtype = np.result_type(*(source.dtype for source in sources))
+        self._bases = np.cumsum([0, *(source.begins[-1] for source in sources)])
+        bases = self._bases.tolist()
+        inner = [base + begin for base, source in zip(bases, sources, strict=False) for begin in source.begins[:-1]]
+        self.begins: list[int] = [*inner, bases[-1]]
+
+    def stretch(self, begin: int, end: int) -> NDArray[Any]:
+        """The tokens from `begin` to `end`, across the edges of sources too."""
+        parts = [np.empty(0, self.dtype)]
+        for source, base in zip(self._sources, self._bases.tolist(), strict=False):
+            first, last = max(begin - base, 0), min(end - base, source.begins[-1])
+            if first < last:
+                parts.append(source.stretch(first, last).astype(self.dtype, copy=False))
+        return np.concatenate(parts)
+
+    def windows(self, starts_B: NDArray[np.int64], length: int) -> NDArray[Any]:
+        """windows_BS: the tokens from each of `starts_B` on. Each window must lie inside one source."""
+        numbers_B = np.searchsorted(self._bases, starts_B, side="right") - 1
+        windows_BS = np.empty((len(starts_B), length), self.dtype)
+        for number, source in enumerate(self._sources):
+            here_B = numbers_B == number
+            if here_B.any():
+                windows_BS[here_B] = source.windows(starts_B[here_B] - self._bases[number], length)
+        return windows_BS
+
+    def place(self, position: int) -> str:
+        """Where the token lies in its source."""
+        number = int(np.searchsorted(self._bases, position, side="right")) - 1
+        return self._sources[number].place(position - int(self._bases[number]))
 
 
 def _open(tokens: Tokens, paths: list[Path], number: int) -> CheckedFile:

@@ -1,6 +1,6 @@
-"""Batches from the numbers of their windows: read from files, or gathered on the device where the tokens lie.
+"""Batches from the first tokens of their windows: read from files, or gathered on the device where the tokens lie.
 
-Shapes: N tokens in all, W windows, B of them in a batch, T inputs each, S = T + 1 tokens each, D documents.
+Shapes: N tokens in all, B windows in a batch, T inputs each, S = T + 1 tokens each, D documents.
 """
 
 from __future__ import annotations
@@ -46,28 +46,33 @@ class HostTokens:
         self._changes_D = changes_D
         self._pin_memory = pin_memory
 
-    def batch(self, windows_B: NDArray[np.int64]) -> Batch:
-        """The windows with these numbers."""
-        starts_B = windows_B * self._context_length
+    def windows(self, starts_B: NDArray[np.int64]) -> NDArray[Any]:
+        """windows_BS: the tokens from each of `starts_B` on, and the one after them; perhaps not writable."""
         length = self._context_length + 1
         windows_BS = self._tokens.windows(starts_B, length)
         check_ids(windows_BS, self._vocab_size, lambda i: self._tokens.place(int(starts_B[i // length]) + i % length))
+        return windows_BS
+
+    def batch(self, starts_B: NDArray[np.int64]) -> Batch:
+        """The windows that begin at these tokens."""
+        windows_BS = self.windows(starts_B)
         # By numpy, not torch: a thread that calls into torch's pool gets a pool of its own beside that of the model.
         batch = Batch(
             torch.from_numpy(windows_BS[:, :-1].astype(np.int64, order="C")),
             torch.from_numpy(windows_BS[:, 1:].astype(np.int64, order="C")),
-            self._document_ids(starts_B),
+            self.document_ids(starts_B),
         )
         return batch.pin_memory() if self._pin_memory else batch
 
-    def _document_ids(self, starts_B: NDArray[np.int64]) -> Tensor | None:
+    def document_ids(self, starts_B: NDArray[np.int64]) -> Tensor | None:
+        """ids_BT: the number of each token's document inside its window; None where documents do not matter."""
         if self._changes_D is None:
             return None
         return torch.from_numpy(document_ids(self._changes_D, starts_B, self._context_length))
 
 
 class DeviceTokens:
-    """Batches on a device, from tokens that were all copied there once: a step then needs only the window numbers."""
+    """Batches on a device, from tokens that were all copied there once: a step needs only where windows begin."""
 
     def __init__(
         self,
@@ -82,33 +87,32 @@ class DeviceTokens:
         tokens_N = _copied(tokens, vocab_size, device)
         self._num_bits = 8 * tokens.dtype.itemsize
         self._context_length = context_length
-        num_windows = (len(tokens_N) - 1) // context_length
-        # Window w has tokens w T to w T + T as inputs and those one further on as targets: rows of two plain tables.
-        self._inputs_WT = tokens_N[: num_windows * context_length].view(num_windows, context_length)
-        self._targets_WT = tokens_N[1 : num_windows * context_length + 1].view(num_windows, context_length)
+        # All windows as two views, a row for each token that one can begin at: no memory is taken twice.
+        self._inputs_NT = tokens_N[:-1].unfold(0, context_length, 1)
+        self._targets_NT = tokens_N[1:].unfold(0, context_length, 1)
         self._changes_D = None if changes_D is None else torch.from_numpy(changes_D).to(device)
         self._device = device
 
-    def batch(self, windows_B: NDArray[np.int64]) -> Batch:
-        """The windows with these numbers."""
-        on_host_B = torch.from_numpy(windows_B)
+    def batch(self, starts_B: NDArray[np.int64]) -> Batch:
+        """The windows that begin at these tokens."""
+        on_host_B = torch.from_numpy(starts_B)
         if self._device.type == "cuda":  # from other memory the copy would wait for all work that the device has
             on_host_B = on_host_B.pin_memory()
         on_device_B = on_host_B.to(self._device, non_blocking=self._device.type == "cuda")
         return Batch(
-            self._gathered(self._inputs_WT, on_device_B),
-            self._gathered(self._targets_WT, on_device_B),
+            self._gathered(self._inputs_NT, on_device_B),
+            self._gathered(self._targets_NT, on_device_B),
             self._document_ids(on_device_B),
         )
 
-    def _gathered(self, table_WT: Tensor, windows_B: Tensor) -> Tensor:
-        ids_BT = table_WT.index_select(0, windows_B).to(torch.int64)
+    def _gathered(self, table_NT: Tensor, starts_B: Tensor) -> Tensor:
+        ids_BT = table_NT.index_select(0, starts_B).to(torch.int64)
         return ids_BT.bitwise_and_(0xFFFF) if self._num_bits == 16 else ids_BT
 
-    def _document_ids(self, windows_B: Tensor) -> Tensor | None:
+    def _document_ids(self, starts_B: Tensor) -> Tensor | None:
         if self._changes_D is None:
             return None
-        return document_ids_on_device(self._changes_D, windows_B * self._context_length, self._context_length)
+        return document_ids_on_device(self._changes_D, starts_B, self._context_length)
 
 
 def _copied(tokens: TokenSource, vocab_size: int | None, device: torch.device) -> Tensor:

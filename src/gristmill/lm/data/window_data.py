@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,8 +24,8 @@ __all__ = ["WindowData", "open_windows"]
 CHUNK_TOKENS = 1 << 20
 
 
-def open_windows(data: str | os.PathLike[str] | Shards, options: WindowOptions, *, split: str = "train") -> WindowData:
-    """The shards that `data` names, which may be opened already."""
+def open_windows(data: Any, options: WindowOptions, *, split: str = "train") -> WindowData:
+    """The shards that `data` names, a path or `Shards`. Anything else is a `TypeError`."""
     check_data(data)
     check_is_no_run(data)
     if isinstance(data, Shards):
@@ -78,7 +77,7 @@ class WindowData:
         self, split: str, *, batch_size: int, seed: int, device: torch.device, vocab_size: int | None
     ) -> TokenDataset | None:
         """The windows of a split."""
-        shards = self._split(split)
+        shards = self.of_split(split)
         if shards is None:
             return None
         return TokenDataset(
@@ -88,6 +87,7 @@ class WindowData:
             seed=seed,
             vocab_size=vocab_size,
             document_mask=self._options.document_mask,
+            shift_windows=self._options.shift_windows,
             device=device,
         )
 
@@ -97,13 +97,19 @@ class WindowData:
 
     def bits_per_byte(self, loss: float, split: str) -> float | None:
         """By the tokens and the bytes of the split; None where another program made the shards."""
-        shards = self._split(split)
+        shards = self.of_split(split)
         assert shards is not None  # there is a loss on it
         if not shards.has_manifest:
             return None
         return loss / math.log(2) * shards.num_tokens / max(shards.source_bytes, 1)
 
-    def _split(self, split: str) -> Shards | None:
+    @property
+    def shards(self) -> Shards:
+        """The shards, of the split that they were opened for."""
+        return self._shards
+
+    def of_split(self, split: str) -> Shards | None:
+        """The shards of a split; None where there is none."""
         if split == self._shards.split:
             return self._shards
         if split not in self._shards.splits:

@@ -9,7 +9,10 @@ In reading order:
     vae/                      a sequence VAE
     requests.py               TextRequest: what a model is asked to write
     generation.py             text from a model, token by token
+    rows.py                   many texts at once
     sampling.py               the choice of the next token
+    stop_strings.py           where a text ends
+    foreign.py                ForeignModel: a model in the words of another library
     linear_cross_entropy.py   the loss without all logits in memory
 
 A model of your own is one file and a call of `register_model`: docs/own-models.md, examples/08_own_model.py.

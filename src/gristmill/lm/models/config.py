@@ -46,6 +46,8 @@ class ModelConfig(DataOptions):
     FREE_OPTIONS: ClassVar[frozenset[str]] = frozenset()
     # Options that count steps from the start of the run, and stay as they were when a resumed run becomes longer.
     WARMUPS: ClassVar[frozenset[str]] = frozenset()
+    # Options that the weights are made for: a run with init_from has those of the other run, unless they are passed.
+    SIZES: ClassVar[frozenset[str]] = frozenset()
     # What an option was in runs that were saved before it existed, where that is not its default.
     BEFORE: ClassVar[Mapping[str, Any]] = {}
     # Whether exp(loss) is the perplexity: the loss is the cross-entropy of the tokens, in nats.
@@ -86,6 +88,16 @@ class ModelConfig(DataOptions):
     def schedule(self, step: int, *, total_steps: int) -> dict[str, float]:
         """Numbers that change from step to step, which `loss` gets as tensors, such as the weight of a term."""
         return {}
+
+    @classmethod
+    def options_of_huggingface(cls, config: Mapping[str, Any], source: str) -> dict[str, Any]:
+        """The options of a model with the sizes that config.json of a model of transformers holds.
+
+        source: the path of that file. `CheckpointError` where no such model can have them.
+        """
+        raise OptionError(
+            f"model={cls.name!r} cannot start from a model of transformers ({source}). Pass the folder of a run."
+        )
 
     def start_messages(self, *, batch_size: int) -> list[str]:
         """What a person should know before the first step."""

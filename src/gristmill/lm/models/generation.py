@@ -1,4 +1,4 @@
-"""Text from a model, token by token: reading ids, choosing the next one, and the text as it comes.
+"""Text from a model, token by token: one text or several at once, as they come.
 
 When the context is full, the model resumes from the last half of it, which is read again: a text of any length, and
 each token is computed with at least half a context before it.
@@ -8,7 +8,9 @@ Shapes: V tokens of the vocabulary; B sequences (here 1) of T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
@@ -17,12 +19,17 @@ from torch import Tensor
 from gristmill.arguments import check_whole_number
 from gristmill.encode import as_tokenizer
 from gristmill.errors import OptionError, warn_user
-from gristmill.lm.models.sampling import check_sampling, chosen, new_dice
+from gristmill.lm.models.rows import Choice, Row, write_rows
+from gristmill.lm.models.sampling import check_sampling, new_dice
+from gristmill.lm.models.stop_strings import StopSearch, check_stop
 from gristmill.shards.end_of_text import KNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from gristmill.encode.stream_decoder import StreamDecoder
     from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.lm.data.chat_template import ChatTemplate
     from gristmill.lm.models.model import Model
     from gristmill.lm.models.requests import TextRequest
 
@@ -75,41 +82,170 @@ class TextStream(Iterator[str]):
         self._parts = iter(parts)
 
     @classmethod
-    def of_ids(cls, ids: Iterator[int], decoder: StreamDecoder, *, prompt: str = "") -> TextStream:
-        """The text of ids, in whole characters."""
+    def of_ids(
+        cls, ids: Iterator[int], decoder: StreamDecoder, *, prompt: str = "", stop: Sequence[str] = ()
+    ) -> TextStream:
+        """The text of ids, in whole characters, up to the first of the strings in `stop`."""
         stream = cls((), prompt=prompt)
-        stream._parts = stream._decoded(ids, decoder)
+        stream._parts = stream._decoded(ids, _TextOfIds(decoder, stop))
         return stream
 
-    def _decoded(self, ids: Iterator[int], decoder: StreamDecoder) -> Iterator[str]:
-        for id in ids:
-            self.num_tokens += 1
-            if text := decoder.push(id):
-                yield text
-        if rest := decoder.finish():
-            yield rest
+    @classmethod
+    def of_row(cls, texts: _Texts, number: int, *, prompt: str) -> TextStream:
+        """A text of several that are written at once."""
+        stream = cls((), prompt=prompt)
+        stream._parts = stream._of_row(texts, number)
+        return stream
+
+    def _decoded(self, ids: Iterator[int], text: _TextOfIds) -> Iterator[str]:
+        with contextlib.closing(cast("Generator[int]", ids)) if hasattr(ids, "close") else contextlib.nullcontext():
+            for id in ids:
+                self.num_tokens += 1
+                yield from text.push(id)
+                if text.is_over:
+                    return
+        yield from text.finish()
+
+    def _of_row(self, texts: _Texts, number: int) -> Iterator[str]:
+        for part in texts.parts(number):
+            self.num_tokens = texts.num_tokens[number]
+            yield part
+        self.num_tokens = texts.num_tokens[number]
 
     def __next__(self) -> str:
         return next(self._parts)
 
 
+class _TextOfIds:
+    """Ids in, text out: in whole characters, and nothing from a stop string on."""
+
+    def __init__(self, decoder: StreamDecoder, stop: Sequence[str]) -> None:
+        self._decoder, self._search = decoder, StopSearch(stop)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a stop string was found."""
+        return self._search.is_over
+
+    def push(self, id: int) -> list[str]:
+        """The text that is certain with this id, if there is any."""
+        part = self._search.push(self._decoder.push(id))
+        return [part] if part else []
+
+    def finish(self) -> list[str]:
+        """The rest of the text."""
+        rest = self._search.push(self._decoder.finish()) + self._search.finish()
+        return [rest] if rest else []
+
+
+class _Texts:
+    """Several texts that are written at once, each read by itself: whoever needs a part has the next step computed."""
+
+    def __init__(self, rows: Sequence[Row], ids: Iterator[tuple[Row, int]], texts: Sequence[_TextOfIds]) -> None:
+        self._rows, self._ids, self._texts = rows, ids, texts
+        self._number_of = {id(row): number for number, row in enumerate(rows)}
+        self._parts: list[deque[str]] = [deque() for _ in rows]
+        self._is_finished = [False] * len(rows)
+        self.num_tokens = [0] * len(rows)
+
+    def parts(self, number: int) -> Iterator[str]:
+        """The parts of one text, as they come."""
+        parts = self._parts[number]
+        try:
+            while parts or not self._is_finished[number]:
+                while parts:
+                    yield parts.popleft()
+                if not self._is_finished[number]:
+                    self._advance()
+        finally:
+            self._rows[number].is_open = False  # nobody reads it any more
+
+    def _advance(self) -> None:
+        """Take the next id, whichever text it belongs to; without one, all texts are finished."""
+        for row, id_of_token in self._ids:
+            number = self._number_of[id(row)]
+            self.num_tokens[number] += 1
+            self._parts[number] += self._texts[number].push(id_of_token)
+            if self._texts[number].is_over:
+                row.is_open = False
+                self._is_finished[number] = True
+            elif row.num_left == 0:
+                self._finish(number)
+            return
+        for number in range(len(self._rows)):
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        if not self._is_finished[number]:
+            self._parts[number] += self._texts[number].finish()
+            self._is_finished[number] = True
+
+
 def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
-    """The texts that follow the prompt of `request`, as many as it asks for, one by default."""
-    streams = [
-        stream_text(
+    """The texts that follow the prompts of `request`, as many of each as it asks for, one by default.
+
+    Several texts are written at once. Text i, counted through all prompts, has the seed `seed + i`.
+    """
+    max_tokens = MAX_TOKENS if request.max_tokens is None else request.max_tokens
+    temperature = TEMPERATURE if request.temperature is None else request.temperature
+    prompts = [prompt for prompt in request.all_prompts for _ in range(request.num_texts or 1)]
+    tokenizer = as_tokenizer(tokenizer)
+    stop_id, stop = _ends(tokenizer, request)
+    ids_of = {prompt: _prompt_ids(tokenizer, prompt, request.chat) for prompt in dict.fromkeys(prompts)}
+    if len(prompts) == 1:
+        ids_of_text = generate(
             model,
-            tokenizer,
-            request.prompt,
-            max_tokens=MAX_TOKENS if request.max_tokens is None else request.max_tokens,
-            temperature=TEMPERATURE if request.temperature is None else request.temperature,
+            ids_of[prompts[0]],
+            max_tokens=max_tokens,
+            temperature=temperature,
             top_k=request.top_k,
             top_p=request.top_p,
-            seed=None if request.seed is None else request.seed + number,
+            seed=request.seed,
+            stop_id=stop_id,
             use_cache=request.use_cache,
         )
-        for number in range(request.num_texts or 1)
+        return iter([TextStream.of_ids(ids_of_text, tokenizer.stream_decoder(), prompt=prompts[0], stop=stop)])
+    check_sampling(temperature, request.top_k, request.top_p)
+    for ids in ids_of.values():
+        _check_prompt(ids, model.config.required_vocab_size)
+    _warn_of_long_prompt(max(map(len, ids_of.values())), model.config.sequence_length)
+    rows = [
+        Row(ids_of[prompt], new_dice(None if request.seed is None else request.seed + number), max_tokens)
+        for number, prompt in enumerate(prompts)
     ]
-    return iter(streams)
+    written = _write(
+        model,
+        rows,
+        Choice(temperature, request.top_k, request.top_p),
+        stop_id=stop_id,
+        batch_size=request.batch_size,
+        use_cache=request.use_cache,
+    )
+    texts = _Texts(rows, written, [_TextOfIds(tokenizer.stream_decoder(), stop) for _ in rows])
+    return iter([TextStream.of_row(texts, number, prompt=prompt) for number, prompt in enumerate(prompts)])
+
+
+def _prompt_ids(tokenizer: Tokenizer, prompt: str, chat: ChatTemplate | None) -> list[int]:
+    """The ids of a prompt; with a chat template, those of a conversation that begins with it as a user's message."""
+    if chat is None:
+        return _encoded(tokenizer, prompt)
+    return chat.prompt_ids([{"role": "user", "content": prompt}])
+
+
+def _ends(tokenizer: Tokenizer, request: TextRequest) -> tuple[int | None, tuple[str, ...]]:
+    """(id, strings) at which a text ends: those of the request, and the end of a document or of a turn."""
+    end_of_text = end_of_text_id(tokenizer)
+    if request.chat is None:
+        return end_of_text, request.stop
+    end_of_turn, text = request.chat.end_of_turn
+    if end_of_turn is None:
+        return end_of_text, (*request.stop, *filter(None, [text]))
+    if end_of_text in (None, end_of_turn):
+        return end_of_turn, request.stop
+    return end_of_turn, (
+        *request.stop,
+        tokenizer.decode([end_of_text]),
+    )  # a model that was tuned little still writes it
 
 
 def stream_text(
@@ -121,29 +257,36 @@ def stream_text(
     temperature: float = TEMPERATURE,
     top_k: int | None = None,
     top_p: float | None = None,
+    stop: str | Sequence[str] | None = None,
     seed: int | None = None,
     use_cache: bool = True,
 ) -> TextStream:
     """The text after `prompt`, in whole characters as they come, to the end of the document; options as in `generate`.
 
+    stop: the text ends before the first of these strings, no part of which is ever given.
+
     A special token spelled out in the prompt becomes its id: the prompt is written by the user of the model. An empty
     prompt begins a new document, if the tokenizer has a token that ends one.
     """
     tokenizer = as_tokenizer(tokenizer)
-    stop_id = end_of_text_id(tokenizer)
-    prompt_ids = tokenizer.encode(prompt, allowed_special="all") or ([] if stop_id is None else [stop_id])
+    strings = check_stop(stop)
     ids = generate(
         model,
-        prompt_ids,
+        _encoded(tokenizer, prompt),
         max_tokens=max_tokens,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        stop_id=stop_id,
+        stop_id=end_of_text_id(tokenizer),
         use_cache=use_cache,
     )
-    return TextStream.of_ids(ids, tokenizer.stream_decoder(), prompt=prompt)
+    return TextStream.of_ids(ids, tokenizer.stream_decoder(), prompt=prompt, stop=strings)
+
+
+def _encoded(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    stop_id = end_of_text_id(tokenizer)
+    return tokenizer.encode(prompt, allowed_special="all") or ([] if stop_id is None else [stop_id])
 
 
 def generate(
@@ -158,7 +301,7 @@ def generate(
     stop_id: int | None = None,
     use_cache: bool = True,
 ) -> Iterator[int]:
-    """The ids that follow `prompt_ids`, each as soon as it is chosen: at most `max_tokens`, and none from `stop_id` on.
+    """The ids that follow `prompt_ids`, each as soon as it is known: at most `max_tokens`, and none from `stop_id` on.
 
     temperature: 0 takes the likeliest token each time; below 1 likely ones become likelier, above 1 less so.
     top_k, top_p: choose among the k likeliest only; among the fewest that have probability p together.
@@ -180,27 +323,30 @@ def generate(
         raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
     check_sampling(temperature, top_k, top_p)
     _warn_of_long_prompt(len(ids), model.config.sequence_length)
-    dice = new_dice(seed)
-
-    def choose(logits_V: Tensor) -> int:
-        return int(chosen(logits_V, dice, temperature=temperature, top_k=top_k, top_p=top_p))
-
-    return _generate(model, ids, choose, max_tokens, stop_id, use_cache)
+    row, choice = Row(ids, new_dice(seed), max_tokens), Choice(temperature, top_k, top_p)
+    return _ids_of(_write(model, [row], choice, stop_id=stop_id, batch_size=1, use_cache=use_cache))
 
 
-def _generate(
-    model: Model, ids: list[int], choose: Callable[[Tensor], int], max_tokens: int, stop_id: int | None, use_cache: bool
-) -> Iterator[int]:
-    reader = model.new_reader(use_cache=use_cache)
+def _ids_of(written: Iterator[tuple[Row, int]]) -> Iterator[int]:
+    for _, id in written:
+        yield id
+
+
+def _write(
+    model: Model, rows: Sequence[Row], choice: Choice, *, stop_id: int | None, batch_size: int | None, use_cache: bool
+) -> Iterator[tuple[Row, int]]:
+    """(row, id) as ids are known, with the model in evaluation mode."""
     was_training = model.training
+    reader = model.new_row_reader(
+        use_cache=use_cache,
+        max_rows=batch_size,
+        num_rows=len(rows),
+        longest=max(len(row.prompt_ids) + row.num_left for row in rows),
+        use_graphs=not was_training and not torch.is_autocast_enabled(next(model.parameters()).device.type),
+    )
     model.eval()
     try:
-        for _ in range(max_tokens):
-            id = choose(reader.read(ids))
-            if id == stop_id:
-                return
-            yield id
-            ids = [id]
+        yield from write_rows(reader, rows, choice, stop_id=stop_id)
     finally:
         model.train(was_training)
 

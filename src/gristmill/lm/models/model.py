@@ -20,11 +20,13 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.generation import Reader, TextStream, WindowReader, continued
+from gristmill.lm.models.rows import OneByOne, RowReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.lm.models.foreign import ForeignModel
     from gristmill.lm.models.requests import TextRequest
 
 __all__ = ["Model", "Watch"]
@@ -52,12 +54,16 @@ class Watch(Protocol):
 class Model(nn.Module):
     """The base of all models."""
 
-    # The attributes whose layers are the units that fsdp shards, gathers and frees one by one.
+    # The attributes whose layers are the units that fsdp shards, gathers and frees one by one, and that
+    # activation_checkpointing computes again in the backward pass.
     SHARDED_UNITS: ClassVar[tuple[str, ...]] = ("blocks",)
     # Weights that exist only while an option is on, by how their names start: `init_from` may lack or bring them.
     SWITCHED_WEIGHTS: ClassVar[tuple[str, ...]] = ()
     # Whether a compiled model is validated without compiling it once more for evaluation.
     VALIDATES_EAGERLY: ClassVar[bool] = False
+    # The formats of `gm.lm.export` that `exported` knows. A subclass may compute something else, so it does not inherit
+    # them: it names its own.
+    EXPORTS: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any) -> None:
         """`config`: the options of the model, with `vocab_size` settled."""
@@ -78,8 +84,9 @@ class Model(nn.Module):
         schedule: what `schedule` of the config gives for the step, as tensors; {} in evaluation.
         """
         if batch.document_ids_BT is not None:
+            option = "conversations" if getattr(self.config, "conversations", False) else "document_mask"
             raise OptionError(
-                f"document_mask=True: {type(self).__name__} reads windows across documents. Pass document_mask=False, "
+                f"{option}=True: {type(self).__name__} reads windows across documents. Pass {option}=False, "
                 f"or add a loss(batch, schedule) that uses batch.document_ids_BT."
             )
         logits_BTV = self(batch.inputs_BT)
@@ -149,7 +156,10 @@ class Model(nn.Module):
         return any(getattr(own, name) is not getattr(Model, name) for name in ("forward", "write", "new_reader"))
 
     def write(self, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
-        """The texts that `request` asks for, each as a stream of its parts. Text i has the seed `seed + i`."""
+        """The texts that `request` asks for, each as a stream of its parts. Text i has the seed `seed + i`.
+
+        All texts of the first prompt come first, then those of the second.
+        """
         for name in ("reconstruct", "between"):
             if getattr(request, name) is not None:
                 raise OptionError(
@@ -160,3 +170,35 @@ class Model(nn.Module):
     def new_reader(self, *, use_cache: bool = True) -> Reader:
         """What reads ids and gives the logits of the next one; a model with a cache overrides it."""
         return WindowReader(self)
+
+    def new_row_reader(
+        self, *, use_cache: bool, max_rows: int | None, num_rows: int, longest: int, use_graphs: bool
+    ) -> RowReader:
+        """What reads the ids of several texts at once; here one text after the other, by `new_reader`.
+
+        max_rows: the most at once; None: what memory allows, for `num_rows` texts of at most `longest` tokens each.
+        use_graphs: a GPU may record its work once and repeat it: the weights stay where they are.
+        """
+        return OneByOne(self, use_cache=use_cache)
+
+    def use_bfloat16(self) -> None:
+        """Write text in bfloat16 from now on: matrix products only, so that it is safe for any model."""
+        kind = next(self.parameters()).device.type
+        for name in ("forward", "write"):
+            setattr(self, name, torch.autocast(kind, torch.bfloat16)(getattr(self, name)))
+
+    # Other libraries
+
+    def exported(self, format: str, *, vocab_size: int) -> ForeignModel:
+        """The model in the words of a library that reads `format`, one of `EXPORTS`, with `vocab_size` tokens."""
+        raise OptionError(
+            f"model={self.config.name!r} cannot be exported: {type(self).__name__} has no exported(format, vocab_size)."
+        )
+
+    @classmethod
+    def weights_of_huggingface(cls, config: Any, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+        """The weights of a model with this config from those of transformers; `CheckpointError` if they do not fit.
+
+        source: the path they were read from. The tensors may have no data: then only their shapes matter.
+        """
+        raise OptionError(f"model={config.name!r} cannot start from a model of transformers, such as {source}.")

@@ -1,13 +1,20 @@
-"""TextRequest: what a model is asked to write."""
+"""TextRequest: what a model is asked to write. Imports no torch: the command line reads its types."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from gristmill.arguments import check_whole_number
 from gristmill.errors import OptionError
+from gristmill.lm.models.stop_strings import check_stop
 
-__all__ = ["TextRequest"]
+if TYPE_CHECKING:
+    from gristmill.lm.data.chat_template import ChatTemplate
+
+__all__ = ["PrecisionOfText", "TextRequest"]
+
+PrecisionOfText: TypeAlias = Literal["auto", "bf16", "32"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,18 +22,30 @@ class TextRequest:
     """A model fills in its own defaults for None, and refuses with `OptionError` what it cannot do."""
 
     prompt: str = ""
+    prompts: tuple[str, ...] = ()  # several, in the place of `prompt`
     reconstruct: str | None = None  # give back this text from its latent
     between: tuple[str, str] | None = None  # the texts on the way from one to the other
-    num_texts: int | None = None
+    num_texts: int | None = None  # of each prompt
     max_tokens: int | None = None  # in each text
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     seed: int | None = None
+    stop: tuple[str, ...] = ()  # a text ends before the first of these
+    batch_size: int | None = None  # texts that are written at once
     use_cache: bool = True
+    chat: ChatTemplate | None = None  # prompts are messages of a user, and texts the responses
 
     def __post_init__(self) -> None:
-        for name, least in (("num_texts", 1), ("max_tokens", 0)):
+        object.__setattr__(self, "stop", check_stop(self.stop))
+        for name, least in (("num_texts", 1), ("max_tokens", 0), ("batch_size", 1)):
             value = getattr(self, name)
             if value is not None and check_whole_number(name, value) < least:
                 raise OptionError(f"{name}={value} is too small. Pass {name} >= {least}.")
+        if self.prompt and self.prompts:
+            raise OptionError("prompt and prompts exclude each other. Pass one of them.")
+
+    @property
+    def all_prompts(self) -> tuple[str, ...]:
+        """The prompts, one or several."""
+        return self.prompts or (self.prompt,)

@@ -6,6 +6,7 @@ Shapes: V tokens of the vocabulary; `...` stands for any dimensions before, such
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,25 +14,97 @@ from torch import Tensor
 from gristmill.arguments import check_whole_number
 from gristmill.errors import NotFiniteError, OptionError
 
-__all__ = ["check_sampling", "chosen", "new_dice", "token_probabilities"]
+__all__ = ["check_chosen", "check_sampling", "chosen", "chosen_by", "draw", "new_dice", "token_probabilities"]
+
+LOW_BITS = 0xFFFF_FFFF
+NOT_FINITE = (
+    "the model gives logits that are not finite, so no token can be chosen: its weights are not finite, or are so "
+    "large that they overflow. Use another checkpoint, such as which='latest' or an earlier step."
+)
 
 
 def chosen(
     logits_V: Tensor, dice: torch.Generator, *, temperature: float = 1.0, top_k: int | None, top_p: float | None
 ) -> Tensor:
-    """An id for each row of logits, in main memory."""
+    """An id for each row of logits, in main memory. `NotFiniteError` for logits that no token can be chosen by."""
+    draws = torch.empty(logits_V.shape[:-1]) if temperature == 0 else draw(dice, logits_V.shape[:-1])
+    ids = chosen_by(logits_V, draws, temperature=temperature, top_k=top_k, top_p=top_p).cpu()
+    check_chosen(int(ids.min()) if ids.numel() else 0)
+    return ids
+
+
+def draw(dice: torch.Generator, shape: Sequence[int]) -> Tensor:
+    """Uniform numbers in float64, in main memory: from 0 on, and so far below 1 that no product with them rounds up."""
+    return torch.rand(*shape, generator=dice, dtype=torch.float64) * (1 - 2**-32)
+
+
+def chosen_by(
+    logits_V: Tensor, draws: Tensor, *, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
+) -> Tensor:
+    """The id that each uniform number of `draws` chooses from its row of logits, by inversion of the CDF in id order.
+
+    Nothing waits for the device, so a wrong row is not an error here: it gets the id -1 (`check_chosen`). The
+    probabilities are those of `token_probabilities`, which sorts the vocabulary; here `top_k` finds the k likeliest
+    without a sort. The result is on the device of the logits, but for devices without float64: in main memory.
+
+    >>> logits_V = torch.tensor([0.5, 0.3, 0.2]).log()
+    >>> [int(chosen_by(logits_V, torch.tensor(share))) for share in (0.0, 0.49, 0.51, 0.79, 0.81)]
+    [0, 0, 1, 1, 2]
+    """
+    logits_V = (logits_V.cpu() if logits_V.device.type == "mps" else logits_V).float()
+    is_fine = logits_V.amax(-1).isfinite()
     if temperature == 0:
-        _check_logits(logits_V)
-        return logits_V.argmax(-1).cpu()
-    # On the CPU: a generator of one kind gives the same numbers wherever the model is.
-    probabilities_V = token_probabilities(logits_V.cpu(), temperature=temperature, top_k=top_k, top_p=top_p)
-    return torch.multinomial(probabilities_V, 1, generator=dice).squeeze(-1)
+        return torch.where(is_fine, logits_V.argmax(-1), -1)
+    weights_V = _scaled(logits_V, temperature).exp()
+    if top_k is not None or top_p is not None:
+        weights_V = _cut(logits_V, weights_V, top_k, top_p)
+    cdf_V = weights_V.cumsum(-1)
+    points = draws.to(logits_V.device, torch.float64, non_blocking=True)[..., None] * cdf_V[..., -1:]
+    ids = torch.searchsorted(cdf_V, points, right=True).squeeze(-1).clamp(max=logits_V.shape[-1] - 1)
+    return torch.where(is_fine, ids, -1)
+
+
+def check_chosen(smallest: int) -> None:
+    """Raise `NotFiniteError` if the smallest of the chosen ids is the -1 of `chosen_by`."""
+    if smallest < 0:
+        raise NotFiniteError(NOT_FINITE)
+
+
+def _cut(logits_V: Tensor, weights_V: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
+    """The weights with those that `top_k` and `top_p` leave out set to 0."""
+    num_tokens = logits_V.shape[-1]
+    keys_V = _keys(logits_V)
+    if top_k is not None and top_k < num_tokens:
+        keys_K = keys_V.topk(top_k).values
+    elif top_p is None:
+        return weights_V
+    else:
+        keys_K = keys_V.sort(descending=True).values
+    ids_K = LOW_BITS - (keys_K & LOW_BITS)
+    likeliest_K = weights_V.gather(-1, ids_K)
+    if top_p is not None:
+        sums_K = likeliest_K.cumsum(-1)
+        is_kept_K = sums_K - likeliest_K < top_p * sums_K[..., -1:]
+        likeliest_K = torch.where(is_kept_K, likeliest_K, 0)
+    return torch.zeros_like(weights_V).scatter(-1, ids_K, likeliest_K)
+
+
+def _keys(logits_V: Tensor) -> Tensor:
+    """A number for each token, greater for likelier ones and, of equal ones, for smaller ids: no two are equal.
+
+    The upper half is the bits of the logit, in an order that integers have too; the lower half is made of the id.
+    """
+    bits_V = (logits_V + 0.0).view(torch.int32).long()  # + 0.0: of the two zeros, the positive one
+    ordered_V = torch.where(bits_V < 0, bits_V ^ 0x7FFF_FFFF, bits_V)
+    return (ordered_V << 32) | (LOW_BITS - torch.arange(logits_V.shape[-1], device=logits_V.device))
 
 
 def token_probabilities(
     logits_V: Tensor, *, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> Tensor:
     """The probability of each token to be chosen: softmax(logits / temperature), cut by `top_k`, then by `top_p`.
+
+    This is the definition; `chosen_by` draws from it without computing it.
 
     top_k keeps the k likeliest, of equal ones those with smaller ids; top_p keeps of what is left the fewest, likeliest
     first, that have probability p together. What is kept is scaled to 1. Logits may have dimensions before the last.
@@ -60,10 +133,7 @@ def token_probabilities(
 def _check_logits(logits_V: Tensor) -> None:
     """Raise `NotFiniteError` for logits that no token can be chosen by. Single ones may be -inf: never chosen."""
     if not bool(torch.isfinite(logits_V.amax(-1)).all()):
-        raise NotFiniteError(
-            "the model gives logits that are not finite, so no token can be chosen: its weights are not finite, or are "
-            "so large that they overflow. Use another checkpoint, such as which='latest' or an earlier step."
-        )
+        raise NotFiniteError(NOT_FINITE)
 
 
 def _scaled(logits_V: Tensor, temperature: float) -> Tensor:

@@ -6,6 +6,7 @@ In reading order:
     config.py, options.py, presets.py      every option of a run
     registries.py                          optimizers and schedules by name, a user's own among them
     resuming.py                            the options that a run is resumed with
+    base_run.py                            what a run takes over from the run that it starts from
     preflight.py                           what is checked before a run changes anything
     dry_run.py                             plan: parameters, steps, memory and time, without running it
     run_folder.py, run_lock.py             the folder of a run, and who may write there
@@ -26,9 +27,10 @@ In reading order:
     tensor_files.py, parts.py              tensors in one file, and with their rows in several
     sharded.py                             how the processes of a sharded run save and read together
     restoring.py, size_check.py            how it is taken up again; whether weights fit a model
+    pretrained.py                          a folder of Hugging Face that it starts from
     stopping.py                            Ctrl-C and SIGTERM
 
-    recording.py, records.py, writers.py   what it records: metrics.jsonl, TensorBoard, Trackio
+    recording.py, records.py, writers.py   what it records: metrics.jsonl, and loggers of Lightning
     meters.py, data_wait.py                what it measures
     display.py, standing.py                what a person sees while it trains
     advice.py                              what slows it down, and what helps

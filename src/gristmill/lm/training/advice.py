@@ -116,6 +116,7 @@ def out_of_memory(config: TrainConfig) -> str:
         else "batch_size='auto' (finds what fits)",
         "a smaller batch_size with a larger gradient_accumulation_steps",
         "precision='bf16-mixed'" if config.precision == "32" else None,
+        None if config.activation_checkpointing else "activation_checkpointing=True (layers are computed twice)",
         f"a shorter {length}",
         *(f"preset={name!r}" for name in config.model.PRESETS if name.endswith("low-memory")),
         "strategy='fsdp' on several devices",

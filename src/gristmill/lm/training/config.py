@@ -90,7 +90,7 @@ class TrainConfig:
     seed: int = 0
     """Random seed of weights, order of the data and dropout."""
     init_from: str | None = None
-    """Start from the weights of another run: its folder. Its best checkpoint is used."""
+    """Start from the weights of another run (its best checkpoint), or of a Hugging Face folder with safetensors."""
     optimizer: str = "adamw"
     """adamw, muon (for the matrices inside the model, adamw for the rest), or one of a plugin."""
     learning_rate: Positive = 1e-3
@@ -145,7 +145,7 @@ class TrainConfig:
     """Latest checkpoints to keep, beside the best."""
     log_interval: Count = 10
     """Steps between records."""
-    log: Literal["none", "tensorboard", "trackio"] = "none"
+    log: Literal["none", "tensorboard", "csv", "wandb", "trackio"] = "none"
     """Where to show metrics besides metrics.jsonl."""
     sample_interval: Steps = 0
     """Steps between sample texts, or their share of the run. 0: none."""
@@ -390,7 +390,8 @@ def differences(there: Mapping[str, Any], now: TrainConfig, *, only_rounding: bo
         free |= {"max_steps"}
     known = options_of_model(kind.name)
     compared = sorted(rounding) if only_rounding else [name for name in known if name not in free | rounding]
-    before = {name: there.get(name, kind.BEFORE.get(name, known[name].default)) for name in compared}
+    earlier = {**kind.DATA_BEFORE, **kind.BEFORE}
+    before = {name: there.get(name, earlier.get(name, known[name].default)) for name in compared}
     return [
         f"{name} was {before[name]!r} and is now {current[name]!r}"
         for name in compared
@@ -444,5 +445,5 @@ def _check_registered(options: Any, path: Path) -> None:
 def config_of_run(options: Mapping[str, Any], *, source: str) -> TrainConfig:
     """The config that a run was saved with, without the options of other models that runs of version 0.1 saved."""
     given = normalized(options, source=source, lenient=True)
-    before = find_model(given.get("model", GPTConfig.name)).config.BEFORE
-    return TrainConfig.from_options({**before, **given}, source=source)
+    kind = find_model(given.get("model", GPTConfig.name)).config
+    return TrainConfig.from_options({**kind.DATA_BEFORE, **kind.BEFORE, **given}, source=source)

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 from gristmill.arguments import show_options
+from gristmill.lm.data.mixed_data import MixedData
+from gristmill.lm.data.mixture import TrainSources
 from gristmill.lm.data.training_data import Dataset, TrainingData
 from gristmill.lm.training.checkpoint import list_checkpoints, read_state
 from gristmill.lm.training.config import TrainConfig, asked_global_batch, resolved
@@ -40,7 +42,6 @@ from gristmill.lm.training.weight_updates import WeightUpdates
 from gristmill.notebook import html_table
 from gristmill.packages import require_packages
 from gristmill.report import figures
-from gristmill.shards import Shards
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -66,6 +67,7 @@ class TrainPlan:
     first_step: int  # where a resumed run starts; otherwise 0
     num_tokens: int  # of the whole run
     epochs: float  # of the whole run
+    source_epochs: dict[str, float]  # of each source of a mixture; {} for a single one
     weight_bytes: int
     gradient_bytes: int
     optimizer_bytes: int
@@ -134,7 +136,7 @@ class TrainPlan:
 
 @show_options(TrainOptions, train_defaults())
 def plan(
-    data: str | os.PathLike[str] | Shards,
+    data: TrainSources,
     *,
     out: str | os.PathLike[str] | None = None,
     config: TrainConfig | str | os.PathLike[str] | None = None,
@@ -177,7 +179,7 @@ def _measure(fabric: Fabric, asked: TrainConfig, data: TrainingData, latest: Pat
     with contextlib.closing(dataset), contextlib.closing(val_dataset) if val_dataset else contextlib.nullcontext():
         model = new_model(config)
         if config.init_from is not None and latest is None:
-            take_weights(model, Path(config.init_from), messages.append)
+            take_weights(model, Path(config.init_from), messages.append, tokenizer=data.tokenizer)
         trial = _Trial(fabric, config, model, dataset)
         first_step = 0 if state is None else int(state["step"])
         trial.take_steps(first_step, messages)
@@ -321,7 +323,8 @@ def _plan(
     activations = trial.activation_bytes
     memory = sum(held) + activations if activations is not None else _peak_bytes(trial.fabric)
     left = config.max_steps - first_step
-    num_tokens = round(config.max_steps * config.global_batch_size * data.tokens_per_sequence)
+    num_sequences = config.max_steps * config.global_batch_size
+    num_tokens = round(num_sequences * data.tokens_per_sequence)
     return TrainPlan(
         config=config,
         device=device_name(trial.fabric.device),
@@ -330,6 +333,7 @@ def _plan(
         first_step=first_step,
         num_tokens=num_tokens,
         epochs=num_tokens / max(1, data.num_tokens),
+        source_epochs=data.repetitions(num_sequences) if isinstance(data, MixedData) else {},
         weight_bytes=held[0],
         gradient_bytes=held[1],
         optimizer_bytes=held[2],

@@ -74,6 +74,9 @@ class TrainOptions(TypedDict, total=False):
     max_tokens: int | None
     epochs: float | None
     document_mask: bool
+    shift_windows: bool
+    conversations: bool
+    chat_template: str | None
     seed: int
     init_from: str | None
     optimizer: str
@@ -103,7 +106,7 @@ class TrainOptions(TypedDict, total=False):
     checkpoint_interval: int | float
     keep: int
     log_interval: int
-    log: Literal["none", "tensorboard", "trackio"]
+    log: Literal["none", "tensorboard", "csv", "wandb", "trackio"]
     sample_interval: int | float
     sample_prompt: str
     sample_tokens: int

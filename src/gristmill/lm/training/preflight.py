@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gristmill.lm.training.config import TrainConfig, resolved
+from gristmill.lm.training.pretrained import check_vocabulary
 from gristmill.lm.training.schedules import learning_rate
 from gristmill.lm.training.writers import check_writer
 
@@ -23,6 +24,7 @@ def check_plan(config: TrainConfig, data: TrainingData) -> None:
     them are computed at once.
     """
     check_writer(config.log)
+    check_vocabulary(config, data)
     world_size = config.devices * config.num_nodes
     size = 1 if config.batch_size == "auto" else int(config.batch_size)
     plan = resolved(config, data, batch_size=size, world_size=world_size)

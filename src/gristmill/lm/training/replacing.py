@@ -16,9 +16,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
 from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.training.checkpoint import TOKENIZER_FILE
 from gristmill.lm.training.records import METRICS_FILE
+from gristmill.lm.training.writers import LOGGER_FILES
 from gristmill.posterior.drawing import FIGURES_FILE
 from gristmill.publish import flush_folder
 
@@ -30,8 +32,8 @@ ASIDE_FOLDER = ".aside"
 
 # Everything that a run, or the report of one, leaves in its folder. Other files there are not touched.
 OWN = (
-    *(CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, METRICS_FILE, CHECKPOINTS),
-    *("report.html", "report.md", "tensorboard", f"{PLOT_FOLDER}/{FIGURES_FILE}", f"{PLOT_FOLDER}/*.png"),
+    *(CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, CHAT_TEMPLATE_FILE, METRICS_FILE, CHECKPOINTS),
+    *("report.html", "report.md", *LOGGER_FILES, f"{PLOT_FOLDER}/{FIGURES_FILE}", f"{PLOT_FOLDER}/*.png"),
 )
 
 

@@ -17,10 +17,12 @@ from gristmill.lm.models.model import Model
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.config import TrainConfig, differences, is_longer
 from gristmill.lm.training.precision import restore_scaler
+from gristmill.lm.training.pretrained import is_pretrained, read_tensors, tokenizer_difference
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+    from gristmill.encode.tokenizer import Tokenizer
     from gristmill.lm.training.run import Run
 
 __all__ = ["check_same_run", "find_latest", "restore", "take_weights"]
@@ -102,11 +104,16 @@ def _load_weights(run: Run, folder: Path, state: dict[str, Any]) -> dict[str, Te
     return checkpoints.read_tensors(folder, checkpoints.OPTIMIZER_FILE, state)
 
 
-def take_weights(model: Model, run_folder: Path, tell: Tell) -> None:
-    """Take the weights of the best checkpoint of another run.
+def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer | None = None) -> None:
+    """Take the weights of the best checkpoint of another run, or those in a folder of Hugging Face.
 
+    start: the folder. tokenizer: that of the training data, which is compared with the one in a folder of Hugging Face.
     A switch such as word dropout brings a weight of its own, and can still be turned on or off.
     """
+    if is_pretrained(start):
+        _take_pretrained(model, start, tell, tokenizer)
+        return
+    run_folder = start
     folder = checkpoints.find_checkpoint(run_folder, "best")
     there = checkpoints.read_tensors(folder, checkpoints.MODEL_FILE, checkpoints.read_state(folder))
     here = model.state_dict()
@@ -115,3 +122,14 @@ def take_weights(model: Model, run_folder: Path, tell: Tell) -> None:
     kept = {name: here[name] for name in different if name in here}
     checkpoints.load_weights(model, both | kept, folder / checkpoints.MODEL_FILE)
     tell(f"starting with the weights of {folder}{', but for ' if different else ''}{', '.join(different)}.")
+
+
+def _take_pretrained(model: Model, folder: Path, tell: Tell, tokenizer: Tokenizer | None) -> None:
+    tensors = read_tensors(folder)
+    if bad := checkpoints.first_not_finite(tensors):
+        raise CheckpointError(f"{folder}: the weights are not finite: {bad!r} holds NaN or infinity.")
+    weights = type(model).weights_of_huggingface(model.config, tensors, str(folder))
+    checkpoints.load_weights(model, weights, folder)
+    if difference := tokenizer_difference(folder, tokenizer):
+        tell(difference)
+    tell(f"starting with the weights of {folder}.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from gristmill.errors import CheckpointError
 from gristmill.lm.explain import REPLACED_FOLDER
+from gristmill.lm.training.base_run import with_own_files
 from gristmill.lm.training.checkpoint import list_checkpoints, read_state
 from gristmill.lm.training.config import config_of_run, with_saved
 
@@ -36,4 +37,8 @@ def options_to_resume(run: Path, saved: Mapping[str, Any], asked: Mapping[str, A
             f"{run}: the run cannot be resumed: max_steps was {saved['max_steps']} and is now {max_steps}. Pass at "
             f"least as many, or start a new run in another folder."
         )
-    return with_saved(saved, asked)
+    options = with_saved(saved, asked)
+    if not options.get("conversations"):
+        return options
+    own = {**options, **{name: asked.get(name) for name in ("tokenizer", "chat_template")}}
+    return with_own_files(run / REPLACED_FOLDER if (run / REPLACED_FOLDER).is_dir() else run, own)

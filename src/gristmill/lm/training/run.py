@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -63,6 +64,8 @@ class Run:
         data: TrainingData,
         folder: Path,
         replacement: Replacement | None = None,
+        *,
+        loggers: Sequence[Any] = (),
     ) -> None:
         """Set everything up, and take up the latest checkpoint in the folder, if there is one to be kept."""
         self.fabric, self.data, self.folder = fabric, data, folder
@@ -74,6 +77,7 @@ class Run:
         self._readings: list[Reading] = []
         self._learning_rate, self._schedule = 0.0, dict[str, float]()
         self._num_tokens, self._num_slots = 0, 0  # of the step, without and with padding
+        self._num_targets = 0  # of the step; fewer than tokens where the loss is that of responses alone
         tell = self.recorder.wait_to_tell
 
         latest, state = find_latest(fabric, folder, overwrite=self._replacement.overwrite)
@@ -108,12 +112,12 @@ class Run:
         if latest is not None and state is not None:
             restore(self, latest, state, tell)
         elif config.init_from is not None:
-            take_weights(self.model, Path(config.init_from), tell)
+            take_weights(self.model, Path(config.init_from), tell, tokenizer=data.tokenizer)
         self.saver = Saver(folder, keep=config.keep, tell=self.tell, is_sharded=self.is_sharded)
         self.saver.saved_step = self.step if latest else -1
-        self._open_folder(matmul_flops)
+        self._open_folder(matmul_flops, loggers)
 
-    def _open_folder(self, matmul_flops: float | None) -> None:
+    def _open_folder(self, matmul_flops: float | None, loggers: Sequence[Any]) -> None:
         """Write what describes the run, and open what it writes to; only the first process does."""
         self.fabric.barrier()  # the old run may be set aside only when every process is set up
         if self.fabric.is_global_zero:
@@ -122,8 +126,9 @@ class Run:
             machine |= {"precision": self.config.precision, "matmul_flops": matmul_flops}
             machine |= {"num_parameters": self.model.num_parameters, "num_train_tokens": self.data.num_tokens}
             machine |= {"has_perplexity": self.config.model.HAS_PERPLEXITY}
-            write_description(self.folder, self.config, self.data.tokenizer, machine)
-        self.recorder.open(self.config, up_to_step=self.saver.saved_step)
+            template = getattr(self.data, "chat_template", None)
+            write_description(self.folder, self.config, self.data.tokenizer, machine, chat_template=template)
+        self.recorder.open(self.config, up_to_step=self.saver.saved_step, loggers=loggers)
 
     @property
     def max_steps(self) -> int:
@@ -154,6 +159,8 @@ class Run:
         self._learning_rate = scale * self.config.learning_rate
         world = {"world_size": self.fabric.world_size, "num_micro_steps": self.config.gradient_accumulation_steps}
         self._num_tokens, self._num_slots = self.dataset.tokens_in_step(self.step, **world)
+        count = getattr(self.dataset, "targets_in_step", None)
+        self._num_targets = self._num_tokens if count is None else count(self.step, **world)
         self._schedule = self.config.model.schedule(self.step, total_steps=self.max_steps)
         # Tensors: a number would be part of the compiled code, and each new one would compile it again.
         return {name: torch.full((), value, device=self.fabric.device) for name, value in self._schedule.items()}
@@ -171,10 +178,10 @@ class Run:
         return mark_length(batch) if self.config.compile_model and self.config.model.varying_lengths else batch
 
     def share_of_step(self, batch: Batch) -> Tensor | float:
-        """The weight of a micro-batch in its step, so that every token of the step, on all devices, counts the same."""
+        """The weight of a micro-batch in its step: every target of the step, on all devices, counts the same."""
         if self.data.even_batches:
             return 1 / self.config.gradient_accumulation_steps
-        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_tokens)  # devices are averaged over
+        share: Tensor = batch.num_targets * (self.fabric.world_size / self._num_targets)  # devices are averaged over
         return share
 
     def update_weights(self) -> Tensor:
@@ -266,7 +273,11 @@ class Run:
         if self.fabric.is_global_zero and not self.is_sharded and self.data.tokenizer is not None:
             prompt = self.config.model.prompt_of_samples
             request = TextRequest(
-                prompt=prompt, num_texts=1, max_tokens=self.config.sample_tokens, seed=self.config.seed
+                prompt=prompt,
+                num_texts=1,
+                max_tokens=self.config.sample_tokens,
+                seed=self.config.seed,
+                chat=getattr(self.data, "template", None),
             )
             with self.fabric.autocast():
                 text = "".join(next(self.model.write(self.data.tokenizer, request)))

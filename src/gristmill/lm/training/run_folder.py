@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gristmill.errors import OptionError
+from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
 from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
 from gristmill.lm.training.checkpoint import TOKENIZER_FILE, list_checkpoints
 from gristmill.lm.training.config import TrainConfig
@@ -88,17 +89,27 @@ def claimed(run: Path, *, resume: str, overwrite: bool, world: str = "") -> Iter
 
 def remove_leftovers(run: Path) -> None:
     """Remove the temporary files of runs that were killed. The caller has the lock of the folder."""
-    published = (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE)
+    published = (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, CHAT_TEMPLATE_FILE)
     drawn = (f"{PLOT_FOLDER}/.{name}.tmp.*" for name in (FIGURES_FILE, PICTURE_FILE))
     for pattern in (*(f".{name}.tmp.*" for name in published), *drawn, f"{CHECKPOINTS}/.step-*", ".removed.*"):
         for leftover in run.glob(pattern):
             remove_entry(leftover)
 
 
-def write_description(run: Path, config: TrainConfig, tokenizer: Tokenizer | None, machine: dict[str, Any]) -> None:
-    """Write config.json, machine.json and the tokenizer, if there is one."""
+def write_description(
+    run: Path,
+    config: TrainConfig,
+    tokenizer: Tokenizer | None,
+    machine: dict[str, Any],
+    *,
+    chat_template: str | None = None,
+) -> None:
+    """Write config.json, machine.json, and the tokenizer and the chat template, if there are any."""
     if tokenizer is not None:
         tokenizer.save(run / TOKENIZER_FILE, overwrite=True)
+    if chat_template is not None:
+        with publish(run / CHAT_TEMPLATE_FILE) as file:
+            file.write(chat_template.encode())
     for name, content in ((CONFIG_FILE, config.to_json()), (MACHINE_FILE, machine)):
         with publish(run / name) as file:
             file.write(json.dumps(content, indent=1).encode() + b"\n")

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gristmill.errors import OptionError, TrainingError
 from gristmill.lm.data.batch import Batch
+from gristmill.lm.data.mixed_data import MixedData
 from gristmill.lm.data.training_data import Dataset, TrainingData
 from gristmill.lm.models.model import Model
 from gristmill.lm.models.registry import build_model
@@ -194,6 +195,9 @@ def open_datasets(
     messages = [*data.messages, *getattr(dataset, "messages", ())]
     messages += data.start_messages(dataset, world_size=fabric.world_size)
     messages += config.model.start_messages(batch_size=config.batch_size)
+    if isinstance(data, MixedData):
+        assert config.max_steps is not None and config.global_batch_size is not None  # it is resolved
+        messages += data.length_messages(config.max_steps * config.global_batch_size)
     for message in messages:
         tell(message)
     try:

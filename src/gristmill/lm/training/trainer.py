@@ -13,7 +13,7 @@ import contextlib
 import gc
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack
 
@@ -22,10 +22,12 @@ from lightning_fabric import Fabric
 
 from gristmill.arguments import check_option_names, show_options
 from gristmill.errors import TrainingError
+from gristmill.lm.data.mixture import TrainSources
 from gristmill.lm.data.training_data import TrainingData, warn_of_guessed_vocabulary
 from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
+from gristmill.lm.training.base_run import with_base
 from gristmill.lm.training.config import (
     OTHER_NAMES,
     TrainConfig,
@@ -39,6 +41,7 @@ from gristmill.lm.training.launchers import find_world, is_first_process, option
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import preset_options, without_length
+from gristmill.lm.training.pretrained import check_pretrained, with_pretrained_sizes
 from gristmill.lm.training.processes import end_with_parent, naming_the_lost, same_outcome
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
@@ -46,8 +49,8 @@ from gristmill.lm.training.result import TrainResult
 from gristmill.lm.training.resuming import options_to_resume, saved_options
 from gristmill.lm.training.run import Run
 from gristmill.lm.training.run_folder import check_folder, claimed
+from gristmill.lm.training.writers import check_loggers
 from gristmill.packages import require_packages
-from gristmill.shards import Shards
 
 __all__ = ["Resume", "TrainResult", "asked_config", "memory_advice", "train"]
 
@@ -57,7 +60,7 @@ TrainProgress: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Record],
 
 @show_options(TrainOptions, train_defaults())
 def train(
-    data: str | os.PathLike[str] | Shards,
+    data: TrainSources,
     *,
     out: str | os.PathLike[str],
     config: TrainConfig | str | os.PathLike[str] | None = None,
@@ -65,13 +68,16 @@ def train(
     resume: Resume = "never",
     overwrite: bool = False,
     progress: TrainProgress = "auto",
+    loggers: Sequence[Any] | Any = (),
     **options: Unpack[TrainOptions],
 ) -> TrainResult:
     """Train a model on the data and leave everything about it in the folder `out`.
 
         gm.lm.train("shards/", out="run/", preset="quickstart", max_steps=200)
 
-    data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob.
+    data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob. A mixture of several
+        folders is {"a": 0.7, "b": 0.3} or ["a:0.7", "b:0.3"], with shares of the tokens of the run, or ["a", "b"],
+        with shares by size. With conversations=True, JSON lines of conversations.
     preset: options under a name: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and others.
     config: a `TrainConfig`, or the path of a YAML file with options. The options below replace what the preset, or the
         config, sets.
@@ -80,11 +86,14 @@ def train(
         options that the weights do not depend on, such as intervals and loggers.
     overwrite: replace the run that is in `out`, which is kept until the new one has a checkpoint.
     progress: "auto", "bar", "jsonl", None, or a callable that gets every record of metrics.jsonl.
+    loggers: loggers of Lightning, such as [lightning_fabric.loggers.CSVLogger("logs")], which get the numbers of every
+        record and the options of the run. One that fails is left out, with a message.
 
     With several devices the program is started once more for each of the others, as Lightning does it. Under torchrun
     or srun, the launcher has started all processes, and decides how many there are.
     """
     end_with_parent()
+    given_loggers = check_loggers(loggers)
     require_packages("gm.lm.train", "safetensors")  # before the work: a checkpoint could not be read
     asked, resumes = asked_config(Path(out), config, preset, dict(options), resume)
     check_devices(asked)
@@ -101,11 +110,11 @@ def train(
         messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
         messages += filter(None, [unused_tasks() if fabric.world_size == 1 else None])
         with memory_advice(settled):
-            return _train(fabric, settled, opened, replacement, Path(out), messages, shown)
+            return _train(fabric, settled, opened, replacement, Path(out), messages, shown, given_loggers)
 
 
 def _opened(
-    data: str | os.PathLike[str] | Shards, asked: TrainConfig, out: Path, *, resume: str, overwrite: bool, progress: Any
+    data: TrainSources, asked: TrainConfig, out: Path, *, resume: str, overwrite: bool, progress: Any
 ) -> TrainingData:
     """The data of the run, once it is clear that the run can start in its folder and that its numbers fit the data."""
     if is_first_process():
@@ -138,7 +147,14 @@ def asked_config(
     saved = saved_options(out) if resumes == "auto" else {}
     asked = _asked_options(config, preset, options, model=saved.get("model"))
     asked |= options_of_world(asked)
-    return TrainConfig.from_options(options_to_resume(out, saved, asked) if saved else asked), resumes
+    if saved:
+        return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
+    # A config has all options: those that it leaves at their defaults were not asked for.
+    has_defaults = isinstance(config, TrainConfig)
+    asked = with_base(with_pretrained_sizes(asked, has_defaults=has_defaults), has_defaults=has_defaults)
+    started = TrainConfig.from_options(asked)
+    check_pretrained(started)
+    return started, resumes
 
 
 def _asked_options(
@@ -173,9 +189,10 @@ def _train(
     folder: Path,
     messages: list[str],
     progress: Any,
+    loggers: Sequence[Any],
 ) -> TrainResult:
     say_starting(progress, "building the model")
-    with contextlib.closing(Run(fabric, config, data, folder, replacement)) as run:
+    with contextlib.closing(Run(fabric, config, data, folder, replacement, loggers=loggers)) as run:
         shown = progress if fabric.is_global_zero else None
         with open_display(shown, total=run.max_steps, initial=run.step, compiles=config.compile_model) as display:
             run.recorder.show_on(display, messages, step=run.step)

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from gristmill.lm.data.mixed_data import MixedValidation
 from gristmill.lm.data.training_data import Dataset, TrainingData
 from gristmill.lm.training.config import TrainConfig
-from gristmill.lm.training.losses import mean_loss, num_val_sequences
+from gristmill.lm.training.losses import MeanLoss, mean_loss, num_val_sequences
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.schedules import step_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lightning_fabric import Fabric
 
@@ -100,10 +101,32 @@ class Validation:
     def _validate(self, step: int, num_sequences: int | None, stopped: Callable[[], bool]) -> Record | None:
         if self.dataset is None:
             return None
-        begin, fabric = time.perf_counter(), self._fabric
-        found = mean_loss(
+        begin, dataset = time.perf_counter(), self.dataset
+        losses: dict[str, MeanLoss] = {}
+        for name, (part, number) in _parts(dataset, num_sequences).items():
+            loss = self._mean_loss(part, number, stopped)
+            if loss is None:
+                return None
+            losses[name] = loss
+        weights = dataset.weights if isinstance(dataset, MixedValidation) else None
+        found = next(iter(losses.values())) if weights is None else _mixed(losses, weights)
+        return {
+            "kind": "val",
+            "step": step,
+            "loss": found.loss,
+            **found.stats,
+            **({} if weights is None else {"sources": {name: _finite(loss.loss) for name, loss in losses.items()}}),
+            "bits_per_byte": self._data.bits_per_byte(found.loss, "val"),
+            "num_tokens": found.num_tokens,
+            "full": num_sequences in (None, self.dataset.num_sequences),
+            "seconds": time.perf_counter() - begin,
+        }
+
+    def _mean_loss(self, dataset: Dataset, num_sequences: int | None, stopped: Callable[[], bool]) -> MeanLoss | None:
+        fabric = self._fabric
+        return mean_loss(
             self._module,
-            self.dataset.validation_batches(
+            dataset.validation_batches(
                 num_sequences=num_sequences, rank=fabric.global_rank, world_size=fabric.world_size
             ),
             stats=self._config.model.STATISTICS,
@@ -112,20 +135,30 @@ class Validation:
             autocast=fabric.autocast,
             seed=step_seed(self._config.seed, 0, fabric.global_rank),
         )
-        if found is None:
-            return None
-        return {
-            "kind": "val",
-            "step": step,
-            "loss": found.loss,
-            **found.stats,
-            "bits_per_byte": self._data.bits_per_byte(found.loss, "val"),
-            "num_tokens": found.num_tokens,
-            "full": num_sequences in (None, self.dataset.num_sequences),
-            "seconds": time.perf_counter() - begin,
-        }
 
     def close(self) -> None:
         """End what reads ahead."""
         if self.dataset is not None:
             self.dataset.close()
+
+
+def _parts(dataset: Dataset, num_sequences: int | None) -> dict[str, tuple[Dataset, int | None]]:
+    """What is measured apart, and how many sequences of it: each source of a mixture, or all of the data."""
+    if not isinstance(dataset, MixedValidation):
+        return {"": (dataset, num_sequences)}
+    return {name: (dataset.parts[name], number) for name, number in dataset.divided(num_sequences).items()}
+
+
+def _mixed(losses: Mapping[str, MeanLoss], weights: Mapping[str, float]) -> MeanLoss:
+    """The loss on a mixture: that of each source by its weight, however many of its sequences were measured."""
+    stats = {
+        name: sum(weights[source] * loss.stats[name] for source, loss in losses.items())
+        for name in next(iter(losses.values())).stats
+    }
+    total = sum(weights[source] * loss.loss for source, loss in losses.items())
+    return MeanLoss(total, sum(loss.num_tokens for loss in losses.values()), stats)
+
+
+def _finite(loss: float) -> float | None:
+    """A number that JSON can hold."""
+    return loss if math.isfinite(loss) else None

@@ -31,6 +31,7 @@ import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from gristmill import _core
 from gristmill.errors import FormatWarning, OptionError, TokenizerFormatError, warn_user
@@ -53,6 +54,10 @@ LONG_S = re.compile(rb"(?:\A|\xc5)\xbf[^\x80-\xbf]", re.DOTALL)
 LINE_BREAK = re.compile(rb"[\r\n][^\r\n]", re.DOTALL)
 ARCHITECTURE = "llama"
 END_OF_TEXT = "<|endoftext|>"
+
+LISTS_OF_TEXT = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges")
+
+Value: TypeAlias = str | int | bool | list[str] | list[int]
 
 
 def recognizes(path: Path, head: bytes) -> bool:
@@ -80,7 +85,16 @@ def files(
 def dump(
     parts: TokenizerParts, *, pre: str | None = None, bos_token: str | None = None, eos_token: str | None = None
 ) -> bytes:
-    """The file of a tokenizer.
+    """The file of a tokenizer. Options as in `metadata`."""
+    keys = [_string("general.architecture", ARCHITECTURE)]
+    keys += [_packed(key, value) for key, value in metadata(parts, pre, bos_token, eos_token).items()]
+    return b"GGUF" + struct.pack("<IQQ", VERSION, 0, len(keys)) + b"".join(keys)
+
+
+def metadata(
+    parts: TokenizerParts, pre: str | None = None, bos_token: str | None = None, eos_token: str | None = None
+) -> dict[str, Value]:
+    """What a GGUF file says about its tokenizer: str, int (written as uint32), bool, and lists of str and int (int32).
 
     pre: the name of the pattern in llama.cpp, where Gristmill knows none or another is wanted.
     bos_token, eos_token: special tokens that begin and end a text; `<|endoftext|>`, where there is one, unless given.
@@ -91,23 +105,20 @@ def dump(
         raise OptionError("pre='' is empty. Pass the name of a pattern in llama.cpp, or leave pre= out.")
     vocabulary = parts.vocabulary
     tokens, kinds = _token_rows(vocabulary)
-    merges = [f"{tokens[left]} {tokens[right]}" for left, right, _ in vocabulary.merges.tolist()]
     name = _pre_name(parts) if pre is None else _given_name(pre, parts)
-    keys = [
-        _string("general.architecture", ARCHITECTURE),
-        _string("tokenizer.ggml.model", "gpt2"),
-        *([] if name is None else [_string("tokenizer.ggml.pre", name)]),
-        _strings("tokenizer.ggml.tokens", tokens),
-        _key("tokenizer.ggml.token_type", ARRAY) + struct.pack(f"<IQ{len(kinds)}i", I32, len(kinds), *kinds),
-        _strings("tokenizer.ggml.merges", merges),
-    ]
+    keys: dict[str, Value] = {"tokenizer.ggml.model": "gpt2"}
+    if name is not None:
+        keys["tokenizer.ggml.pre"] = name
+    keys["tokenizer.ggml.tokens"] = tokens
+    keys["tokenizer.ggml.token_type"] = kinds
+    keys["tokenizer.ggml.merges"] = [f"{tokens[left]} {tokens[right]}" for left, right, _ in vocabulary.merges.tolist()]
     for option, text, key in (("bos_token", bos_token, "bos_token_id"), ("eos_token", eos_token, "eos_token_id")):
         id = _special_id(vocabulary, option, text)
         if id is not None:
-            keys.append(_key(f"tokenizer.ggml.{key}", U32) + struct.pack("<I", id))
+            keys[f"tokenizer.ggml.{key}"] = id
     # Some names make llama.cpp put a token before every text, unless it is told not to.
-    keys.append(_key("tokenizer.ggml.add_bos_token", BOOL) + b"\0")
-    return b"GGUF" + struct.pack("<IQQ", VERSION, 0, len(keys)) + b"".join(keys)
+    keys["tokenizer.ggml.add_bos_token"] = False
+    return keys
 
 
 def _pre_name(parts: TokenizerParts) -> str | None:
@@ -234,6 +245,18 @@ def _special_id(vocabulary: Vocabulary, option: str, text: str | None) -> int | 
 def _text(text: str) -> bytes:
     data = text.encode()
     return struct.pack("<Q", len(data)) + data
+
+
+def _packed(name: str, value: Value) -> bytes:
+    if isinstance(value, bool):
+        return _key(name, BOOL) + struct.pack("<?", value)
+    if isinstance(value, int):
+        return _key(name, U32) + struct.pack("<I", value)
+    if isinstance(value, str):
+        return _string(name, value)
+    if name in LISTS_OF_TEXT:  # by name: a list may be empty
+        return _strings(name, [str(item) for item in value])
+    return _key(name, ARRAY) + struct.pack(f"<IQ{len(value)}i", I32, len(value), *value)
 
 
 def _key(name: str, kind: int) -> bytes:

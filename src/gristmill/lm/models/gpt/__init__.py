@@ -1,8 +1,11 @@
 """gpt: a decoder that continues text.
 
-options.py     GPTConfig: its options, its presets
-attention.py   rotary positions, attention, and who may attend to whom
-block_mask.py  who may attend to whom by blocks of tokens, on a GPU
-network.py     GPT: the network, in one file from top to bottom
-cache.py       keys and values of the tokens so far, when it writes text
+options.py         GPTConfig: its options, its presets
+attention.py       rotary positions, attention, and who may attend to whom
+block_mask.py      who may attend to whom by blocks of tokens, on a GPU
+network.py         GPT: the network, in one file from top to bottom
+cache.py           keys and values of the tokens so far, when it writes text
+decoding.py        GPTRows: many texts at once, on a GPU by CUDA graphs
+llama.py           its sizes in configs of transformers and llama.cpp, and back
+llama_weights.py   its weights under their names, and back
 """

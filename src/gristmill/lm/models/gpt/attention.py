@@ -18,7 +18,7 @@ from gristmill.lm.models.gpt.block_mask import block_attention, block_mask
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-    from gristmill.lm.models.gpt.cache import LayerCache
+    from gristmill.lm.models.gpt.cache import LayerCache, LayerRowCache
     from gristmill.lm.models.gpt.options import GPTConfig
 
 __all__ = ["Attention", "RMSNorm", "View", "attend", "causal_mask", "causal_view", "rope_tables", "rotate"]
@@ -72,7 +72,7 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config, config.head_dim) if config.qk_norm else None
         self.output = nn.Linear(config.d_model, config.d_model, bias=False)
 
-    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | LayerRowCache | None) -> Tensor:
         """What each token gathers from those it sees."""
         q_BHTK, k_BGSK, v_BGSK = self._queries_keys_values(x_BTD, view)
         if layer_cache is not None:
@@ -98,6 +98,10 @@ def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropou
     if view.blocks is not None:
         return block_attention(q_BHTK, k_BGSK, v_BGSK, view.blocks)
     is_shared = k_BGSK.shape[1] != q_BHTK.shape[1]
+    if is_shared and q_BHTK.shape[2] == 1 and dropout == 0:
+        # One token sees the same keys with all its heads: those that share keys are queries of one head.
+        q_BGMK = torch.unflatten(q_BHTK.squeeze(2), 1, (k_BGSK.shape[1], -1))
+        return F.scaled_dot_product_attention(q_BGMK, k_BGSK, v_BGSK, attn_mask=view.mask).flatten(1, 2)[:, :, None]
     if is_shared and not _shares_heads(q_BHTK, view):
         num_queries = q_BHTK.shape[1] // k_BGSK.shape[1]
         k_BGSK, v_BGSK = (each.repeat_interleave(num_queries, dim=1) for each in (k_BGSK, v_BGSK))
@@ -116,12 +120,13 @@ def attend(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View, *, dropou
 def _shares_heads(q_BHTK: Tensor, view: View) -> bool:
     """Whether the kernel that torch takes for these queries reads a head of keys for several heads of queries.
 
-    On a GPU only flash attention does, which has no mask and no float32. For others torch would take the slow form that
+    On CUDA only flash attention does, which has no mask and no float32. For others torch would take the slow form that
     stores all T x S scores, so that repeating keys and values is cheaper.
     """
-    if q_BHTK.device.type != "cuda":
+    if q_BHTK.device.type == "cpu":
         return True
-    return view.mask is None and q_BHTK.dtype in (torch.float16, torch.bfloat16)
+    is_flash = view.mask is None and q_BHTK.dtype in (torch.float16, torch.bfloat16)
+    return q_BHTK.device.type == "cuda" and is_flash
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,8 @@ class View:
 
     cos_T11K: Tensor
     sin_T11K: Tensor
-    mask: Tensor | None  # True: attends. None: by `is_causal` alone, the fastest kernels.
+    # True: attends; or numbers that are added to the scores. None: by `is_causal` alone, the fastest kernels.
+    mask: Tensor | None
     is_causal: bool
     blocks: BlockMask | None = None  # in place of `mask`, for kernels that need no T x T numbers
 

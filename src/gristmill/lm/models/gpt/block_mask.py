@@ -33,7 +33,8 @@ def can_use_blocks(device: torch.device, *, head_dim: int, has_dropout: bool) ->
 def block_attention(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: BlockMask) -> Tensor:
     """softmax(q kT / sqrt(K)) v over what `mask` lets each token see."""
     is_shared = q_BHTK.shape[1] != k_BGTK.shape[1]
-    attend = _compiled_attention() if q_BHTK.is_cuda else _plain_attention()
+    is_plain = torch.compiler.is_compiling() or not q_BHTK.is_cuda  # compiled with the model, or without a kernel
+    attend = _plain_attention() if is_plain else _compiled_attention()
     return cast(Tensor, attend(q_BHTK, k_BGTK, v_BGTK, block_mask=mask, enable_gqa=is_shared))
 
 

@@ -1,6 +1,6 @@
 """The cache of a GPT that writes text: the keys and values of the tokens so far, which no step computes again.
 
-Shapes: L layers, B sequences, S tokens that are attended to, T new ones, H heads of K numbers.
+Shapes: L layers, B sequences, S tokens that are attended to, T new ones, H heads of keys and values of K numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Cache", "LayerCache", "activation_dtype"]
+__all__ = ["Cache", "LayerCache", "LayerRowCache", "RowCache", "activation_dtype"]
 
 
 @dataclass
@@ -45,6 +45,35 @@ class LayerCache:
         self.keys_BHSK[:, :, self.length : end] = k_BHTK
         self.values_BHSK[:, :, self.length : end] = v_BHTK
         return self.keys_BHSK[:, :, :end], self.values_BHSK[:, :, :end]
+
+
+@dataclass
+class RowCache:
+    """A cache whose rows are at positions of their own, which a tensor on the device holds: shapes never change."""
+
+    keys_LBHSK: Tensor
+    values_LBHSK: Tensor
+    positions_B: Tensor  # where the next token of each row goes
+
+    def layer(self, index: int) -> LayerRowCache:
+        """The part of one layer."""
+        return LayerRowCache(self.keys_LBHSK[index], self.values_LBHSK[index], self.positions_B[:, None, None, None])
+
+
+@dataclass(frozen=True)
+class LayerRowCache:
+    """The keys and values of one layer of a `RowCache`."""
+
+    keys_BHSK: Tensor
+    values_BHSK: Tensor
+    positions_B111: Tensor
+
+    def append(self, k_BH1K: Tensor, v_BH1K: Tensor) -> tuple[Tensor, Tensor]:
+        """Store one token of each row, and return the whole rows: a mask hides what is after their positions."""
+        places_BH1K = self.positions_B111.expand_as(k_BH1K)
+        self.keys_BHSK.scatter_(2, places_BH1K, k_BH1K)
+        self.values_BHSK.scatter_(2, places_BH1K, v_BH1K)
+        return self.keys_BHSK, self.values_BHSK
 
 
 def activation_dtype(weight: Tensor) -> torch.dtype:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +26,16 @@ from torch.nn import functional as F
 
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
+from gristmill.lm.models.foreign import ForeignModel
 from gristmill.lm.models.generation import Reader, WindowReader
+from gristmill.lm.models.gpt import llama, llama_weights
 from gristmill.lm.models.gpt.attention import Attention, RMSNorm, View, causal_view, rope_tables
 from gristmill.lm.models.gpt.block_mask import can_use_blocks
-from gristmill.lm.models.gpt.cache import Cache, LayerCache, activation_dtype
+from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache, activation_dtype
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
 from gristmill.lm.models.model import Model
+from gristmill.lm.models.rows import OneByOne, RowReader
 
 __all__ = ["GPT", "GPTConfig"]
 
@@ -65,7 +68,7 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.dropout = _dropout(config)
 
-    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | None) -> Tensor:
+    def forward(self, x_BTD: Tensor, view: View, layer_cache: LayerCache | LayerRowCache | None) -> Tensor:
         """The stream with what this layer adds to it."""
         x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), view, layer_cache))
         return cast(Tensor, x_BTD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BTD))))
@@ -125,6 +128,8 @@ class GPT(Model):
     >>> loss, stats = model.loss(Batch(tokens_BT[:, :8], tokens_BT[:, 1:]), {})
     >>> loss.backward()
     """
+
+    EXPORTS: ClassVar[tuple[str, ...]] = ("huggingface", "gguf")
 
     config: GPTConfig
     cos_TK: Tensor
@@ -200,11 +205,40 @@ class GPT(Model):
         """What generates text with a cache, or without one."""
         return CachedReader(self) if use_cache else WindowReader(self)
 
+    def new_row_reader(
+        self, *, use_cache: bool, max_rows: int | None, num_rows: int, longest: int, use_graphs: bool
+    ) -> RowReader:
+        """What generates several texts at once, with a cache."""
+        if not use_cache:
+            return OneByOne(self, use_cache=False)
+        from gristmill.lm.models.gpt.decoding import GPTRows
+
+        return GPTRows(self, max_rows=max_rows, num_rows=num_rows, longest=longest, use_graphs=use_graphs)
+
+    def use_bfloat16(self) -> None:
+        """Hold the weights in bfloat16, to write text with. The angles of the positions stay in float32."""
+        for parameter in self.parameters():
+            parameter.data = parameter.data.bfloat16()
+
     def new_cache(self, batch_size: int, device: torch.device | str, dtype: torch.dtype) -> Cache:
         """An empty cache for `batch_size` sequences; `dtype` is that of the activations, bfloat16 under autocast."""
         c = self.config
         shape = (c.num_layers, batch_size, c.kv_heads, c.context_length, c.head_dim)
         return Cache(torch.empty(shape, device=device, dtype=dtype), torch.empty(shape, device=device, dtype=dtype))
+
+    def exported(self, format: str, *, vocab_size: int) -> ForeignModel:
+        """The model as one of the Llama family: of transformers, or of llama.cpp."""
+        weights = self.state_dict()
+        if format == "gguf":
+            config = llama.gguf_config(self.config, vocab_size=vocab_size)
+            return ForeignModel(config, llama_weights.gguf_weights(self.config, weights, vocab_size=vocab_size))
+        config = llama.huggingface_config(self.config, vocab_size=vocab_size)
+        return ForeignModel(config, llama_weights.huggingface_weights(self.config, weights, vocab_size=vocab_size))
+
+    @classmethod
+    def weights_of_huggingface(cls, config: GPTConfig, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+        """The weights of a Llama, Mistral or Qwen3 of the same sizes."""
+        return llama_weights.weights_of_huggingface(config, tensors, source)
 
     def flops_per_token(self, context_length: int | None = None) -> int:
         """Floating-point operations of one token, forward and backward: 6 N + 12 L D T, from which MFU is computed.

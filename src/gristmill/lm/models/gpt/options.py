@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from gristmill.errors import OptionError
 from gristmill.lm.models.config import WindowModelConfig, check_heads
+from gristmill.lm.models.gpt import llama
 from gristmill.lm.option_types import Count, Positive, Share
 
 __all__ = ["GPTConfig"]
@@ -53,6 +54,12 @@ class GPTConfig(WindowModelConfig):
     loss_parts: int = field(default=4, metadata={"option": False})
 
     name: ClassVar[str] = "gpt"
+    SIZES: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("vocab_size", "context_length", "num_layers", "num_heads", "num_kv_heads", "d_model", "d_ff"),
+            *("rope_theta", "qk_norm", "sliding_window", "tie_embeddings", "norm_eps"),
+        }
+    )
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "quickstart": {
             "context_length": 128,
@@ -110,6 +117,11 @@ class GPTConfig(WindowModelConfig):
                 f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.kv_heads}, so the heads of keys "
                 f"and values cannot be shared evenly. Pass a num_kv_heads that divides {self.num_heads}."
             )
+
+    @classmethod
+    def options_of_huggingface(cls, config: Mapping[str, Any], source: str) -> dict[str, Any]:
+        """The options of a GPT with the sizes of a Llama, Mistral or Qwen3."""
+        return llama.options_of_huggingface(config, source)
 
     @property
     def feed_forward_width(self) -> int:

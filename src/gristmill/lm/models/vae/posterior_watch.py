@@ -56,6 +56,7 @@ class PosteriorWatch:
             seed=seed,
             last_step=last_step,
             tell=self._told.append,
+            advice="options",
         )
 
     def look(self, step: int, batch: Batch, stats: Mapping[str, Tensor], schedule: Mapping[str, float]) -> None:

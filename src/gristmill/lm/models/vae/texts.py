@@ -19,6 +19,7 @@ from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.generation import end_of_text_id
 from gristmill.lm.models.sampling import new_dice
+from gristmill.lm.models.stop_strings import StopSearch
 
 if TYPE_CHECKING:
     from gristmill.encode.tokenizer import Tokenizer
@@ -47,8 +48,13 @@ class Choice(TypedDict, total=False):
 
 
 def requested_texts(model: SequenceVAE, tokenizer: Tokenizer, request: TextRequest) -> list[str]:
-    """The texts that a request asks for: from the prior, the reconstruction of a text, or those between two."""
+    """The texts that a request asks for, each up to a stop string if there is one."""
     _check_request(request)
+    return [StopSearch(request.stop).whole(text) for text in _whole_texts(model, tokenizer, request)]
+
+
+def _whole_texts(model: SequenceVAE, tokenizer: Tokenizer, request: TextRequest) -> list[str]:
+    """Texts from the prior, the reconstruction of a text, or those between two."""
     choice: Choice = {
         "top_k": request.top_k,
         "top_p": request.top_p,
@@ -65,9 +71,9 @@ def requested_texts(model: SequenceVAE, tokenizer: Tokenizer, request: TextReque
 
 
 def _check_request(request: TextRequest) -> None:
-    if request.prompt:
+    if prompt := next(filter(None, request.all_prompts), ""):
         raise OptionError(
-            f"prompt={request.prompt!r}: the model is a VAE, which makes whole texts of latents. Leave it out for "
+            f"prompt={prompt!r}: the model is a VAE, which makes whole texts of latents. Leave it out for "
             f"samples, or pass reconstruct=…, or between=…."
         )
     if not request.use_cache:

@@ -1,0 +1,169 @@
+"""Chat templates as Jinja: where they are read from, the built-in ones, and the sandbox that renders them.
+
+A template is text from a file, so it is rendered in Jinja's immutable sandbox: it can read the messages, and nothing
+else. What templates of Hugging Face rely on is there: {% generation %}, {% break %}, `raise_exception`, `strftime_now`
+and a `tojson` that escapes nothing for HTML.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gristmill.errors import OptionError
+from gristmill.packages import load_package
+from gristmill.small_files import parse_json, read_small_file
+from gristmill.tokenizer.formats.tokenizer_config import NAME as TOKENIZER_CONFIG
+from gristmill.tokenizer.formats.tokenizer_config import ROLES
+
+__all__ = ["CHATML", "CHAT_TEMPLATE_FILE", "PLAIN", "TEMPLATES", "compiled", "has_template", "read_template"]
+
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
+MAX_TEMPLATE_BYTES = 1 << 20  # templates have a few kilobytes
+MAX_CONFIG_BYTES = 16 << 20  # a tokenizer_config.json may list thousands of tokens
+
+# Each turn begins on a line of its own, and the prompt of a response ends with a newline, so that no token lies across
+# the place where a response begins.
+PLAIN = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}"
+    "{{ 'Assistant:\\n' }}{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '\\n' }}"
+    "{% else %}"
+    "{{ message['role'].capitalize() + ':\\n' + message['content'] + '\\n\\n' }}"
+    "{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant:\\n' }}{% endif %}"
+)
+CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' }}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
+    "{% else %}"
+    "{{ message['content'] + '<|im_end|>' }}"
+    "{% endif %}"
+    "{{ '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+TEMPLATES: Mapping[str, str] = {"plain": PLAIN, "chatml": CHATML}
+
+
+def read_template(template: str | os.PathLike[str]) -> str:
+    """The template that is meant: the name of a built-in one, a file, or a folder of a run or of Hugging Face."""
+    if template in TEMPLATES:
+        return TEMPLATES[str(template)]
+    path = Path(template)
+    if path.is_dir():
+        return _of_folder(path)
+    if not path.is_file():
+        raise OptionError(
+            f"chat_template={str(template)!r} is neither a file nor a built-in template. Pass the path of a Jinja "
+            f"file, or one of {', '.join(map(repr, TEMPLATES))}."
+        )
+    return _of_file(path)
+
+
+def has_template(folder: Path) -> bool:
+    """Whether a folder of a run or of Hugging Face holds a chat template."""
+    return (folder / CHAT_TEMPLATE_FILE).is_file() or _in_config(folder)[0] is not None
+
+
+def _of_file(path: Path) -> str:
+    data = read_small_file(path, what="a chat template", max_bytes=MAX_TEMPLATE_BYTES, error=OptionError)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise OptionError(f"{path}: it is not UTF-8, and a chat template is text. Pass a Jinja file.") from None
+
+
+def _of_folder(folder: Path) -> str:
+    """The template of a folder. Roles of special tokens that only its config knows are set at the top of it."""
+    source, roles = _in_config(folder)
+    if (folder / CHAT_TEMPLATE_FILE).is_file():
+        source = _of_file(folder / CHAT_TEMPLATE_FILE)
+    if source is None:
+        raise OptionError(
+            f"chat_template={str(folder)!r}: the folder holds neither {CHAT_TEMPLATE_FILE} nor a template in "
+            f"{TOKENIZER_CONFIG}. Pass the path of a Jinja file, or one of {', '.join(map(repr, TEMPLATES))}."
+        )
+    return "".join(f"{{% set {role} = {json.dumps(token)} %}}" for role, token in roles.items()) + source
+
+
+def _in_config(folder: Path) -> tuple[str | None, dict[str, str]]:
+    """(template, special tokens by role) of tokenizer_config.json, as far as there are any."""
+    path = folder / TOKENIZER_CONFIG
+    if not path.is_file():
+        return None, {}
+    data = read_small_file(path, what="a tokenizer config", max_bytes=MAX_CONFIG_BYTES, error=OptionError)
+    content = parse_json(data, source=path, error=OptionError)
+    if not isinstance(content, dict):
+        return None, {}
+    named = {role: content.get(role) for role in ROLES}
+    tokens = {role: token.get("content") if isinstance(token, dict) else token for role, token in named.items()}
+    found = content.get("chat_template")
+    if isinstance(found, list):  # several, by name
+        by_name = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        found = by_name.get("default")
+    template = found if isinstance(found, str) else None
+    return template, {role: token for role, token in tokens.items() if isinstance(token, str)}
+
+
+def compiled(source: str, name: str, *, around: tuple[str, str] = ("", "")) -> Any:
+    """The template, ready to be rendered; `around` is put around what each {% generation %} block gives."""
+    jinja2 = load_package("jinja2", needed_by="a chat template")
+    environment = _environment(*around)
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise OptionError(f"{name}: it is not a Jinja template: line {error.lineno}: {error.message}") from None
+
+
+@cache
+def _environment(before: str, after: str) -> Any:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_generation_blocks(before, after), "jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _as_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = _now
+    return environment
+
+
+def _generation_blocks(before: str, after: str) -> type[Any]:
+    """The extension for {% generation %} ... {% endgeneration %}."""
+    from jinja2 import nodes
+    from jinja2.ext import Extension
+
+    class Generation(Extension):  # type: ignore[misc]
+        tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.CallBlock(self.call_method("surrounded"), [], [], body).set_lineno(line)
+
+        def surrounded(self, caller: Callable[[], str]) -> str:
+            return f"{before}{caller()}{after}"
+
+    return Generation
+
+
+def _as_json(value: Any, indent: int | None = None, **settings: Any) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=settings.get("ensure_ascii", False))
+
+
+def _raise(message: str) -> NoReturn:
+    jinja2 = load_package("jinja2", needed_by="a chat template")
+    raise jinja2.TemplateError(message)
+
+
+def _now(format: str) -> str:
+    return datetime.datetime.now().astimezone().strftime(format)

@@ -1,0 +1,238 @@
+"""Many texts at once: the rows of a batch, each with its own prompt, length and seed, and the loop that they share.
+
+A row that ends makes room for one that waits. On a GPU the host never waits for a token: ids are chosen on the device
+and fetched some steps later, so a row may be computed a few tokens too far; those are never seen. Which rows are in a
+batch changes what a row writes by no more than rounding: its random numbers are drawn for it alone.
+
+Shapes: B rows that are being written, N rows that begin, V tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from gristmill.lm.models.sampling import check_chosen, chosen_by, draw
+
+if TYPE_CHECKING:
+    from gristmill.lm.models.generation import Reader
+    from gristmill.lm.models.model import Model
+
+__all__ = ["Choice", "OneByOne", "Row", "RowReader", "write_rows"]
+
+# The steps of a GPU between two looks at its ids. More of them would only compute rows further past their end.
+STEPS_AHEAD = 16
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the next token is chosen."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+
+    def ids(self, logits_NV: Tensor, draws_N: Tensor) -> Tensor:
+        """The id that each draw chooses from its row of logits."""
+        return chosen_by(logits_NV, draws_N, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
+
+@dataclass(eq=False)
+class Row:
+    """One text: what it follows, its random numbers, and how many tokens it may still have."""
+
+    prompt_ids: list[int]
+    dice: torch.Generator
+    num_left: int
+    is_open: bool = True  # False: nothing more of it is wanted
+    num_ahead: int = 0  # tokens that are computed, or will be, and were not looked at
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether there is something to compute for it."""
+        return self.is_open and self.num_ahead < self.num_left
+
+
+class RowReader(Protocol):
+    """Reads the ids of several rows at once, and gives the logits of the next ids."""
+
+    device: torch.device  # where its logits are
+    max_rows: int  # it takes no more at once
+    runs_ahead: bool  # its results are on a device that works while the host does something else
+
+    def start(self, windows: Sequence[list[int]]) -> Tensor:
+        """New rows after those there are; the logits after each window: N x V."""
+
+    def step(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> Tensor:
+        """Read one more id of each row; the ids that the draws choose after them."""
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Only these rows stay, in this order. Row i of them was at i or later."""
+
+    def close(self) -> None:
+        """The rows are not needed any more."""
+
+
+class OneByOne:
+    """Rows of any model: one at a time, by its own reader."""
+
+    device = torch.device("cpu")
+    max_rows = 1
+    runs_ahead = False
+
+    def __init__(self, model: Model, *, use_cache: bool) -> None:
+        self._model, self._use_cache = model, use_cache
+        self._readers: list[Reader] = []
+
+    def start(self, windows: Sequence[list[int]]) -> Tensor:
+        """A reader for each row."""
+        new = [self._model.new_reader(use_cache=self._use_cache) for _ in windows]
+        self._readers += new
+        return torch.stack([reader.read(window) for reader, window in zip(new, windows, strict=True)])
+
+    def step(self, ids_B: Tensor, draws_B: Tensor, choice: Choice) -> Tensor:
+        """Each row by itself."""
+        logits = [reader.read([id]) for reader, id in zip(self._readers, ids_B.tolist(), strict=True)]
+        return choice.ids(torch.stack(logits), draws_B)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Only these stay."""
+        self._readers = [self._readers[row] for row in rows]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+def write_rows(
+    reader: RowReader, rows: Sequence[Row], choice: Choice, *, stop_id: int | None = None
+) -> Iterator[tuple[Row, int]]:
+    """(row, id) as ids are known; set `row.is_open` to False to end a row. Rows end at `stop_id`, which is not given.
+
+    `NotFiniteError` if the logits of an open row are not finite.
+    """
+    loop = _Loop(reader, rows, choice)
+    depth = 1 if reader.runs_ahead else 0  # chunks of steps that are computed while the host looks at others
+    try:
+        while True:
+            loop.advance()
+            if not loop.unseen:
+                return
+            while len(loop.unseen) > depth or (loop.unseen and not loop.has_more):
+                yield from _seen(*loop.unseen.popleft().fetched(), stop_id)
+    finally:
+        reader.close()
+
+
+def _seen(rows: list[Row], table: list[list[int]], stop_id: int | None) -> Iterator[tuple[Row, int]]:
+    """What rows have not ended yet, step by step."""
+    for ids in table:
+        for row, id in zip(rows, ids, strict=True):
+            row.num_ahead -= 1
+            if not row.is_open or row.num_left <= 0:
+                continue
+            check_chosen(id)
+            if id == stop_id:
+                row.is_open = False
+                continue
+            row.num_left -= 1
+            yield row, id
+
+
+class _Chunk:
+    """The ids of some steps, on their way to main memory."""
+
+    def __init__(self, rows: list[Row], steps: list[Tensor]) -> None:
+        self._rows = rows
+        ids_TB = torch.stack(steps) if len(steps) > 1 else steps[0][None]
+        self._arrived: torch.cuda.Event | None = None
+        if ids_TB.device.type != "cuda":
+            self._ids_TB = ids_TB
+            return
+        self._ids_TB = torch.empty(ids_TB.shape, dtype=ids_TB.dtype, pin_memory=True)
+        self._ids_TB.copy_(ids_TB, non_blocking=True)
+        self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._arrived.record(torch.cuda.current_stream(ids_TB.device))
+
+    def fetched(self) -> tuple[list[Row], list[list[int]]]:
+        """The rows, and a list of their ids for each step."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._rows, self._ids_TB.tolist()
+
+
+class _Loop:
+    """The rows that are being written, those that wait, and the ids that nobody has looked at yet."""
+
+    def __init__(self, reader: RowReader, rows: Sequence[Row], choice: Choice) -> None:
+        self._reader, self._choice = reader, choice
+        self._waiting = deque(rows)
+        self._rows: list[Row] = []
+        self._ids_B = torch.empty(0, dtype=torch.long)  # chosen, and not read yet
+        self.unseen: deque[_Chunk] = deque()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something is left to compute."""
+        return any(row.wants_more for row in (*self._rows, *self._waiting))
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Let rows begin that have room, or else compute the next tokens of all."""
+        self._retire()
+        new: list[Row] = []
+        while self._waiting and len(self._rows) + len(new) < self._reader.max_rows:
+            row = self._waiting.popleft()
+            new += [row] if row.wants_more else []
+        if new:
+            self._begin(new)
+        elif self._rows:
+            self._compute()
+
+    def _retire(self) -> None:
+        """Close the gaps of rows that are done with rows from the end."""
+        kept = [place for place, row in enumerate(self._rows) if row.wants_more]
+        if len(kept) == len(self._rows):
+            return
+        movers = [place for place in kept if place >= len(kept)]
+        order = [place if self._rows[place].wants_more else movers.pop() for place in range(len(kept))]
+        self._reader.keep(order)
+        self._rows = [self._rows[place] for place in order]
+        self._ids_B = self._ids_B[order]
+
+    def _begin(self, new: list[Row]) -> None:
+        logits_NV = self._reader.start([row.prompt_ids for row in new])
+        ids_N = self._choice.ids(logits_NV, self._draws(new, 1)[0])
+        self._ids_B = torch.cat([self._ids_B, ids_N]) if self._rows else ids_N
+        self._rows += new
+        self._send(new, [ids_N])
+
+    def _compute(self) -> None:
+        most = max(row.num_left - row.num_ahead for row in self._rows)
+        draws_TB = self._draws(self._rows, min(STEPS_AHEAD, most) if self._reader.runs_ahead else 1)
+        steps = []
+        for draws_B in draws_TB:
+            # What runs ahead may have chosen no token in a row, which is an error only when somebody looks at it.
+            ids_B = self._ids_B.clamp(min=0) if self._reader.runs_ahead else self._ids_B
+            self._ids_B = self._reader.step(ids_B, draws_B, self._choice)
+            steps.append(self._ids_B)
+        self._send(list(self._rows), steps)
+
+    def _send(self, rows: list[Row], steps: list[Tensor]) -> None:
+        for row in rows:
+            row.num_ahead += len(steps)
+        self.unseen.append(_Chunk(rows, steps))
+
+    def _draws(self, rows: Sequence[Row], num_steps: int) -> Tensor:
+        """Numbers for each step and row, from the dice of the row: they depend on nothing but its seed."""
+        device = self._reader.device
+        if self._choice.temperature == 0:
+            return torch.zeros(num_steps, len(rows), device=device)
+        drawn = [draw(row.dice, (num_steps,)) for row in rows]
+        draws_TN = torch.stack(drawn, dim=1) if len(drawn) > 1 else drawn[0][:, None]
+        # Pinned, the copy does not wait for the device.
+        return draws_TN.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else draws_TN

@@ -1,0 +1,69 @@
+"""StopSearch: where a text ends that comes in parts, and which part of it may be shown already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gristmill.errors import OptionError
+
+__all__ = ["StopSearch", "check_stop"]
+
+
+def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The stop strings as a tuple; `OptionError` for an empty one, which every text begins with.
+
+    >>> check_stop("###"), check_stop(["a", "b"]), check_stop(None)
+    (('###',), ('a', 'b'), ())
+    """
+    strings = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    for string in strings:
+        if not isinstance(string, str):
+            raise OptionError(f"stop={string!r} is a {type(string).__name__}. Pass a str, or a list of them.")
+        if not string:
+            raise OptionError("stop='' is empty, and would end every text. Pass at least a character, or leave it out.")
+    return strings
+
+
+class StopSearch:
+    """Finds the first stop string of a text, whatever the parts it comes in.
+
+    The first is the one that ends first; of several that end there, the longest. What could still become a stop
+    string is held back.
+
+    >>> search = StopSearch(["END"])
+    >>> search.push("the E"), search.push("N"), search.push("T"), search.push("ENDing"), search.is_over
+    ('the ', '', 'ENT', '', True)
+    """
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self._stop = tuple(stop)
+        self._held = ""
+        self.is_over = False
+
+    def push(self, text: str) -> str:
+        """The text that is certain with this part; after a stop string, nothing more."""
+        if not self._stop or self.is_over:
+            return "" if self.is_over else text
+        text = self._held + text
+        begins = [(begin + len(stop), begin) for stop in self._stop if (begin := text.find(stop)) >= 0]
+        self.is_over = bool(begins)
+        certain = min(begins)[1] if begins else len(text) - self._num_held(text)
+        self._held = "" if begins else text[certain:]
+        return text[:certain]
+
+    def whole(self, text: str) -> str:
+        """A text that is there as a whole, up to its first stop string."""
+        return self.push(text) + self.finish()
+
+    def finish(self) -> str:
+        """What was held back, at the end of a text without a stop string."""
+        rest, self._held = self._held, ""
+        return rest
+
+    def _num_held(self, text: str) -> int:
+        """The length of the longest end of `text` that a stop string begins with."""
+        longest = min(len(text), max(map(len, self._stop)) - 1)
+        return next((length for length in range(longest, 0, -1) if self._begins_with(text[-length:])), 0)
+
+    def _begins_with(self, text: str) -> bool:
+        return any(stop.startswith(text) for stop in self._stop)

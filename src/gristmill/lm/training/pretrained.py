@@ -1,0 +1,225 @@
+"""A folder of Hugging Face that a run starts from: its sizes, its weights, its tokenizer.
+
+The folder may come from anybody. Its config.json is small JSON; weights are read from safetensors alone, whose headers
+are compared with the sizes before a model is built; nothing is unpickled. `Model` and `ModelConfig` of the run say what
+the sizes and weights mean to them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gristmill.errors import CheckpointError, GristmillError, OptionError
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
+from gristmill.lm.models.gpt.options import GPTConfig
+from gristmill.lm.models.registry import build_model, find_model
+from gristmill.lm.option_types import option_fields
+from gristmill.packages import packages_for
+from gristmill.small_files import parse_json, read_small_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gristmill.encode.tokenizer import Tokenizer
+    from gristmill.lm.data.training_data import TrainingData
+    from gristmill.lm.training.config import TrainConfig
+
+__all__ = [
+    "check_pretrained",
+    "check_vocabulary",
+    "is_pretrained",
+    "pretrained_options",
+    "read_tensors",
+    "tokenizer_difference",
+    "with_pretrained_sizes",
+]
+
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+MAX_CONFIG_BYTES = 1 << 20
+MAX_INDEX_BYTES = 1 << 26
+# Files of weights that are pickles, or may be: loading one can run any code.
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+FLOATS = ("F64", "F32", "F16", "BF16")
+# What may differ from config.json: no weight depends on it, and shorter windows are cheaper.
+FREE_SIZES = frozenset({"context_length"})
+
+
+def is_pretrained(folder: Path) -> bool:
+    """Whether it is a folder of Hugging Face, by its config.json or its weights, and not that of a run."""
+    if not (folder / CONFIG_FILE).is_file() or (folder / CHECKPOINTS).exists():
+        return False
+    if any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
+        return True
+    return not {"model_type", "architectures"}.isdisjoint(_read_config(folder))
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG_FILE
+    data = read_small_file(path, what="a config", max_bytes=MAX_CONFIG_BYTES, error=CheckpointError)
+    content = parse_json(data, source=path, error=CheckpointError)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: it holds a {type(content).__name__}, and a config is an object.")
+    return content
+
+
+# Sizes
+
+
+def pretrained_options(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the model that `init_from` among the options implies; {} where it is no folder of Hugging Face."""
+    start = asked.get("init_from")
+    if start is None or not is_pretrained(Path(start)):
+        return {}
+    kind = find_model(asked.get("model", GPTConfig.name)).config
+    return kind.options_of_huggingface(_read_config(Path(start)), str(Path(start) / CONFIG_FILE))
+
+
+def with_pretrained_sizes(asked: Mapping[str, Any], *, has_defaults: bool = False) -> dict[str, Any]:
+    """The options with the sizes of the model that the run starts from; `OptionError` for one that contradicts them.
+
+    has_defaults: the options hold all there are, so that one with its default value was not asked for.
+    """
+    there = pretrained_options(asked)
+    defaults = option_fields(find_model(asked.get("model", GPTConfig.name)).config) if has_defaults else {}
+    given = {
+        name: value
+        for name, value in asked.items()
+        if name not in there or not (value is None or (name in defaults and defaults[name].default == value))
+    }
+    for name, value in there.items():
+        if name not in FREE_SIZES and given.get(name, value) != value:
+            raise OptionError(
+                f"{name}={given[name]!r} does not fit init_from={str(asked['init_from'])!r}: the model there has "
+                f"{value!r}. Leave {name} out, and a preset that sets it."
+            )
+    return {**there, **given}
+
+
+def check_pretrained(config: TrainConfig) -> None:
+    """Raise `CheckpointError` unless the weights that the run starts from fit its model; no weight is read."""
+    if config.init_from is None or not is_pretrained(Path(config.init_from)):
+        return
+    import torch
+
+    from gristmill.lm.training.size_check import check_sizes
+
+    folder = Path(config.init_from)
+    with packages_for("init_from"):
+        shapes = {name: tensor.get_shape() for _, name, tensor in _slices(folder)}
+    tensors = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    network = find_model(config.model.name).network_class()
+    weights = network.weights_of_huggingface(config.model, tensors, str(folder))
+    check_sizes(lambda: build_model(config.model), weights, folder)
+
+
+def check_vocabulary(config: TrainConfig, data: TrainingData) -> None:
+    """Raise `OptionError` where the data has ids for which the model that the run starts from has no rows."""
+    start, rows, needed = config.init_from, config.model.vocab_size, data.vocab_size
+    if start is None or rows is None or needed is None or needed <= rows or not is_pretrained(Path(start)):
+        return
+    raise OptionError(
+        f"init_from={str(start)!r}: the model there knows {rows:,} tokens, and the {data.noun} need {needed:,}. Encode "
+        f"the text with the tokenizer of that model."
+    )
+
+
+# Weights
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """The weights in a folder, by the names they have there."""
+    with packages_for("init_from"):
+        return {name: tensor[:] if tensor.get_shape() else tensor[...] for _, name, tensor in _slices(folder)}
+
+
+def _slices(folder: Path) -> Iterator[tuple[Path, str, Any]]:
+    """(file, name, slice) of each tensor, whose shape is known without reading it."""
+    from safetensors import SafetensorError, safe_open
+
+    for path in _weight_files(folder):
+        try:
+            with safe_open(path, framework="pt", device="cpu") as file:
+                for name in file.keys():  # noqa: SIM118, it is no mapping
+                    found = file.get_slice(name)
+                    if found.get_dtype() not in FLOATS:
+                        raise CheckpointError(
+                            f"{path}: {name!r:.100} has the type {found.get_dtype()}. Only {', '.join(FLOATS)} are "
+                            f"read: pass a model that is not quantized."
+                        )
+                    yield path, name, found
+        except SafetensorError as error:
+            raise CheckpointError(f"{path}: it is damaged, or no safetensors file: {error}") from None
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights; `CheckpointError` where they are not safetensors or not all there."""
+    if (folder / INDEX_FILE).is_file():
+        names = _names_in_index(folder / INDEX_FILE)
+    elif (folder / WEIGHTS_FILE).exists():
+        names = [WEIGHTS_FILE]
+    else:
+        raise CheckpointError(_why_no_weights(folder))
+    for name in names:
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{folder / name}: it is missing or no file. The folder is incomplete.")
+    return [folder / name for name in names]
+
+
+def _names_in_index(path: Path) -> list[str]:
+    data = read_small_file(path, what="an index of weights", max_bytes=MAX_INDEX_BYTES, error=CheckpointError)
+    content = parse_json(data, source=path, error=CheckpointError)
+    places = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(places, dict) or not places:
+        raise CheckpointError(f"{path}: it has no weight_map. The file is damaged.")
+    names = sorted({str(name) for name in places.values()})
+    for name in names:
+        if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
+            raise CheckpointError(f"{path}: it names {name!r:.100}, which is no safetensors file of this folder.")
+    return names
+
+
+def _why_no_weights(folder: Path) -> str:
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    if pickles:
+        return (
+            f"{folder}: its weights are in {pickles[0]}, a pickle, which can run any code when it is loaded. Only "
+            f"safetensors are read: load the model with transformers where you trust it, and save it with "
+            f"save_pretrained."
+        )
+    return f"{folder}: it has no {WEIGHTS_FILE}, and no {INDEX_FILE}. Pass a folder with both config and weights."
+
+
+# Tokenizer
+
+
+def tokenizer_difference(folder: Path, tokenizer: Tokenizer | None) -> str | None:
+    """What is different in the tokenizers of the folder and of the training data, in words; None where nothing is."""
+    if tokenizer is None:
+        return f"the tokenizer of the training data is not known: make sure that it is the one of {folder}."
+    from gristmill.encode.tokenizer import Tokenizer
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what it does around encoding: only ids are compared here
+            theirs = Tokenizer.from_pretrained(folder)
+    except (GristmillError, OSError) as error:
+        return f"the tokenizer of {folder} could not be compared with that of the training data: {error}"
+    return _first_difference(folder, tokenizer, theirs)
+
+
+def _first_difference(folder: Path, ours: Tokenizer, theirs: Tokenizer) -> str | None:
+    known = theirs.vocab
+    for id, token in ours.vocab.items():
+        if known.get(id) != token:
+            other = f"{known[id]!r:.40} there" if id in known else "no token there"
+            return (
+                f"the training data was not encoded with the tokenizer of {folder}: id {id} is {token!r:.40} in the "
+                f"data and {other}. What the model knows of its tokens will not help it."
+            )
+    if ours.pattern != theirs.pattern:
+        return f"the tokenizer of {folder} cuts text by another pattern than that of the training data."
+    return None

@@ -1,0 +1,178 @@
+"""export: the model of a run in the files of another program.
+
+    gm.lm.export("run", "folder")                                  # transformers, vLLM, lm-evaluation-harness
+    gm.lm.export("run", "model.gguf", format="gguf", dtype="q8_0")  # llama.cpp, Ollama
+
+What leaves gives the same logits there. Rows of the vocabulary that belong to no token stay here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gristmill.arguments import check_choice
+from gristmill.encode import as_tokenizer
+from gristmill.errors import CheckpointError, OptionError
+from gristmill.lm.models.generation import end_of_text_id
+from gristmill.lm.models.registry import MODELS, find_model
+from gristmill.lm.training.checkpoint import find_checkpoint, load_model, read_state
+from gristmill.lm.training.config import load_config
+from gristmill.lm.use.exports import ALIASES, FORMATS
+from gristmill.lm.use.exports.source import Source, Written
+from gristmill.lm.use.generation import find_tokenizer
+from gristmill.notebook import html_table
+from gristmill.report import figures
+from gristmill.small_files import read_small_file
+
+if TYPE_CHECKING:
+    from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer
+    from gristmill.lm.models.model import Model
+
+__all__ = ["ModelExport", "export"]
+
+TEMPLATE_FILE = "chat_template.jinja"
+MAX_TEMPLATE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelExport:
+    """What `export` wrote."""
+
+    files: tuple[Path, ...]
+    format: str
+    dtype: str
+    architecture: str  # what the other program calls such a model
+    checkpoint: str  # the name of the one that was taken
+    num_parameters: int
+    vocab_size: int
+    how_to_load: str  # a line of code, or a command
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ModelExport(format={self.format!r}, architecture={self.architecture!r}, files={len(self.files)})"
+
+    def _repr_html_(self) -> str:
+        return html_table("ModelExport", self.rows())
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to show, as names and values."""
+        return [
+            ("checkpoint", self.checkpoint),
+            ("format", f"{self.format}  ({self.architecture})"),
+            ("parameters", f"{self.num_parameters:,}"),
+            ("vocabulary", f"{self.vocab_size:,}"),
+            ("dtype", self.dtype),
+            *(("saved to", f"{path}  ({figures.size(path.stat().st_size)})") for path in self.files),
+            *(("note", note) for note in self.notes),
+            ("load it with", self.how_to_load),
+        ]
+
+
+def export(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    format: str = "huggingface",
+    which: str = "best",
+    dtype: str = "float32",
+    overwrite: bool = False,
+    tokenizer: AnyTokenizer | None = None,
+) -> ModelExport:
+    """Write the model of a run, and its tokenizer, in the format of another program.
+
+    out: the folder to write ("huggingface"), or the file ("gguf"). It appears whole or not at all.
+    format: "huggingface" for transformers, vLLM and what is built on them; "gguf" for llama.cpp and Ollama, which needs
+        `pip install 'gristmill[export]'`.
+    which: the checkpoint: "best", "latest" or a name such as "step-000100".
+    dtype: of the weights: "float32", "bfloat16", "float16", and for "gguf" also "q8_0".
+    overwrite: replace an export that is there. A folder that holds anything else is never replaced.
+    tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one.
+
+        gm.lm.export("run/", "exported/", dtype="bfloat16")
+    """
+    module = FORMATS[check_choice("format", format, FORMATS)]
+    dtype = _checked_dtype(format, dtype)
+    folder, target = Path(run), Path(out)
+    given = None if tokenizer is None else as_tokenizer(tokenizer)
+    checkpoint = find_checkpoint(folder, which)
+    _check_exports(load_config(folder).model.name, format)
+    module.check_target(target, overwrite=overwrite)
+    model, found = _load(folder, checkpoint, given)
+    foreign = model.exported(format, vocab_size=found.vocab_size)
+    source = Source(
+        model=foreign,
+        tokenizer=found,
+        name=folder.resolve().name,
+        context_length=model.config.sequence_length,
+        dtype=dtype,
+        overwrite=overwrite,
+        eos_token=_end_of_text(found),
+        chat_template=_chat_template(folder),
+    )
+    written: Written = module.write(source, target)
+    return ModelExport(
+        files=tuple(written.files),
+        format=format,
+        dtype=dtype,
+        architecture=written.architecture,
+        checkpoint=checkpoint.name,
+        num_parameters=sum(tensor.numel() for tensor in foreign.weights.values()),
+        vocab_size=found.vocab_size,
+        how_to_load=written.how_to_load,
+        notes=written.notes,
+    )
+
+
+def _checked_dtype(format: str, dtype: str) -> str:
+    offered = FORMATS[format].DTYPES
+    if dtype in ALIASES:
+        return ALIASES[dtype]
+    if dtype == "q8_0" and dtype not in offered:
+        raise OptionError(f"dtype={dtype!r} is a type of format='gguf'. Pass one of {', '.join(map(repr, offered))}.")
+    return check_choice("dtype", dtype, offered)
+
+
+def _check_exports(name: str, format: str) -> None:
+    """Raise `OptionError` for a model that is not known elsewhere, before its weights are read."""
+    # Not those it inherits: a network that computes something else would be exported as what it inherits from.
+    exports = vars(find_model(name).network_class()).get("EXPORTS", ())
+    if format in exports:
+        return
+    if exports:
+        others = " or ".join(f"format={other!r}" for other in exports)
+        raise OptionError(f"model={name!r} cannot be exported as format={format!r}. Pass {others}.")
+    able = [other for other in MODELS if "EXPORTS" in vars(MODELS[other].network_class())]
+    raise OptionError(
+        f"model={name!r} cannot be exported: its network declares no EXPORTS, because other programs have no such "
+        f"model. Models that can are {', '.join(map(repr, able))}."
+    )
+
+
+def _load(run: Path, checkpoint: Path, given: Tokenizer | None) -> tuple[Model, Tokenizer]:
+    """The model and its tokenizer; `CheckpointError` if the tokenizer has tokens that the model does not know."""
+    model, _ = load_model(run, which=checkpoint.name)
+    num_rows = model.config.required_vocab_size
+    fingerprint = read_state(checkpoint)["shards"].get("tokenizer_fingerprint")
+    tokenizer = find_tokenizer(run, fingerprint, model, given)
+    if tokenizer.vocab_size > num_rows:
+        raise CheckpointError(
+            f"{run}: the tokenizer has {tokenizer.vocab_size:,} tokens, and the model knows {num_rows:,}: its training "
+            f"data lacked the last ones. Train it with vocab_size={tokenizer.vocab_size}."
+        )
+    return model, tokenizer
+
+
+def _end_of_text(tokenizer: Tokenizer) -> str | None:
+    id = end_of_text_id(tokenizer)
+    return next((name for name, other in tokenizer.special_tokens.items() if other == id), None)
+
+
+def _chat_template(run: Path) -> str | None:
+    path = run / TEMPLATE_FILE
+    if not path.is_file():
+        return None
+    data = read_small_file(path, what="a chat template", max_bytes=MAX_TEMPLATE_BYTES, error=CheckpointError)
+    return data.decode("utf-8", "replace")

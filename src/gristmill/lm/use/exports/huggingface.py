@@ -1,0 +1,122 @@
+"""A folder of Hugging Face: config.json, safetensors, the tokenizer, generation_config.json.
+
+`AutoModelForCausalLM` and `AutoTokenizer` of transformers load it as it is, and so does what is built on them.
+`tokenizer_config.json` is always there: without it, the name of the folder would decide the class of the tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gristmill.lm.use.exports.folders import check_folder, flush_file, named_errors, published_folder
+from gristmill.lm.use.exports.source import Source, Written, converted, num_bytes
+from gristmill.packages import packages_for
+from gristmill.tokenizer.formats import huggingface
+from gristmill.tokenizer.formats.tokenizer_config import chosen_roles
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+TEMPLATE_FILE = "chat_template.jinja"
+MAX_SHARD_BYTES = 5_000_000_000  # as transformers has it
+_OURS = re.compile(
+    r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|"
+    r"tokenizer\.json|tokenizer_config\.json|chat_template\.jinja"
+)
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Raise unless the folder may be written."""
+    check_folder(target, overwrite=overwrite, is_ours=lambda name: _OURS.fullmatch(name) is not None)
+
+
+def write(source: Source, target: Path) -> Written:
+    """Write the folder."""
+    files = small_files(source)
+    with packages_for("exporting a model"):
+        from safetensors import SafetensorError
+    with named_errors(target, SafetensorError), published_folder(target) as folder:
+        weights = list(_write_weights(folder, source.model.weights, source.dtype))
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+            flush_file(folder / name)
+    return Written(
+        files=[target / name for name in (*weights, *files)],
+        architecture=source.model.config["architectures"][0],
+        how_to_load=f"transformers.AutoModelForCausalLM.from_pretrained({str(target)!r})",
+    )
+
+
+def small_files(source: Source) -> dict[str, bytes]:
+    """Everything but the weights, by the names of the files."""
+    specials = source.tokenizer.special_tokens
+    roles = chosen_roles(specials, {"eos_token": source.eos_token})
+    # Explicit, also where there is none: the classes have numbers of their own as defaults.
+    ids = {f"{role}_id": specials.get(roles.get(role, "")) for role in ("bos_token", "eos_token", "pad_token")}
+    # The first name is that of transformers 4 and of vLLM, the second that of transformers 5.
+    config = {**source.model.config, **ids, "torch_dtype": source.dtype, "dtype": source.dtype}
+    tokenizer = huggingface.files(
+        source.tokenizer.parts,
+        Path("tokenizer"),
+        eos_token=source.eos_token,
+        model_max_length=source.context_length,
+    )
+    generation = {name: id for name, id in ids.items() if id is not None}
+    files = {
+        "config.json": _json(config),
+        "generation_config.json": _json(generation),
+        **{path.name: content for path, content in tokenizer.items()},
+    }
+    if source.chat_template is not None:
+        files[TEMPLATE_FILE] = source.chat_template.encode()
+    return files
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=2).encode() + b"\n"
+
+
+def _write_weights(folder: Path, weights: Mapping[str, Tensor], dtype: str) -> Iterator[str]:
+    """Write the weights and yield the names of the files: one, or several and an index."""
+    with packages_for("exporting a model"):
+        from safetensors.torch import save_file
+
+    shards = list(_shards(weights, dtype))
+    names = [WEIGHTS_FILE] if len(shards) == 1 else _shard_names(len(shards))
+    for file, shard in zip(names, shards, strict=True):
+        tensors = {name: converted(name, weights[name], dtype) for name in shard}
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+        flush_file(folder / file)
+        yield file
+    if len(shards) > 1:
+        total = {"total_size": num_bytes(weights.values(), dtype)}
+        places = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
+        (folder / INDEX_FILE).write_bytes(_json({"metadata": total, "weight_map": places}))
+        flush_file(folder / INDEX_FILE)
+        yield INDEX_FILE
+
+
+def _shard_names(number: int) -> list[str]:
+    return [f"model-{index:05d}-of-{number:05d}.safetensors" for index in range(1, number + 1)]
+
+
+def _shards(weights: Mapping[str, Tensor], dtype: str) -> Iterator[list[str]]:
+    """The names of the tensors of each file, none larger than `MAX_SHARD_BYTES` unless one tensor is."""
+    shard: list[str] = []
+    size = 0
+    for name, tensor in weights.items():
+        added = num_bytes([tensor], dtype)
+        if shard and size + added > MAX_SHARD_BYTES:
+            yield shard
+            shard, size = [], 0
+        shard.append(name)
+        size += added
+    yield shard
