@@ -6,6 +6,7 @@ tests judge what each process answered. The three also read what the two have sa
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -15,10 +16,17 @@ from safetensors.torch import load_file, save_file
 
 import gristmill as gm
 from gristmill.lm.training import checkpoint as checkpoints
-from gristmill.lm.training.checkpoint import find_checkpoint, merge_model, read_state, read_tensors, write_checkpoint
+from gristmill.lm.training.checkpoint import (
+    find_checkpoint,
+    load_model,
+    merge_model,
+    read_state,
+    read_tensors,
+    write_checkpoint,
+)
 from lm import sharded_checks
-from lm.test_distributed import OPTIONS, losses, train_on_two
-from lm.tiny_runs import train
+from lm.tiny_runs import records, train
+from scripts import run_script
 
 SIZES = (2, 3)
 
@@ -194,21 +202,67 @@ def test_a_sharded_model_in_bf16_has_the_curve_of_one_in_one_piece(folder, size)
         assert whole[-1] < whole[0] - 0.5  # it learns, so that the curve says something
 
 
-# A run
+# Runs
+
+OPTIONS = {"max_steps": 8, "log_interval": 1, "checkpoint_interval": 4, "val_check_interval": 4, "keep": 3}
+MUON = {**OPTIONS, "optimizer": "muon"}
+TWO = {"devices": 2, "batch_size": 4}
+TRAIN_IN_TWO = """
+    import json, sys
+    from lm.tiny_runs import train
+    for out, options in json.loads(sys.argv[2]):
+        train(sys.argv[1], out, **options)
+"""
 
 
-def test_a_sharded_run_with_muon_is_that_of_one_device_and_is_resumed_there(tiny_shards, tmp_path):
-    options = {**OPTIONS, "optimizer": "muon", "keep": 3}
-    train(tiny_shards, tmp_path / "one", batch_size=8, **options)
-    train_on_two(tmp_path, tiny_shards, tmp_path / "two", batch_size=4, strategy="fsdp", **options)
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=2e-5)
-    files = {path.name for path in find_checkpoint(tmp_path / "two").iterdir()}
-    assert "model.safetensors" in files and "optimizer.parts.json" in files and "model.parts.json" not in files
-    # The best and the latest are merged at the end; here that is one, and the one before is still in parts.
-    (tmp_path / "two/checkpoints/step-000008").rename(tmp_path / "last")
-    assert "model.parts.json" in {path.name for path in find_checkpoint(tmp_path / "two").iterdir()}
-    assert gm.lm.generate(tmp_path / "two", "the cat", which="latest", max_tokens=4, seed=0)
+@pytest.fixture(scope="module")
+def runs(tiny_shards, tmp_path_factory):
+    """A run of one device, the same on two with each strategy, and its second half on two; all with Muon."""
+    folder = tmp_path_factory.mktemp("runs")
+    train(tiny_shards, folder / "one", batch_size=8, **MUON)
+    without_last(folder / "one", folder / "back")
+    jobs = [(str(folder / strategy), {**MUON, **TWO, "strategy": strategy}) for strategy in ("ddp", "fsdp")]
+    jobs.append((str(folder / "back"), {**MUON, **TWO, "strategy": "fsdp", "resume": "auto"}))
+    answer = run_script(TRAIN_IN_TWO, tiny_shards, json.dumps(jobs), environment={"OMP_NUM_THREADS": "1"})
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return folder
+
+
+def without_last(run, copy):
+    """A copy of the run as it was before its last checkpoint."""
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "checkpoints/step-000008")
+
+
+def losses(run):
+    return [record["loss"] for record in records(run, "train")]
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "back"])
+def test_a_run_with_muon_on_two_devices_is_that_of_one(runs, name):
+    assert losses(runs / name) == pytest.approx(losses(runs / "one"), abs=2e-5)
+
+
+def test_the_last_checkpoint_of_a_run_is_merged_and_the_one_before_is_used_in_parts(runs):
+    latest, before = (runs / "fsdp/checkpoints" / name for name in ("step-000008", "step-000004"))
+    assert {"model.safetensors", "optimizer.parts.json"} <= {path.name for path in latest.iterdir()}
+    assert not (latest / "model.parts.json").exists() and (before / "model.parts.json").exists()
+    for which in ("step-000004", "step-000008"):
+        one, two = (load_model(runs / name, which=which)[0].state_dict() for name in ("one", "fsdp"))
+        for name in one:
+            torch.testing.assert_close(one[name], two[name], atol=1e-4, rtol=1e-3)
+    assert gm.lm.generate(runs / "fsdp", "the cat", which="step-000004", max_tokens=4, seed=0)
+
+
+def test_one_device_resumes_the_run_of_two(tiny_shards, runs, tmp_path):
+    without_last(runs / "fsdp", tmp_path / "run")
     alone = {"batch_size": 8, "devices": 1, "strategy": "auto", "resume": "auto"}
-    train(tiny_shards, tmp_path / "two", **alone, **options)
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=2e-5)
-    assert {path.name for path in find_checkpoint(tmp_path / "two").iterdir()} >= {"optimizer.safetensors"}
+    train(tiny_shards, tmp_path / "run", **alone, **MUON)
+    assert losses(tmp_path / "run") == pytest.approx(losses(runs / "one"), abs=2e-5)
+    assert (tmp_path / "run/checkpoints/step-000008/optimizer.safetensors").exists()
+
+
+def test_a_run_starts_with_weights_that_are_still_in_parts(tiny_shards, runs, tmp_path):
+    without_last(runs / "fsdp", tmp_path / "old")
+    train(tiny_shards, tmp_path / "new", init_from=str(tmp_path / "old"), **{**MUON, "max_steps": 1})
+    assert losses(tmp_path / "new")[0] < losses(runs / "one")[0] - 0.1

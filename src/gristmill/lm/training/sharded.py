@@ -66,7 +66,16 @@ class ShardedWriter(checkpoints.CheckpointWriter):
 
     def __init__(self, run: Path, *, keep: int, tell: Callable[[str], None] | None = None) -> None:
         super().__init__(run, keep=keep, tell=tell)
-        self._group = torch.distributed.new_group(backend="gloo")
+        self._group: Any = torch.distributed.new_group(backend="gloo")
+
+    def close(self) -> None:
+        """Wait, end the thread, and give the group up: it would keep the place alive at which processes meet."""
+        try:
+            super().close()
+        finally:
+            group, self._group = self._group, None
+            if group is not None and torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group(group)
 
     def _write_files(self, state: Mapping[str, Any], files: Files) -> None:
         write_sharded(self._run, state, files, group=self._group)
