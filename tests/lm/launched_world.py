@@ -2,6 +2,7 @@
 
 start_world   one process per rank, with the environment that a launcher gives each of them
 start_alone   one process, which starts the others itself
+train_on_two  one training by a process that starts a second one
 """
 
 from __future__ import annotations
@@ -139,3 +140,8 @@ def finish(processes):
     for code, _, errors in found:
         assert code == 0, errors[-3000:]
     return found
+
+
+def train_on_two(folder, shards, out, *, before="", **options):
+    """Train in a process of its own, which starts the second one, as a command would; `before` runs in both first."""
+    finish(start_alone(command(folder, shards, [job(out, **{"devices": 2, **options})], before)))

@@ -19,7 +19,8 @@ from gristmill.lm.models.vae.options import VAEConfig
 from gristmill.lm.training.advice import out_of_memory
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.set_up import recompute_blocks
-from lm.test_distributed import losses, train_on_two
+from lm.launched_world import train_on_two
+from lm.test_distributed import losses
 from lm.tiny_runs import records, tensors, train
 
 torch.set_num_threads(1)

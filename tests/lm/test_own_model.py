@@ -26,7 +26,8 @@ from gristmill.lm.models.gpt.network import GPT
 from gristmill.lm.training.checkpoint import load_model
 from gristmill.lm.training.config import TrainConfig, load_config, read_config
 from gristmill.report import write_report
-from lm.test_distributed import SCRIPT, losses
+from lm import launched_world
+from lm.test_distributed import losses
 from lm.tiny_runs import TINY, Crash, assert_same_run, crash_at, records, tensors
 
 EXAMPLE = Path(__file__).parents[2] / "examples/08_own_model.py"
@@ -210,20 +211,15 @@ def test_a_batch_size_of_auto_takes_the_same_global_batch(tiny_shards, tmp_path)
 
 def train_on_two(folder, shards, out, **options):
     """In a process of its own, which loads the example as --plugin does."""
-    from lm import test_distributed
+    loading = f"""
+        import gristmill as gm
+        from gristmill.cli.plugins import load_plugin
+        load_plugin(Path({str(EXAMPLE)!r}))
 
-    loading = (
-        "from pathlib import Path\n"
-        "from gristmill.cli.plugins import load_plugin\n"
-        f"load_plugin(Path({str(EXAMPLE)!r}))\n"
-    )
-    script = SCRIPT.replace("from lm.tiny_runs import train\n", f"import gristmill as gm\n{loading}").replace(
-        "train(sys.argv[2], sys.argv[3],", "gm.lm.train(sys.argv[2], out=sys.argv[3], progress=None,"
-    )
-    assert "gm.lm.train" in script and "load_plugin" in script
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(test_distributed, "SCRIPT", script)
-        return test_distributed.train_on_two(folder, shards, out, **{**GRU, **options})
+        def train(data, out, **options):
+            gm.lm.train(data, out=out, progress=None, **options)
+    """
+    launched_world.train_on_two(folder, shards, out, before=loading, **{**GRU, **options})
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
