@@ -59,13 +59,13 @@ def test_help_lists_the_options_of_the_model_of_a_plugin(gristmill_process):
 )
 @pytest.mark.parametrize("command", [["train-model", "shards", "-o", "run"], ["generate", "run"]])
 def test_a_plugin_that_fails_is_one_line(gristmill, tmp_path, content, message, command):
-    path = tmp_path / "mine.py"
+    path = tmp_path / "failing.py"
     if content is not None:
         path.write_text(content, encoding="utf-8")
     code, out, err = gristmill(*command, "--plugin", path)
     assert (code, out) == (2, "")
     assert err.startswith(f"gristmill: error: --plugin {path}: {message}") and err.count("\n") == 1
-    assert "gristmill_plugin_mine" not in sys.modules
+    assert "gristmill_plugin_failing" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["mine.txt", "folder"])
