@@ -177,6 +177,8 @@ def test_parts_become_one_file_that_is_the_same_as_that_of_one_process(folder, s
     there = find_checkpoint(folder / f"saved-by-{size}", "step-000001")
     before = read_tensors(there, "model.safetensors", read_state(there))
     assert merge_model(there)
+    (there / "model.parts.json").write_text("of a merge that was killed")
+    (there / f"model.part-00001-of-{size:05d}.safetensors").write_text("of a merge that was killed")
     assert not merge_model(there)
     assert not list(there.glob("model.part*")) and list(there.glob("optimizer.part*"))
     checkpoints.check_file(there / "model.safetensors", read_state(there)["files"]["model.safetensors"])

@@ -305,7 +305,7 @@ class _Others:
             time.sleep(POLL_SECONDS)
 
     def kill(self) -> None:
-        """End all of them at once. Only the first process writes, so nothing is lost."""
+        """End all of them at once. Nothing is lost: a checkpoint in which they have a part is written or has failed."""
         for other in self._all:
             other.process.kill()
             other.process.wait()

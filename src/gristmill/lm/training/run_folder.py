@@ -91,7 +91,8 @@ def remove_leftovers(run: Path) -> None:
     """Remove the temporary files of runs that were killed. The caller has the lock of the folder."""
     published = (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, CHAT_TEMPLATE_FILE)
     drawn = (f"{PLOT_FOLDER}/.{name}.tmp.*" for name in (FIGURES_FILE, PICTURE_FILE))
-    for pattern in (*(f".{name}.tmp.*" for name in published), *drawn, f"{CHECKPOINTS}/.step-*", ".removed.*"):
+    saved = (f"{CHECKPOINTS}/.step-*", f"{CHECKPOINTS}/step-*/.*.tmp.*")
+    for pattern in (*(f".{name}.tmp.*" for name in published), *drawn, *saved, ".removed.*"):
         for leftover in run.glob(pattern):
             remove_entry(leftover)
 
