@@ -41,15 +41,18 @@ if __name__ == "__main__":
         if "copy" in job:
             prepare(job, Path(job["out"] + ".ready"))
         try:
-            train(sys.argv[2], job["out"], **job["options"])
+            train(job["data"] or sys.argv[2], job["out"], **job["options"])
         except OSError as error:
             Path(f"{{job['out']}}.error-{{rank}}").write_text(f"{{type(error).__name__}}: {{error}}")
 """
 
 
-def job(out, *, copy=None, **options):
-    """One training of a script; `copy` is a finished run whose last checkpoint is dropped first."""
-    return {"out": str(out), "options": options} | ({} if copy is None else {"copy": str(copy)})
+def job(out, *, copy=None, data=None, **options):
+    """One training of a script, on `data` in place of the shards that all have.
+
+    copy: a finished run whose last checkpoint is dropped first.
+    """
+    return {"out": str(out), "data": data, "options": options} | ({} if copy is None else {"copy": str(copy)})
 
 
 def command(folder: Path, shards, jobs, trouble="") -> list[str]:

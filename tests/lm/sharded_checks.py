@@ -168,11 +168,11 @@ def save(writer, step, model, optimizers, **more):
 
 
 def error_of(function):
-    """The kind and the message of the error that a function raises."""
+    """The kind and the message of the error that a function raises, and whether only the first process shows it."""
     try:
         function()
     except Exception as error:
-        return [type(error).__name__, str(error)]
+        return [type(error).__name__, str(error), getattr(error, "is_shown_by_first", False)]
     return None
 
 

@@ -130,6 +130,9 @@ def test_the_global_batch_is_kept_by_accumulation(tiny_shards):
     assert (config.gradient_accumulation_steps, config.global_batch_size) == (4, 32)
     with pytest.raises(OptionError, match="global_batch_size=30 is not a multiple of batch_size=4 on 2 devices"):
         settle(tiny_shards, batch_size=4, world_size=2, global_batch_size=30)
+    # No batch_size would do: not one to advise.
+    with pytest.raises(OptionError, match=r"global_batch_size=7 cannot be divided among 2 devices\. .* multiple of 2"):
+        settle(tiny_shards, batch_size=1, world_size=2, global_batch_size=7)
 
 
 def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(tiny_shards):

@@ -25,7 +25,7 @@ from lm.launched_world import (
     start_alone,
     start_world,
 )
-from lm.tiny_runs import assert_same_run, records, tensors, train
+from lm.tiny_runs import assert_same_run, build_shards, records, tensors, train
 
 OPTIONS = {"max_steps": 8, "log_interval": 1, "checkpoint_interval": 4, "val_check_interval": 4}
 GPT = {**OPTIONS, "gradient_accumulation_steps": 2, "dropout": 0.2}
@@ -71,11 +71,19 @@ def three_ranks(tiny_shards, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tiny_shards, three_ranks, tmp_path_factory):
+def mixture(tiny_shards, tmp_path_factory):
+    """Two folders of shards, with their shares."""
+    other = build_shards(tmp_path_factory.mktemp("other") / "shards", seed=7, number=60)
+    return [f"{tiny_shards}:0.7", f"{other}:0.3"]
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tiny_shards, mixture, three_ranks, tmp_path_factory):
     """Runs of two processes, of which the first has started the second."""
     folder = tmp_path_factory.mktemp("two")
     both = {"devices": 2, "strategy": "ddp"}
     jobs = with_resumed(folder, "gpt", **GPT, **both)
+    jobs += with_resumed(folder, "mixture", data=mixture, **OPTIONS, **both)
     jobs += with_resumed(folder, "vae", **VAE, **both | {"strategy": "fsdp"})
     for name in ("ddp", "fsdp"):
         fewer = {**OPTIONS, "devices": 2, "batch_size": 6, "strategy": name}
@@ -92,6 +100,16 @@ def test_three_ranks_take_the_steps_of_one_with_the_summed_batch(one_rank, three
     one, three = tensors(one_rank, 8), tensors(three_ranks / strategy, 8)
     for name in one:
         torch.testing.assert_close(one[name], three[name], atol=1e-3, rtol=1e-2)
+
+
+@needs_two_cores
+def test_two_ranks_divide_a_mixture_as_one_with_the_summed_batch_takes_it(mixture, two_ranks, tmp_path):
+    train(mixture, tmp_path / "one", batch_size=8, **OPTIONS)
+    assert losses(two_ranks / "mixture") == pytest.approx(losses(tmp_path / "one"), abs=2e-5)
+    whole = [
+        [r["sources"] for r in records(run, "val") if r["full"]] for run in (tmp_path / "one", two_ranks / "mixture")
+    ]
+    assert list(whole[0][-1].values()) == pytest.approx(list(whole[1][-1].values()), abs=1e-4)
 
 
 def posterior_steps(run):
@@ -116,7 +134,7 @@ def test_a_run_of_three_ranks_resumes_on_two_up_to_rounding(one_rank, two_ranks,
 
 
 @needs_two_cores
-@pytest.mark.parametrize("name", ["gpt", "vae"])
+@pytest.mark.parametrize("name", ["gpt", "vae", "mixture"])
 def test_two_ranks_resume_bit_exactly_with_accumulation_and_dropout(two_ranks, name):
     assert_same_run(two_ranks / name, two_ranks / f"{name}-resumed", 8)
     assert records(two_ranks / name, "posterior") == records(two_ranks / f"{name}-resumed", "posterior")
@@ -157,6 +175,30 @@ def test_sigterm_to_one_rank_stops_all_at_the_same_step_with_a_checkpoint(tiny_s
     assert (tmp_path / f"run/checkpoints/step-{step:06d}").is_dir()
     if moment == "in_a_validation":
         assert records(tmp_path / "run", "val") == []
+
+
+def of_two_nodes(rank, size, port):
+    """What torchrun sets for a process that is alone on its node."""
+    return {**of_torchrun(rank, size, port), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "2"} | {
+        "GROUP_RANK": str(rank)
+    }
+
+
+def test_machines_that_do_not_share_the_run_folder_are_refused_before_the_first_step(tiny_shards, tmp_path):
+    here = f"""
+        from gristmill.lm.training import run_folder
+        run_folder.SHARED_SECONDS = 0.5
+        os.makedirs(f"{tmp_path}/disk-{{rank}}")
+        os.chdir(f"{tmp_path}/disk-{{rank}}")
+    """
+    jobs = [job(tmp_path / "shared", **OPTIONS), job("own", **OPTIONS)]
+    (first, _, errors), (second, _, _) = outcomes(
+        start_world(command(tmp_path, tiny_shards, jobs, here), 2, of_two_nodes)
+    )
+    assert (first, second) == (1, 1)
+    assert "own: on " in errors and "(rank 1) this is not the folder that the first process writes to" in errors
+    assert (tmp_path / "shared/checkpoints/step-000008").is_dir()
+    assert not (tmp_path / "disk-0/own").exists()
 
 
 def torchrun(*arguments):

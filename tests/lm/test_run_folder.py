@@ -72,6 +72,29 @@ def test_overwrite_keeps_the_old_run_if_the_first_step_fails(tiny_shards, run, m
     assert content(run) == before
 
 
+@pytest.mark.parametrize("place", ["run.are_finite", "checkpoint.write_checkpoint"], ids=["weights", "disk"])
+def test_overwrite_keeps_the_old_run_if_the_first_checkpoint_is_not_written(tiny_shards, run, monkeypatch, place):
+    def fail(*_):
+        raise Crash
+
+    before = content(run)
+    monkeypatch.setattr(f"gristmill.lm.training.{place}", fail)
+    with pytest.raises(Crash):
+        train(tiny_shards, run, overwrite=True, max_steps=6, checkpoint_interval=2)
+    assert content(run) == before
+
+
+def test_overwrite_does_not_replace_what_the_attempt_before_a_restart_has_trained(tiny_shards, run, monkeypatch):
+    before = content(run)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    message = r"torchrun has started .* again .*step-000004.*resume='auto' and without overwrite=True"
+    with pytest.raises(gm.OptionError, match=message):
+        train(tiny_shards, run, overwrite=True, max_steps=6)
+    assert content(run) == before
+    train(tiny_shards, run, resume="auto", max_steps=6)
+    assert list_checkpoints(run)[-1].name == "step-000006"
+
+
 def test_overwrite_leaves_nothing_of_the_old_run_and_all_that_is_not_of_it(tiny_shards, run, tmp_path):
     train(tiny_shards, run, overwrite=True, max_steps=6, num_layers=1)
     train(tiny_shards, tmp_path / "new", max_steps=6, num_layers=1)

@@ -123,16 +123,22 @@ def test_a_failed_start_leaves_no_empty_folder(tiny_shards, tmp_path):
 def test_what_killed_runs_have_left_is_removed_and_nothing_else(tmp_path):
     run = tmp_path / "run"
     left = [".metrics.jsonl.tmp.12.34", ".config.json.tmp.12.34", ".machine.json.tmp.1.2", ".tokenizer.json.tmp.1.2"]
-    left += ["plots/.posterior.png.tmp.1.2"]
+    left += ["plots/.posterior.png.tmp.1.2", "checkpoints/step-000004/.model.safetensors.tmp.12"]
     folders = ["checkpoints/.step-000010.tmp.12", "checkpoints/.step-000004.removed.12", ".removed.12"]
-    kept = ["notes.tmp.txt", ".report.html.tmp.1.2", "plots/mine.png", "checkpoints/notes/a.txt"]
+    kept = [
+        "notes.tmp.txt",
+        ".report.html.tmp.1.2",
+        "plots/mine.png",
+        "checkpoints/notes/a.txt",
+        "checkpoints/notes/.a.tmp.1",
+    ]
     for name in [*left, *(f"{folder}/model.safetensors" for folder in folders), *kept]:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text("x")
-    with another_process(run), pytest.raises(BlockingIOError), claimed(run, resume="never", overwrite=False):
+    with another_process(run), pytest.raises(BlockingIOError), claimed(run, resume="auto", overwrite=False):
         pass
     assert all((run / name).exists() for name in left + folders)  # they may be in use
-    with claimed(run, resume="never", overwrite=False):
+    with claimed(run, resume="auto", overwrite=False):
         assert sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()) == sorted(
             [".lock", *kept]
         )

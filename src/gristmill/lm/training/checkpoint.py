@@ -192,6 +192,9 @@ class CheckpointWriter:
             if self._tell is not None:
                 self._tell(f"the checkpoint {folder} is damaged. It is kept, but not used; remove it if you like.")
 
+    def merge(self) -> None:
+        """At the end of a run: put weights that are in parts into one file. Here they are."""
+
     def close(self) -> None:
         """Wait, and end the thread."""
         try:
@@ -229,6 +232,7 @@ def merge_model(folder: Path) -> bool:
     """
     state = read_state(folder)
     if not is_in_parts(MODEL_FILE, state["files"]):
+        _remove_parts(folder)
         return False
     temporary = folder / f".{MODEL_FILE}.tmp.{os.getpid()}"
     try:
@@ -243,9 +247,16 @@ def merge_model(folder: Path) -> bool:
     parts = [index_name(MODEL_FILE), *part_names(MODEL_FILE, state["files"])]
     others = {name: there for name, there in state["files"].items() if name not in parts}
     update_state(folder, {"files": {MODEL_FILE: entry, **others}})
-    for name in parts:
-        (folder / name).unlink(missing_ok=True)
+    _remove_parts(folder)
     return True
+
+
+def _remove_parts(folder: Path) -> None:
+    """Remove the parts of weights that are in one file; a merge that was killed may have left some."""
+    there = [path.name for path in folder.iterdir()]
+    for name in part_names(MODEL_FILE, dict.fromkeys(there)):
+        (folder / name).unlink(missing_ok=True)
+    (folder / index_name(MODEL_FILE)).unlink(missing_ok=True)
 
 
 # Finding

@@ -367,6 +367,11 @@ def asked_global_batch(config: TrainConfig, world_size: int) -> int:
 
 def _accumulation(config: TrainConfig, batch_size: int, world_size: int) -> int:
     total = asked_global_batch(config, world_size)
+    if total % world_size:
+        raise OptionError(
+            f"global_batch_size={total} cannot be divided among {world_size} devices. Pass a global_batch_size that is "
+            f"a multiple of {world_size}, or another number of devices."
+        )
     if total % (batch_size * world_size):
         devices = f" on {world_size} devices" if world_size > 1 else ""
         raise OptionError(

@@ -14,7 +14,7 @@ from typing import Any
 
 from gristmill.errors import OptionError
 
-__all__ = ["World", "find_world", "is_first_process", "options_of_world", "unused_tasks"]
+__all__ = ["World", "find_world", "is_first_process", "num_restarts", "options_of_world", "unused_tasks"]
 
 # What torchrun sets; other launchers, such as those of clouds, set the same.
 OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -79,6 +79,11 @@ def options_of_world(asked: Mapping[str, Any], environment: Mapping[str, str] = 
                 f"The launcher decides: leave the option out, or pass {name}={number}."
             )
     return found
+
+
+def num_restarts(environment: Mapping[str, str] = os.environ) -> int:
+    """How often torchrun --max-restarts has started the processes again; 0 at the first start and without torchrun."""
+    return _number(environment, "TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def _of_torchrun(environment: Mapping[str, str]) -> World | None:

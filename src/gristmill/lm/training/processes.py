@@ -28,6 +28,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from gristmill.errors import OptionError, TrainingError
+from gristmill.lm.training.launchers import num_restarts
 
 __all__ = ["end_with_parent", "join_others", "joining", "naming_the_lost", "one_error", "same_outcome", "start_others"]
 
@@ -305,7 +306,7 @@ class _Others:
             time.sleep(POLL_SECONDS)
 
     def kill(self) -> None:
-        """End all of them at once. Only the first process writes, so nothing is lost."""
+        """End all of them at once. Nothing is lost: a checkpoint in which they have a part is written or has failed."""
         for other in self._all:
             other.process.kill()
             other.process.wait()
@@ -343,8 +344,7 @@ class _Meeting:
             self._of_program, _, _ = next(rendezvous("env://", rank, size))
         self._num_runs += 1
         # torchrun --max-restarts starts the program again with the same store.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self.store = PrefixStore(f"gristmill/attempt {attempt}/run {self._num_runs}", self._of_program)
+        self.store = PrefixStore(f"gristmill/attempt {num_restarts()}/run {self._num_runs}", self._of_program)
 
 
 _meeting = _Meeting()

@@ -43,29 +43,29 @@ class Replacement:
     def __init__(self, run: Path, *, overwrite: bool) -> None:
         self.overwrite = overwrite
         self._run = run
-        self._is_aside = False
+        self.is_aside = False  # whether the old run waits in `.replaced`, to be dropped or put back
 
     def set_aside(self) -> None:
         """Move the old run to `.replaced`. Only the first process calls this, right before it writes the new one."""
         if not self.overwrite or not (names := _own_names(self._run)):
             return
-        self._is_aside = True
+        self.is_aside = True
         _move(self._run, self._run / ASIDE_FOLDER, names)
         (self._run / ASIDE_FOLDER).rename(self._run / REPLACED_FOLDER)
         flush_folder(self._run)
 
     def drop(self) -> None:
         """Delete the old run, if it is aside: the new one has a checkpoint."""
-        if self._is_aside:
-            self._is_aside = False
+        if self.is_aside:
+            self.is_aside = False
             removed = self._run / f".removed.{os.getpid()}"
             (self._run / REPLACED_FOLDER).rename(removed)
             remove_entry(removed)
 
     def put_back(self) -> None:
         """Remove the new run and put the old one back, if that is aside."""
-        if self._is_aside:
-            self._is_aside = False
+        if self.is_aside:
+            self.is_aside = False
             put_back(self._run)
 
 

@@ -307,13 +307,15 @@ class Run:
 
     def save(self) -> None:
         """Save a checkpoint of this step, unless there is one."""
-        self._replacement.drop()
         pending = self.meter.pending()
         self._check_finite(*first_bad_step(pending["steps"], pending["losses"], pending["grad_norms"]))
         if not are_finite(self.model.parameters()):  # a buffer may hold a mask of -inf: the writer looks at those
             self._check_finite(self.step, "a weight after")
         self._record_news()  # a run that resumes from here does not see these again
         self.saver.save(self, pending)
+        if self._replacement.is_aside:
+            self.saver.writer.wait()  # the run that is replaced stays until this checkpoint is on the disk
+            self._replacement.drop()
         self.meter.restart()
 
     # The end
@@ -328,7 +330,7 @@ class Run:
         done = any(record["step"] == self.step for record in self._full_validations())
         if not self.fabric.broadcast(done):
             self.validate_on_everything()
-        self.saver.merge(self)
+        self.saver.writer.merge()
 
     def _full_validations(self) -> list[dict[str, object]]:
         return [record for record in self.recorder.read() if record["kind"] == "val" and record["full"]]

@@ -7,7 +7,9 @@ import errno
 import json
 import os
 import platform
+import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,18 +21,24 @@ from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
 from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
 from gristmill.lm.training.checkpoint import TOKENIZER_FILE, list_checkpoints
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.launchers import num_restarts
 from gristmill.lm.training.meters import device_name
 from gristmill.lm.training.records import METRICS_FILE
 from gristmill.lm.training.replacing import MACHINE_FILE, PLOT_FOLDER, put_back, remove_entry
-from gristmill.lm.training.run_lock import holder_of, in_use, locked
+from gristmill.lm.training.run_lock import holder_of, in_use, locked, seen_lock
 from gristmill.posterior.drawing import FIGURES_FILE, PICTURE_FILE
 from gristmill.publish import publish
 from gristmill.shards.manifest import MANIFEST_FILE
 
 if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
     from gristmill.encode.tokenizer import Tokenizer
 
-__all__ = ["check_folder", "claimed", "write_description"]
+__all__ = ["check_folder", "check_shared", "claimed", "write_description"]
+
+# A network file system may show a new file to another machine only after half a minute.
+SHARED_SECONDS = 60.0
 
 
 def check_folder(
@@ -53,7 +61,14 @@ def check_folder(
             f"init_from={str(init_from)!r} is the run that overwrite=True replaces. If the new run were interrupted "
             f"before its first checkpoint, no weights would be left. Pass another folder for the new run."
         )
-    if resume == "never" and not overwrite and (found := list_checkpoints(run)):
+    found = list_checkpoints(run)
+    if overwrite and found and num_restarts():
+        raise OptionError(
+            f"overwrite=True: torchrun has started the processes again after a failure, and {run} has checkpoints "
+            f"({found[-1].name}), perhaps of the attempt before. They are kept. To resume them, start torchrun again "
+            f"with resume='auto' and without overwrite=True."
+        )
+    if resume == "never" and not overwrite and found:
         if not is_locked and (holder := holder_of(run)) is not None:
             raise in_use(run, holder)
         raise FileExistsError(
@@ -87,11 +102,29 @@ def claimed(run: Path, *, resume: str, overwrite: bool, world: str = "") -> Iter
         yield
 
 
+def check_shared(run: Path, fabric: Fabric) -> None:
+    """Raise `OptionError` in a process on another machine that does not see the folder that the first one has claimed.
+
+    Without this, the first process would train and save, and the others fail when they read the folder, at the end
+    perhaps. Collective.
+    """
+    first = fabric.broadcast(seen_lock(run))
+    deadline = time.monotonic() + SHARED_SECONDS
+    while seen_lock(run) != first:
+        if time.monotonic() > deadline:
+            raise OptionError(
+                f"{run}: on {socket.gethostname()} (rank {fabric.global_rank}) this is not the folder that the first "
+                f"process writes to. All machines of a run need the same folder. Pass one on a disk that they share."
+            )
+        time.sleep(0.1)
+
+
 def remove_leftovers(run: Path) -> None:
     """Remove the temporary files of runs that were killed. The caller has the lock of the folder."""
     published = (METRICS_FILE, CONFIG_FILE, MACHINE_FILE, TOKENIZER_FILE, CHAT_TEMPLATE_FILE)
     drawn = (f"{PLOT_FOLDER}/.{name}.tmp.*" for name in (FIGURES_FILE, PICTURE_FILE))
-    for pattern in (*(f".{name}.tmp.*" for name in published), *drawn, f"{CHECKPOINTS}/.step-*", ".removed.*"):
+    saved = (f"{CHECKPOINTS}/.step-*", f"{CHECKPOINTS}/step-*/.*.tmp.*")
+    for pattern in (*(f".{name}.tmp.*" for name in published), *drawn, *saved, ".removed.*"):
         for leftover in run.glob(pattern):
             remove_entry(leftover)
 

@@ -20,7 +20,7 @@ from gristmill.errors import FormatError
 from gristmill.shards.place import lock_file
 from gristmill.small_files import parse_json, read_small_file
 
-__all__ = ["LOCK_FILE", "holder_of", "in_use", "locked"]
+__all__ = ["LOCK_FILE", "holder_of", "in_use", "locked", "seen_lock"]
 
 LOCK_FILE = ".lock"
 MAX_BYTES = 1 << 12
@@ -98,6 +98,14 @@ def holder_of(run: Path) -> str | None:
     return None
 
 
+def seen_lock(run: Path) -> bytes:
+    """The lock file of a folder as this process sees it; b"" where it sees none."""
+    try:
+        return read_small_file(run / LOCK_FILE, what="a lock file", max_bytes=MAX_BYTES, error=FormatError)
+    except (OSError, FormatError):
+        return b""
+
+
 def in_use(run: Path, holder: str) -> BlockingIOError:
     """The error of a second process."""
     advice = "Wait until that run has ended, or pass another folder"
@@ -112,11 +120,10 @@ def _this_process(world: str) -> bytes:
 def _holder(path: Path) -> str:
     """The process that holds the lock, in words."""
     try:
-        data = read_small_file(path, what="a lock file", max_bytes=MAX_BYTES, error=FormatError)
-        content = parse_json(data, error=FormatError)
+        content = parse_json(seen_lock(path.parent), error=FormatError)
         world = f" ({content['world']!s:.80})" if content.get("world") else ""
         return f"process {int(content['pid'])} on {content['host']!s:.80}, since {content['since']!s:.40}{world}"
-    except (OSError, FormatError, KeyError, TypeError, ValueError):
+    except (FormatError, KeyError, TypeError, ValueError):
         return "a process that has just started"
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from gristmill.errors import CheckpointError
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.meters import Pending
 from gristmill.lm.training.set_up import share_buffers
@@ -31,7 +30,7 @@ class Saver:
         """is_sharded: no device has all weights; every process makes a `Saver` then, and each writes its own part."""
         self.writer = _writer(is_sharded)(folder, keep=keep, tell=tell)
         self.saved_step = -1
-        self._folder, self._tell = folder, tell
+        self._folder = folder
 
     def save(self, run: Run, pending: Pending) -> None:
         """Save a checkpoint of this step, unless there is one."""
@@ -63,22 +62,6 @@ class Saver:
         if run.fabric.is_global_zero:
             folder = checkpoints.find_checkpoint(self._folder, checkpoints.name_of(run.step))
             checkpoints.update_state(folder, {**_losses(run), "val_sequences": run.validation.num_sequences})
-
-    def merge(self, run: Run) -> None:
-        """At the end of a sharded run: the weights of the latest and of the best checkpoint in one file each.
-
-        One that cannot be merged, for lack of space for instance, stays in parts, which everything reads.
-        """
-        if not run.is_sharded:
-            return
-        self.writer.wait()
-        if run.fabric.is_global_zero:
-            for folder in {checkpoints.find_checkpoint(self._folder, which) for which in ("latest", "best")}:
-                try:
-                    checkpoints.merge_model(folder)
-                except (OSError, CheckpointError) as error:
-                    self._tell(f"the weights of {folder.name} stay in parts, because they could not be merged: {error}")
-        run.fabric.barrier()
 
     def close(self) -> None:
         """Wait for what is being written."""

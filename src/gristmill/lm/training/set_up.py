@@ -59,13 +59,9 @@ def settled(
 
 
 def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) -> int:
-    per_device, rest = divmod(asked_global_batch(config, fabric.world_size), fabric.world_size)
-    if rest:
-        raise OptionError(
-            f"global_batch_size={config.global_batch_size} is not a multiple of {fabric.world_size} devices."
-        )
+    total = asked_global_batch(config, fabric.world_size)
     small = resolved(
-        dataclasses.replace(config, batch_size=1, global_batch_size=per_device * fabric.world_size),
+        dataclasses.replace(config, batch_size=1, global_batch_size=total),
         data,
         batch_size=1,
         world_size=fabric.world_size,
@@ -75,7 +71,7 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
         recompute_blocks(model)
     size = find_batch_size(
         model,
-        per_device=per_device,
+        per_device=total // fabric.world_size,
         sequence_length=config.model.sequence_length,
         device=fabric.device,
         autocast=fabric.autocast,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import shutil
@@ -37,7 +38,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 
-from gristmill.errors import GristmillError, TrainingError
+from gristmill.errors import CheckpointError, GristmillError, TrainingError
 from gristmill.lm.explain import CHECKPOINTS
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.parts import (
@@ -56,6 +57,8 @@ from gristmill.lm.training.tensor_files import DamagedFileError, Kind, flush, ki
 __all__ = ["ShardedWriter", "load_optimizer", "load_weights"]
 
 Files = Mapping[str, Mapping[str, Tensor]]
+# Writing hundreds of gigabytes takes longer than torch waits by itself. A process that has ended is noticed at once.
+PATIENCE = datetime.timedelta(days=1)
 
 
 # Writing
@@ -66,7 +69,22 @@ class ShardedWriter(checkpoints.CheckpointWriter):
 
     def __init__(self, run: Path, *, keep: int, tell: Callable[[str], None] | None = None) -> None:
         super().__init__(run, keep=keep, tell=tell)
-        self._group: Any = torch.distributed.new_group(backend="gloo")
+        self._group: Any = torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
+
+    def merge(self) -> None:
+        """The first process puts the weights of the latest and of the best checkpoint into one file each; all wait.
+
+        One that cannot be merged, for lack of space for instance, stays in parts, which everything reads.
+        """
+        self.wait()
+        if torch.distributed.get_rank() == 0:
+            for folder in {checkpoints.find_checkpoint(self._run, which) for which in ("latest", "best")}:
+                try:
+                    checkpoints.merge_model(folder)
+                except (OSError, CheckpointError) as error:
+                    if self._tell is not None:
+                        self._tell(f"the weights of {folder.name} stay in parts: they could not be merged: {error}")
+        torch.distributed.barrier(group=self._group)
 
     def close(self) -> None:
         """Wait, end the thread, and give the group up: it would keep the place alive at which processes meet."""
@@ -268,12 +286,19 @@ def _one_error() -> Iterator[None]:
         with checkpoints.damaged_files():
             yield
     except CheckpointException as error:
-        rank, (cause, _) = min(error.failures.items())
-        if isinstance(cause, OSError | GristmillError):
-            raise cause from None
-        if isinstance(cause, DamagedFileError):
-            raise checkpoints.damage_error(cause.path, cause.what) from None
-        raise TrainingError(f"process {rank} could not save or read its part of a checkpoint: {cause!r}") from cause
+        failed = _cause(error)
+        failed.is_shown_by_first = torch.distributed.get_rank() > 0  # type: ignore[attr-defined]
+        raise failed from None
+
+
+def _cause(error: CheckpointException) -> Exception:
+    """The error of the first process that failed, in our words."""
+    rank, (cause, _) = min(error.failures.items())
+    if isinstance(cause, OSError | GristmillError):
+        return cause
+    if isinstance(cause, DamagedFileError):
+        return checkpoints.damage_error(cause.path, cause.what)
+    return TrainingError(f"process {rank} could not save or read its part of a checkpoint: {cause!r}")
 
 
 # Reading

@@ -48,7 +48,7 @@ from gristmill.lm.training.replacing import Replacement, replacing
 from gristmill.lm.training.result import TrainResult
 from gristmill.lm.training.resuming import options_to_resume, saved_options
 from gristmill.lm.training.run import Run
-from gristmill.lm.training.run_folder import check_folder, claimed
+from gristmill.lm.training.run_folder import check_folder, check_shared, claimed
 from gristmill.lm.training.writers import check_loggers
 from gristmill.packages import require_packages
 
@@ -107,6 +107,9 @@ def train(
             opened = _opened(data, asked, Path(out), resume=resumes, overwrite=overwrite, progress=shown)
             replacement = held.enter_context(_owning(Path(out), asked, resume=resumes, overwrite=overwrite))
         fabric, settled = met or held.enter_context(launched(asked))
+        if settled.num_nodes > 1:
+            with same_outcome():
+                check_shared(Path(out), fabric)
         messages = [f"precision auto: {settled.precision} on {fabric.device.type}."] * (asked.precision == "auto")
         messages += filter(None, [unused_tasks() if fabric.world_size == 1 else None])
         with memory_advice(settled):
