@@ -186,12 +186,13 @@ def shares_of(weights: Sequence[float]) -> tuple[int, ...]:
     >>> shares_of([2, 1])
     (666667, 333333)
     """
-    exact = np.array(weights, np.float64)
+    exact = np.array(weights, np.float64) / max(weights)  # the sum of huge weights would not be finite
     exact *= PERIOD / exact.sum()
     shares = np.maximum(np.floor(exact).astype(np.int64), 1)
-    while missing := PERIOD - int(shares.sum()):
-        sign = 1 if missing > 0 else -1
-        shares[np.argmax(sign * (exact - shares))] += sign
+    while int(shares.sum()) < PERIOD:
+        shares[np.argmax(exact - shares)] += 1
+    while int(shares.sum()) > PERIOD:
+        shares[np.argmax(np.where(shares > 1, shares - exact, -np.inf))] -= 1
     return tuple(shares.tolist())
 
 
