@@ -91,6 +91,7 @@ class MixedOrder:
         self._bases = [0, *np.cumsum(num_tokens).tolist()]
         self._first_windows = np.cumsum([0, *(order.num_windows for order in self._orders)])
         self.num_windows = int(self._first_windows[-1])
+        self.shares = list(shares)
         self._seed, self._shares = derived_seed(seed, 0), np.array(shares)
         self._given = _given_before_block(tuple(shares))
         self._block = lru_cache(NUM_MIXTURE_BLOCKS)(self._make_block)
