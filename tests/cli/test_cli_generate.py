@@ -14,6 +14,7 @@ pytest.importorskip("safetensors")
 
 from gristmill.lm.models import generation  # noqa: E402
 from gristmill.lm.models.registry import build_model  # noqa: E402
+from gristmill.lm.models.rows import OneByOne  # noqa: E402
 from gristmill.lm.training.checkpoint import write_checkpoint  # noqa: E402
 from gristmill.lm.training.config import TrainConfig  # noqa: E402
 
@@ -46,15 +47,17 @@ def run_folder(tokenizer, tmp_path_factory):
 
 @pytest.fixture
 def says(monkeypatch):
-    """Make every model say these ids; what `generate` was called with is returned."""
+    """Make every model say these ids; what it was asked for is returned."""
     calls = []
 
     def set_ids(ids):
-        def generate(model, prompt_ids, **options):
-            calls.append({"prompt_ids": prompt_ids, **options})
-            return iter(ids)
+        def write_rows(reader, rows, choice, *, stop_id):
+            row = rows[0]
+            asked = {"prompt_ids": row.prompt_ids, "max_tokens": row.num_left, "seed": row.dice.initial_seed()}
+            calls.append({**asked, **vars(choice), "stop_id": stop_id, "use_cache": not isinstance(reader, OneByOne)})
+            yield from ((row, id) for id in ids)
 
-        monkeypatch.setattr(generation, "generate", generate)
+        monkeypatch.setattr(generation, "write_rows", write_rows)
         return calls
 
     return set_ids

@@ -201,6 +201,8 @@ def test_what_is_no_mixture(here, data):
         (["a:nan", "b:1"], "a: its weight nan is not a positive number"),
         ({"a": -1, "b": 2}, "a: its weight -1 is not a positive number"),
         (["a:1", "./a:2"], "a is given twice. Pass it once"),
+        (["a:x", "b:1"], "a:x: 'x' is not a weight. Write a number, such as 'a:0.5'"),
+        ("a:70%", "a:70%: '70%' is not a weight. Write a number"),
     ],
 )
 def test_what_is_wrong_with_a_mixture_is_named(here, data, message):
