@@ -294,8 +294,8 @@ def test_several_prompts_are_written_in_order_with_seeds_of_their_own(gristmill,
 
 def test_prompts_of_a_file_are_lines_or_objects_and_texts_may_be_json_lines(gristmill, run_folder, tmp_path):
     lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
-    lines.write_bytes("low\r\n\nné\x0cü\n".encode())
-    objects.write_text('{"prompt": "low"}\n{"prompt": "", "id": 3}\n{"prompt": "né\\fü"}\n', encoding="utf-8")
+    lines.write_bytes("\ufefflow\r\n\nné\x0cü\n".encode())
+    objects.write_text('{"prompt": "low"}\n\n{"prompt": "", "id": 3}\n{"prompt": "né\\fü"}\n', encoding="utf-8")
     options = ("--max-tokens", 5, "--seed", 0, "--jsonl", "--num", 2)
     code, out, err = gristmill("generate", run_folder, "--prompts", lines, *options)
     records = [json.loads(line) for line in out.splitlines()]
@@ -338,6 +338,7 @@ def test_options_of_many_texts_that_make_no_sense_are_wrong_usage(gristmill, run
     ("content", "words"),
     [
         ("", "there is no prompt in it"),
+        ("\n \n", "there is no prompt in it"),
         ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2: no JSON"),
         ('{"text": "a"}\n', 'prompts.jsonl:1: no text "prompt" in it'),
         ('{"prompt": 3}\n', 'prompts.jsonl:1: no text "prompt" in it'),
