@@ -14,6 +14,7 @@ pytest.importorskip("safetensors")
 
 from gristmill.lm.models import generation  # noqa: E402
 from gristmill.lm.models.registry import build_model  # noqa: E402
+from gristmill.lm.models.rows import OneByOne  # noqa: E402
 from gristmill.lm.training.checkpoint import write_checkpoint  # noqa: E402
 from gristmill.lm.training.config import TrainConfig  # noqa: E402
 
@@ -46,15 +47,17 @@ def run_folder(tokenizer, tmp_path_factory):
 
 @pytest.fixture
 def says(monkeypatch):
-    """Make every model say these ids; what `generate` was called with is returned."""
+    """Make every model say these ids; what it was asked for is returned."""
     calls = []
 
     def set_ids(ids):
-        def generate(model, prompt_ids, **options):
-            calls.append({"prompt_ids": prompt_ids, **options})
-            return iter(ids)
+        def write_rows(reader, rows, choice, *, stop_id):
+            row = rows[0]
+            asked = {"prompt_ids": row.prompt_ids, "max_tokens": row.num_left, "seed": row.dice.initial_seed()}
+            calls.append({**asked, **vars(choice), "stop_id": stop_id, "use_cache": not isinstance(reader, OneByOne)})
+            yield from ((row, id) for id in ids)
 
-        monkeypatch.setattr(generation, "generate", generate)
+        monkeypatch.setattr(generation, "write_rows", write_rows)
         return calls
 
     return set_ids
@@ -291,8 +294,8 @@ def test_several_prompts_are_written_in_order_with_seeds_of_their_own(gristmill,
 
 def test_prompts_of_a_file_are_lines_or_objects_and_texts_may_be_json_lines(gristmill, run_folder, tmp_path):
     lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
-    lines.write_bytes("low\r\n\nné\x0cü\n".encode())
-    objects.write_text('{"prompt": "low"}\n{"prompt": "", "id": 3}\n{"prompt": "né\\fü"}\n', encoding="utf-8")
+    lines.write_bytes("\ufefflow\r\n\nné\x0cü\n".encode())
+    objects.write_text('{"prompt": "low"}\n\n{"prompt": "", "id": 3}\n{"prompt": "né\\fü"}\n', encoding="utf-8")
     options = ("--max-tokens", 5, "--seed", 0, "--jsonl", "--num", 2)
     code, out, err = gristmill("generate", run_folder, "--prompts", lines, *options)
     records = [json.loads(line) for line in out.splitlines()]
@@ -335,6 +338,7 @@ def test_options_of_many_texts_that_make_no_sense_are_wrong_usage(gristmill, run
     ("content", "words"),
     [
         ("", "there is no prompt in it"),
+        ("\n \n", "there is no prompt in it"),
         ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2: no JSON"),
         ('{"text": "a"}\n', 'prompts.jsonl:1: no text "prompt" in it'),
         ('{"prompt": 3}\n', 'prompts.jsonl:1: no text "prompt" in it'),

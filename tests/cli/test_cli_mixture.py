@@ -110,3 +110,18 @@ def test_a_folder_with_a_colon_in_its_name_is_taken_as_it_is(gristmill, work_fol
     assert gristmill("train-model", "a:0.5", "-o", "run", *TINY)[0] == 0
     assert gristmill("train-model", "a:0.5:3", "b:1", "-o", "mixed", *TINY)[0] == 0
     assert weights(work_folder / "mixed") == {"a:0.5": 0.75, "b": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (("nope", "neither"), "there is no nope and no neither. Pass folders that `gristmill encode` made"),
+        (("a:x", "b:y"), "a:x: 'x' is not a weight. Write a number, such as 'a:0.5'."),
+        (("a.txt", "b.txt", "--model=vae"), "mixtures are for models that read windows of tokens"),
+        (("a", "b", "--conversations"), "--conversations reads one file, folder or glob of JSON lines"),
+    ],
+)
+def test_data_that_cannot_be_mixed_is_one_line(gristmill, data, words):
+    code, _, err = gristmill("train-model", *data, "-o", "run", "--progress=none")
+    assert code == 2
+    assert words in err and "Traceback" not in err

@@ -1,6 +1,7 @@
 """TokenDataset in other people's loops: torch's DataLoader and the Hugging Face Trainer."""
 
 import itertools
+import json
 import pickle
 
 import numpy as np
@@ -214,6 +215,18 @@ def test_a_state_of_another_dataset_is_refused():
     state = numbered(seed=1).to_iterable_dataset().state_dict()
     with pytest.raises(OptionError, match="another dataset: seed was 1 and is now 0"):
         numbered().to_iterable_dataset().load_state_dict(state)
+    state = numbered(shift_windows=False).to_iterable_dataset().state_dict()
+    with pytest.raises(OptionError, match="another dataset: shift_windows was False and is now True"):
+        numbered().to_iterable_dataset().load_state_dict(state)
+
+
+def test_a_state_of_another_mixture_is_refused():
+    tokens = [np.arange(101, dtype=np.uint16)] * 2
+    mixed, other = (TokenDataset(tokens, context_length=LENGTH, weights=[1, share]) for share in (1, 3))
+    state = json.loads(json.dumps(mixed.to_iterable_dataset().state_dict()))
+    mixed.to_iterable_dataset().load_state_dict(state)
+    with pytest.raises(OptionError, match=r"shares was \[500000, 500000\] and is now \[250000, 750000\]"):
+        other.to_iterable_dataset().load_state_dict(state)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

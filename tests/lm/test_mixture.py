@@ -45,6 +45,14 @@ def test_shares_are_whole_numbers_that_add_up(weights):
     assert np.abs(shares - np.maximum(exact, 1)).max() <= 1
 
 
+@pytest.mark.parametrize("weights", [[3, 1e-9, 1e-9], [1e-9] * 50 + [1], [1.5e308, 0.75e308]])
+def test_shares_of_extreme_weights_add_up_and_none_is_zero(weights):
+    shares = shares_of(weights)
+    assert sum(shares) == 1_000_000 and min(shares) >= 1
+    exact = np.array(weights) / max(weights)
+    assert np.abs(shares - exact / exact.sum() * 1e6).max() <= len(weights)
+
+
 @pytest.mark.parametrize("weights", [[0.7, 0.3], [1, 1, 1], [5, 3, 1.5, 0.0004]])
 def test_every_block_has_the_shares_that_the_plain_rule_gives(weights):
     mixed = order([400] * len(weights), weights)
@@ -193,6 +201,8 @@ def test_what_is_no_mixture(here, data):
         (["a:nan", "b:1"], "a: its weight nan is not a positive number"),
         ({"a": -1, "b": 2}, "a: its weight -1 is not a positive number"),
         (["a:1", "./a:2"], "a is given twice. Pass it once"),
+        (["a:x", "b:1"], "a:x: 'x' is not a weight. Write a number, such as 'a:0.5'"),
+        ("a:70%", "a:70%: '70%' is not a weight. Write a number"),
     ],
 )
 def test_what_is_wrong_with_a_mixture_is_named(here, data, message):

@@ -44,10 +44,15 @@ def is_corpus(data: str, *, takes_parquet: bool) -> bool:
     return bool(texts) and not (takes_parquet and any(name.endswith(".parquet") for name in texts))
 
 
-def check_mixture(data: Sequence[str], *, tokenizer: str | None) -> None:
+def check_mixture(data: Sequence[str], *, tokenizer: str | None, takes_parquet: bool) -> None:
     """Raise UsageError for texts in a mixture, with the commands that encode them: all sources need one tokenizer."""
     mixture = find_mixture(list(data))
-    sources = [str(source) for source in (mixture.sources if mixture else data)]
+    if mixture is None:
+        missing = " and no ".join(data)
+        raise UsageError(f"there is no {missing}. Pass folders that `gristmill encode` made, such as a:0.7 b:0.3.")
+    if takes_parquet:
+        return  # such a model refuses every mixture, and why
+    sources = [str(source) for source in mixture.sources]
     texts = [source for source in sources if is_corpus(source, takes_parquet=False)]
     if texts:
         commands = " && ".join(_encoding(texts, [source for source in sources if source not in texts], tokenizer))

@@ -149,14 +149,14 @@ def _prompts(prompts: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
         return tuple(map(_read, prompts)) or ("",)
     if prompts:
         raise UsageError("--prompt and --prompts exclude each other. Pass one of them.")
-    text = _read("-") if str(file) == "-" else file.read_text(encoding="utf-8", errors="replace")
+    text = _read("-") if str(file) == "-" else file.read_text(encoding="utf-8-sig", errors="replace")
     # Not splitlines(), which cuts at characters that a prompt may hold, such as a form feed.
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-    if not lines:
+    if not lines or (file.suffix == ".jsonl" and not text.strip()):
         raise UsageError(f"--prompts {file}: there is no prompt in it. Write one per line.")
     if file.suffix != ".jsonl":
         return tuple(lines)
-    return tuple(_prompt_of(line, f"{file}:{number}") for number, line in enumerate(lines, start=1))
+    return tuple(_prompt_of(line, f"{file}:{number}") for number, line in enumerate(lines, start=1) if line.strip())
 
 
 def _prompt_of(line: str, place: str) -> str:

@@ -131,7 +131,13 @@ class TrainModel:
             raise UsageError("there is no DATA. Pass a folder that `gristmill encode` made, or a file of text.")
         if len(self.data) == 1 and find_mixture(self.data[0]) is None:
             return self._shards(self.data[0], config, progress)
-        check_mixture(self.data, tokenizer=getattr(self, "tokenizer", None))
+        if getattr(config.model, "conversations", False):
+            raise UsageError(
+                f"--conversations reads one file, folder or glob of JSON lines, and DATA is {' '.join(self.data)}. "
+                f"Pass one: put several files into a folder."
+            )
+        takes_parquet = isinstance(config.model, DocumentOptions)
+        check_mixture(self.data, tokenizer=getattr(self, "tokenizer", None), takes_parquet=takes_parquet)
         return list(self.data)
 
     def _shards(self, data: str, config: TrainConfig, progress: Any) -> str | Path:

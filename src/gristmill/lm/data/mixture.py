@@ -92,6 +92,8 @@ def _split(source: Any) -> tuple[Any, float | None]:
     try:
         return (path, float(number)) if path and number == number.strip() else (source, None)
     except ValueError:
+        if path and _exists(path):
+            raise OptionError(f"{source}: {number!r} is not a weight. Write a number, such as '{path}:0.5'.") from None
         return source, None
 
 

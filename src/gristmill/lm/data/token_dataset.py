@@ -155,6 +155,16 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
         number: int = self._arguments["seed"]
         return number
 
+    @property
+    def what_decides(self) -> dict[str, Any]:
+        """What the shuffled order of windows depends on, as JSON has it. The content of the shards is not looked at."""
+        shares = self._order.shares if isinstance(self._order, MixedOrder) else None
+        return {
+            **{name: self._arguments[name] for name in ("seed", "context_length", "batch_size", "shift_windows")},
+            "num_windows": self.num_windows,
+            "shares": shares,
+        }
+
     def tokens_per_step(self, *, world_size: int = 1, num_micro_steps: int = 1) -> int:
         """The inputs of all micro-batches of all ranks in a step."""
         return self.batch_size * world_size * num_micro_steps * self._context_length

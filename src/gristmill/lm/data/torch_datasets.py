@@ -118,15 +118,7 @@ class WindowStream(IterableDataset[Any]):
         self._num_given, self._resumes = int(state["num_given"]), True
 
     def _what_decides(self) -> dict[str, Any]:
-        dataset = self._dataset
-        return {
-            "seed": dataset.seed,
-            "num_windows": dataset.num_windows,
-            "context_length": dataset.context_length,
-            "batch_size": dataset.batch_size,
-            "world_size": self._world_size,
-            "skip": self._skip,
-        }
+        return {**self._dataset.what_decides, "world_size": self._world_size, "skip": self._skip}
 
 
 def _checked_form(form: Any) -> Form:

@@ -91,6 +91,7 @@ class MixedOrder:
         self._bases = [0, *np.cumsum(num_tokens).tolist()]
         self._first_windows = np.cumsum([0, *(order.num_windows for order in self._orders)])
         self.num_windows = int(self._first_windows[-1])
+        self.shares = list(shares)
         self._seed, self._shares = derived_seed(seed, 0), np.array(shares)
         self._given = _given_before_block(tuple(shares))
         self._block = lru_cache(NUM_MIXTURE_BLOCKS)(self._make_block)
@@ -186,12 +187,13 @@ def shares_of(weights: Sequence[float]) -> tuple[int, ...]:
     >>> shares_of([2, 1])
     (666667, 333333)
     """
-    exact = np.array(weights, np.float64)
+    exact = np.array(weights, np.float64) / max(weights)  # the sum of huge weights would not be finite
     exact *= PERIOD / exact.sum()
     shares = np.maximum(np.floor(exact).astype(np.int64), 1)
-    while missing := PERIOD - int(shares.sum()):
-        sign = 1 if missing > 0 else -1
-        shares[np.argmax(sign * (exact - shares))] += sign
+    while int(shares.sum()) < PERIOD:
+        shares[np.argmax(exact - shares)] += 1
+    while int(shares.sum()) > PERIOD:
+        shares[np.argmax(np.where(shares > 1, shares - exact, -np.inf))] -= 1
     return tuple(shares.tolist())
 
 

@@ -8,9 +8,10 @@ Shapes: V tokens of the vocabulary; B sequences (here 1) of T tokens.
 
 from __future__ import annotations
 
-import contextlib
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
@@ -19,19 +20,19 @@ from torch import Tensor
 from gristmill.arguments import check_whole_number
 from gristmill.encode import as_tokenizer
 from gristmill.errors import OptionError, warn_user
+from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.models.rows import Choice, Row, write_rows
-from gristmill.lm.models.sampling import check_sampling, new_dice
+from gristmill.lm.models.sampling import new_dice
 from gristmill.lm.models.stop_strings import StopSearch, check_stop
 from gristmill.shards.end_of_text import KNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from gristmill.encode.stream_decoder import StreamDecoder
     from gristmill.encode.tokenizer import Tokenizer
     from gristmill.lm.data.chat_template import ChatTemplate
     from gristmill.lm.models.model import Model
-    from gristmill.lm.models.requests import TextRequest
 
 __all__ = ["Reader", "TextStream", "WindowReader", "continued", "end_of_text_id", "generate", "stream_text"]
 
@@ -76,41 +77,16 @@ class WindowReader:
 class TextStream(Iterator[str]):
     """A text in parts as they come; `num_tokens` counts the tokens so far."""
 
-    def __init__(self, parts: Iterable[str], *, prompt: str = "") -> None:
+    def __init__(self, parts: Iterable[str], *, prompt: str = "", count: Callable[[], int] = int) -> None:
+        """`count`: the number of tokens so far; 0 for a text that is not counted."""
         self.prompt = prompt  # what the text follows
-        self.num_tokens = 0
-        self._parts = iter(parts)
+        # Nothing here refers back to the stream: one that nobody needs any more is freed, and ends, at once.
+        self._parts, self._count = iter(parts), count
 
-    @classmethod
-    def of_ids(
-        cls, ids: Iterator[int], decoder: StreamDecoder, *, prompt: str = "", stop: Sequence[str] = ()
-    ) -> TextStream:
-        """The text of ids, in whole characters, up to the first of the strings in `stop`."""
-        stream = cls((), prompt=prompt)
-        stream._parts = stream._decoded(ids, _TextOfIds(decoder, stop))
-        return stream
-
-    @classmethod
-    def of_row(cls, texts: _Texts, number: int, *, prompt: str) -> TextStream:
-        """A text of several that are written at once."""
-        stream = cls((), prompt=prompt)
-        stream._parts = stream._of_row(texts, number)
-        return stream
-
-    def _decoded(self, ids: Iterator[int], text: _TextOfIds) -> Iterator[str]:
-        with contextlib.closing(cast("Generator[int]", ids)) if hasattr(ids, "close") else contextlib.nullcontext():
-            for id in ids:
-                self.num_tokens += 1
-                yield from text.push(id)
-                if text.is_over:
-                    return
-        yield from text.finish()
-
-    def _of_row(self, texts: _Texts, number: int) -> Iterator[str]:
-        for part in texts.parts(number):
-            self.num_tokens = texts.num_tokens[number]
-            yield part
-        self.num_tokens = texts.num_tokens[number]
+    @property
+    def num_tokens(self) -> int:
+        """The tokens so far."""
+        return self._count()
 
     def __next__(self) -> str:
         return next(self._parts)
@@ -141,44 +117,63 @@ class _TextOfIds:
 class _Texts:
     """Several texts that are written at once, each read by itself: whoever needs a part has the next step computed."""
 
-    def __init__(self, rows: Sequence[Row], ids: Iterator[tuple[Row, int]], texts: Sequence[_TextOfIds]) -> None:
+    def __init__(self, rows: Sequence[Row], ids: Generator[tuple[Row, int]], texts: Sequence[_TextOfIds]) -> None:
         self._rows, self._ids, self._texts = rows, ids, texts
         self._number_of = {id(row): number for number, row in enumerate(rows)}
         self._parts: list[deque[str]] = [deque() for _ in rows]
-        self._is_finished = [False] * len(rows)
-        self.num_tokens = [0] * len(rows)
+        self._unfinished = set(range(len(rows)))
+        self._num_tokens = [0] * len(rows)
+        self._error: Exception | None = None
+        self._lock = threading.RLock()  # threads may read a text each
+
+    def count(self, number: int) -> int:
+        """The tokens of one text so far."""
+        return self._num_tokens[number]
 
     def parts(self, number: int) -> Iterator[str]:
         """The parts of one text, as they come."""
         parts = self._parts[number]
         try:
-            while parts or not self._is_finished[number]:
+            while parts or number in self._unfinished:
                 while parts:
                     yield parts.popleft()
-                if not self._is_finished[number]:
-                    self._advance()
+                with self._lock:
+                    if not parts and number in self._unfinished:
+                        self._advance()
+                        if not self._rows[number].is_open:  # the token that ended it was passed over
+                            self._finish(number)
         finally:
-            self._rows[number].is_open = False  # nobody reads it any more
+            with self._lock:
+                self._finish(number)  # nobody reads it any more
 
     def _advance(self) -> None:
         """Take the next id, whichever text it belongs to; without one, all texts are finished."""
-        for row, id_of_token in self._ids:
-            number = self._number_of[id(row)]
-            self.num_tokens[number] += 1
-            self._parts[number] += self._texts[number].push(id_of_token)
-            if self._texts[number].is_over:
-                row.is_open = False
-                self._is_finished[number] = True
-            elif row.num_left == 0:
+        if self._error is not None:
+            raise self._error  # for every text: none of them is complete
+        try:
+            row, id_of_token = next(self._ids)
+        except StopIteration:
+            for number in tuple(self._unfinished):
                 self._finish(number)
             return
-        for number in range(len(self._rows)):
+        except Exception as error:
+            self._error = error
+            raise
+        number = self._number_of[id(row)]
+        self._num_tokens[number] += 1
+        self._parts[number] += self._texts[number].push(id_of_token)
+        if self._texts[number].is_over or row.num_left == 0:
             self._finish(number)
 
     def _finish(self, number: int) -> None:
-        if not self._is_finished[number]:
-            self._parts[number] += self._texts[number].finish()
-            self._is_finished[number] = True
+        """Nothing more is computed for this text; after the last one, the model has its mode back."""
+        if number not in self._unfinished:
+            return
+        self._unfinished.remove(number)
+        self._parts[number] += self._texts[number].finish()
+        self._rows[number].is_open = False
+        if not self._unfinished:
+            self._ids.close()
 
 
 def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
@@ -186,43 +181,26 @@ def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Itera
 
     Several texts are written at once. Text i, counted through all prompts, has the seed `seed + i`.
     """
-    max_tokens = MAX_TOKENS if request.max_tokens is None else request.max_tokens
-    temperature = TEMPERATURE if request.temperature is None else request.temperature
     prompts = [prompt for prompt in request.all_prompts for _ in range(request.num_texts or 1)]
     tokenizer = as_tokenizer(tokenizer)
     stop_id, stop = _ends(tokenizer, request)
     ids_of = {prompt: _prompt_ids(tokenizer, prompt, request.chat) for prompt in dict.fromkeys(prompts)}
-    if len(prompts) == 1:
-        ids_of_text = generate(
-            model,
-            ids_of[prompts[0]],
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=request.top_k,
-            top_p=request.top_p,
-            seed=request.seed,
-            stop_id=stop_id,
-            use_cache=request.use_cache,
-        )
-        return iter([TextStream.of_ids(ids_of_text, tokenizer.stream_decoder(), prompt=prompts[0], stop=stop)])
-    check_sampling(temperature, request.top_k, request.top_p)
-    for ids in ids_of.values():
-        _check_prompt(ids, model.config.required_vocab_size)
-    _warn_of_long_prompt(max(map(len, ids_of.values())), model.config.sequence_length)
-    rows = [
-        Row(ids_of[prompt], new_dice(None if request.seed is None else request.seed + number), max_tokens)
-        for number, prompt in enumerate(prompts)
-    ]
-    written = _write(
+    rows = _new_rows(
         model,
-        rows,
-        Choice(temperature, request.top_k, request.top_p),
-        stop_id=stop_id,
-        batch_size=request.batch_size,
-        use_cache=request.use_cache,
+        [ids_of[prompt] for prompt in prompts],
+        max_tokens=MAX_TOKENS if request.max_tokens is None else request.max_tokens,
+        seed=request.seed,
     )
+    temperature = TEMPERATURE if request.temperature is None else request.temperature
+    choice = Choice(temperature, request.top_k, request.top_p)
+    written = _write(model, rows, choice, stop_id=stop_id, batch_size=request.batch_size, use_cache=request.use_cache)
     texts = _Texts(rows, written, [_TextOfIds(tokenizer.stream_decoder(), stop) for _ in rows])
-    return iter([TextStream.of_row(texts, number, prompt=prompt) for number, prompt in enumerate(prompts)])
+    return iter(
+        [
+            TextStream(texts.parts(number), prompt=prompt, count=partial(texts.count, number))
+            for number, prompt in enumerate(prompts)
+        ]
+    )
 
 
 def _prompt_ids(tokenizer: Tokenizer, prompt: str, chat: ChatTemplate | None) -> list[int]:
@@ -268,20 +246,17 @@ def stream_text(
     A special token spelled out in the prompt becomes its id: the prompt is written by the user of the model. An empty
     prompt begins a new document, if the tokenizer has a token that ends one.
     """
-    tokenizer = as_tokenizer(tokenizer)
-    strings = check_stop(stop)
-    ids = generate(
-        model,
-        _encoded(tokenizer, prompt),
+    request = TextRequest(
+        prompt=prompt,
         max_tokens=max_tokens,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
+        stop=check_stop(stop),
         seed=seed,
-        stop_id=end_of_text_id(tokenizer),
         use_cache=use_cache,
     )
-    return TextStream.of_ids(ids, tokenizer.stream_decoder(), prompt=prompt, stop=strings)
+    return next(continued(model, tokenizer, request))
 
 
 def _encoded(tokenizer: Tokenizer, prompt: str) -> list[int]:
@@ -318,13 +293,21 @@ def generate(
     20
     """
     # Not a generator itself: wrong arguments raise at once, not when the first id is asked for.
-    ids = _check_prompt(prompt_ids, model.config.required_vocab_size)
+    rows = _new_rows(model, [prompt_ids], max_tokens=max_tokens, seed=seed)
+    choice = Choice(temperature, top_k, top_p)
+    return _ids_of(_write(model, rows, choice, stop_id=stop_id, batch_size=1, use_cache=use_cache))
+
+
+def _new_rows(model: Model, prompts: Sequence[Sequence[int]], *, max_tokens: int, seed: int | None) -> list[Row]:
+    """A row for each prompt, with a seed of its own; `OptionError` for what makes no sense."""
     if check_whole_number("max_tokens", max_tokens) < 0:
         raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
-    check_sampling(temperature, top_k, top_p)
-    _warn_of_long_prompt(len(ids), model.config.sequence_length)
-    row, choice = Row(ids, new_dice(seed), max_tokens), Choice(temperature, top_k, top_p)
-    return _ids_of(_write(model, [row], choice, stop_id=stop_id, batch_size=1, use_cache=use_cache))
+    checked = [_check_prompt(ids, model.config.required_vocab_size) for ids in prompts]
+    _warn_of_long_prompt(max(map(len, checked)), model.config.sequence_length)
+    first = None if seed is None else check_whole_number("seed", seed)
+    return [
+        Row(ids, new_dice(None if first is None else first + number), max_tokens) for number, ids in enumerate(checked)
+    ]
 
 
 def _ids_of(written: Iterator[tuple[Row, int]]) -> Iterator[int]:
@@ -334,7 +317,7 @@ def _ids_of(written: Iterator[tuple[Row, int]]) -> Iterator[int]:
 
 def _write(
     model: Model, rows: Sequence[Row], choice: Choice, *, stop_id: int | None, batch_size: int | None, use_cache: bool
-) -> Iterator[tuple[Row, int]]:
+) -> Generator[tuple[Row, int]]:
     """(row, id) as ids are known, with the model in evaluation mode."""
     was_training = model.training
     reader = model.new_row_reader(

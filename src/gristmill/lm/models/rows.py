@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from gristmill.lm.models.sampling import check_chosen, chosen_by, draw
+from gristmill.lm.models.sampling import check_chosen, check_sampling, chosen_by, draw
 
 if TYPE_CHECKING:
     from gristmill.lm.models.generation import Reader
@@ -31,11 +31,14 @@ STEPS_AHEAD = 16
 
 @dataclass(frozen=True)
 class Choice:
-    """How the next token is chosen."""
+    """How the next token is chosen; `OptionError` for what makes no sense."""
 
     temperature: float
     top_k: int | None
     top_p: float | None
+
+    def __post_init__(self) -> None:
+        check_sampling(self.temperature, self.top_k, self.top_p)
 
     def ids(self, logits_NV: Tensor, draws_N: Tensor) -> Tensor:
         """The id that each draw chooses from its row of logits."""

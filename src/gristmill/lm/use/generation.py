@@ -127,8 +127,8 @@ def generate_text(
     return texts[0] if is_one else texts
 
 
-def _check_prompts(prompt: str | Sequence[str]) -> tuple[str, ...]:
-    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
+def _check_prompts(prompt: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    prompts = tuple(prompt) if isinstance(prompt, list | tuple) else (prompt,)
     if not prompts:
         raise OptionError("prompt=[] has no prompt to continue. Pass at least one; '' begins a new document.")
     for each in prompts:
@@ -146,7 +146,7 @@ def chat_template_of(run: str | os.PathLike[str], tokenizer: Tokenizer) -> ChatT
     if not path.is_file():
         raise CheckpointError(
             f"{run}: chat=True needs a chat template, and the run holds no {CHAT_TEMPLATE_FILE}: it was not trained "
-            f"with conversations=True. Leave chat out."
+            f"on conversations. Leave chat=True out."
         )
     return ChatTemplate.load(path, tokenizer)
 

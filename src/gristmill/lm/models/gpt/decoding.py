@@ -65,15 +65,15 @@ class GPTRows:
         """New rows after those there are; the logits after each window. One that is too long is cut to its end."""
         limit = self._model.config.context_length
         cut = [window if len(window) <= limit else window[-max(1, limit // 2) :] for window in windows]
-        places = range(len(self._lengths), len(self._lengths) + len(cut))
+        places_of: dict[tuple[int, ...], list[int]] = {}  # a prompt that several rows share is read once
+        for place, window in enumerate(cut, start=len(self._lengths)):
+            places_of.setdefault(tuple(window), []).append(place)
         self._lengths += [len(window) for window in cut]
-        unique = sorted({tuple(window) for window in cut}, key=len)
         logits_of: dict[tuple[int, ...], Tensor] = {}
-        for group in _groups(unique):
+        for group in _groups(sorted(places_of, key=len)):
             lengths = [len(window) for window in group]
             tokens_NT = torch.tensor([[*window, *[0] * (lengths[-1] - len(window))] for window in group])
-            copies = [[place for place, each in zip(places, cut, strict=True) if tuple(each) == w] for w in group]
-            logits_NV = self._read(tokens_NT.to(self.device), lengths, copies)
+            logits_NV = self._read(tokens_NT.to(self.device), lengths, [places_of[window] for window in group])
             logits_of.update(zip(group, logits_NV, strict=True))
         self._state.set_positions(self._lengths)
         return torch.stack([logits_of[tuple(window)] for window in cut])

@@ -27,11 +27,10 @@ from torch.nn import functional as F
 from gristmill.errors import OptionError
 from gristmill.lm.data.batch import IGNORED, Batch
 from gristmill.lm.models.foreign import ForeignModel
-from gristmill.lm.models.generation import Reader, WindowReader
 from gristmill.lm.models.gpt import llama, llama_weights
 from gristmill.lm.models.gpt.attention import Attention, RMSNorm, View, causal_view, rope_tables
 from gristmill.lm.models.gpt.block_mask import can_use_blocks
-from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache, activation_dtype
+from gristmill.lm.models.gpt.cache import Cache, LayerCache, LayerRowCache
 from gristmill.lm.models.gpt.options import GPTConfig
 from gristmill.lm.models.linear_cross_entropy import linear_cross_entropy
 from gristmill.lm.models.model import Model
@@ -201,16 +200,16 @@ class GPT(Model):
         """The weights that are several matrices on top of each other, and how many or their rows: Muon splits them."""
         return stacked_in_blocks(self, self.config)
 
-    def new_reader(self, *, use_cache: bool = True) -> Reader:
-        """What generates text with a cache, or without one."""
-        return CachedReader(self) if use_cache else WindowReader(self)
-
     def new_row_reader(
         self, *, use_cache: bool, max_rows: int | None, num_rows: int, longest: int, use_graphs: bool
     ) -> RowReader:
         """What generates several texts at once, with a cache."""
-        if not use_cache:
-            return OneByOne(self, use_cache=False)
+        # A subclass may compute something else, which the steps with a cache know nothing of.
+        is_own = any(
+            getattr(type(self), name) is not getattr(GPT, name) for name in ("forward", "stream", "new_reader")
+        )
+        if is_own or not use_cache:
+            return OneByOne(self, use_cache=use_cache)
         from gristmill.lm.models.gpt.decoding import GPTRows
 
         return GPTRows(self, max_rows=max_rows, num_rows=num_rows, longest=longest, use_graphs=use_graphs)
@@ -282,19 +281,3 @@ class GPT(Model):
                 f"{num_tokens:,} tokens{held} are more than context_length={self.config.context_length:,}. Pass fewer, "
                 f"or train with a longer context_length."
             )
-
-
-class CachedReader(WindowReader):
-    """Computes only the new tokens: the keys and values of the others are in a cache."""
-
-    def __init__(self, model: GPT) -> None:
-        super().__init__(model)
-        self._cache = model.new_cache(1, self.device, activation_dtype(model.embedding.weight))
-
-    def restart(self) -> None:
-        """Forget everything."""
-        self._cache.length = 0
-
-    def logits(self, ids: list[int]) -> Tensor:
-        """The logits of the new tokens."""
-        return cast(Tensor, self.model(torch.tensor([ids], device=self.device), cache=self._cache))
