@@ -228,7 +228,7 @@ class _State:
         self.graphs: dict[tuple[int, int, Choice], _Graph] = {}
         self.seen: set[tuple[int, int, Choice]] = set()
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
-        self.places = _places(model)
+        self.places, self.config = _places(model), model.config
 
     @property
     def num_bytes(self) -> int:
@@ -236,9 +236,10 @@ class _State:
         return 2 * self.cache.keys_LBHSK.nbytes
 
     def fits(self, model: GPT, max_rows: int, span: int, dtype: torch.dtype) -> bool:
-        """Whether it can be used again: large enough, and with graphs that read the weights where they are."""
+        """Whether it can be used again: large enough, and with graphs of this model that read the weights where they are."""
         is_large = self.max_rows >= max_rows and self.span >= span
-        return is_large and self.cache.keys_LBHSK.dtype == dtype and self.places == _places(model)
+        is_same = self.config == model.config and self.places == _places(model)
+        return is_large and is_same and self.cache.keys_LBHSK.dtype == dtype
 
     def set_positions(self, lengths: Sequence[int]) -> None:
         """Where the next id of each row goes. Rows of padding start at 0, and so never get further than all others."""
