@@ -309,6 +309,4 @@ def _parts(rendered: str) -> Iterator[Part]:
 
 def _roles(specials: Mapping[str, int]) -> dict[str, str]:
     """The special tokens that templates know by what they are for, such as `eos_token`."""
-    roles = chosen_roles(specials, {})
-    end = next((name for name in KNOWN if name in specials), None)
-    return {**({} if end is None else {"eos_token": end}), **roles}
+    return chosen_roles(specials, {"eos_token": next((name for name in KNOWN if name in specials), None)})

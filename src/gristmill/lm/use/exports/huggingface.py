@@ -69,14 +69,18 @@ def small_files(source: Source) -> dict[str, bytes]:
         eos_token=source.eos_token,
         model_max_length=source.context_length,
     )
-    generation = {name: id for name, id in ids.items() if id is not None}
+    generation: dict[str, Any] = {name: id for name, id in ids.items() if id is not None}
+    if source.chat is not None and source.chat.end_of_turn not in (None, ids["eos_token_id"]):
+        # Generation stops at each of them. In config.json stays the one that ends documents.
+        ends = [source.chat.end_of_turn, ids["eos_token_id"]]
+        generation["eos_token_id"] = [id for id in ends if id is not None]
     files = {
         "config.json": _json(config),
         "generation_config.json": _json(generation),
         **{path.name: content for path, content in tokenizer.items()},
     }
-    if source.chat_template is not None:
-        files[TEMPLATE_FILE] = source.chat_template.encode()
+    if source.chat is not None:
+        files[TEMPLATE_FILE] = source.chat.template.encode()
     return files
 
 
