@@ -192,6 +192,24 @@ def test_the_template_of_a_hugging_face_folder_keeps_its_own_end_of_text(tmp_pat
     assert template.render(turns("a", "b")) == "a<|im_end|>b<|im_end|>"
 
 
+@pytest.mark.parametrize("source", [f"\n{ROLES}", f"    {ROLES}", f"\n\n  {CHATML}"])
+def test_what_a_hugging_face_folder_adds_to_its_template_writes_nothing(tmp_path, source):
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>", "bos_token": "<|im_start|>"}')
+    (tmp_path / "chat_template.jinja").write_text(source)
+    template = ChatTemplate(read_template(tmp_path), tokenizer())
+    bare = ChatTemplate(source.replace("bos_token", "'<|im_start|>'"), tokenizer())
+    assert template.render(turns("a", "b")) == bare.render(turns("a", "b"))
+
+
+@pytest.mark.parametrize("source", [PLAIN, CHATML, ROLES])
+def test_a_template_does_not_grow_from_folder_to_folder(tmp_path, source):
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>", "pad_token": "<|im_start|>"}')
+    (tmp_path / "chat_template.jinja").write_text(source)
+    once = read_template(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(once)
+    assert read_template(tmp_path) == once
+
+
 def test_a_template_that_is_not_there_is_an_error_with_the_built_in_names(tmp_path):
     with pytest.raises(OptionError, match=r"neither a file nor a built-in template.*'plain', 'chatml'"):
         read_template(tmp_path / "none.jinja")
