@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import CheckpointError, GristmillError, OptionError
-from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE, has_foreign_weights
 from gristmill.lm.models.registry import build_model, find_model
 from gristmill.packages import packages_for
 from gristmill.small_files import parse_json, read_small_file
@@ -34,8 +34,6 @@ __all__ = [
     "tokenizer_difference",
 ]
 
-WEIGHTS_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 MAX_CONFIG_BYTES = 1 << 20
 MAX_INDEX_BYTES = 1 << 26
 # Files of weights that are pickles, or may be: loading one can run any code.
@@ -47,7 +45,7 @@ def is_pretrained(folder: Path) -> bool:
     """Whether it is a folder of Hugging Face, by its config.json or its weights, and not that of a run."""
     if not (folder / CONFIG_FILE).is_file() or (folder / CHECKPOINTS).exists():
         return False
-    if any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
+    if has_foreign_weights(folder):
         return True
     return not {"model_type", "architectures"}.isdisjoint(_read_config(folder))
 

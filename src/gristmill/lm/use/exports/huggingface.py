@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
+from gristmill.lm.explain import INDEX_FILE, WEIGHTS_FILE
 from gristmill.lm.use.exports.folders import check_folder, flush_file, named_errors, published_folder
 from gristmill.lm.use.exports.source import Source, Written, converted, num_bytes
 from gristmill.packages import packages_for
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16")
 
-WEIGHTS_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-TEMPLATE_FILE = "chat_template.jinja"
 MAX_SHARD_BYTES = 5_000_000_000  # as transformers has it
 _OURS = re.compile(
     r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|"
@@ -80,7 +79,7 @@ def small_files(source: Source) -> dict[str, bytes]:
         **{path.name: content for path, content in tokenizer.items()},
     }
     if source.chat is not None:
-        files[TEMPLATE_FILE] = source.chat.template.encode()
+        files[CHAT_TEMPLATE_FILE] = source.chat.template.encode()
     return files
 
 
