@@ -146,6 +146,12 @@ def test_what_a_template_raises_is_reported():
         ids_of(source, turns("the", "cat"))
 
 
+@pytest.mark.parametrize("source", ["{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 'x' * 10**17 }}"])
+def test_a_template_without_end_is_refused(source):
+    with pytest.raises(OptionError, match="cannot render the conversation: it calls itself without end"):
+        ChatTemplate(source, tokenizer()).render(turns("a", "b"))
+
+
 def test_a_syntax_error_names_its_line():
     with pytest.raises(OptionError, match="not a Jinja template: line 2"):
         ChatTemplate("a\n{% for %}", tokenizer())

@@ -147,6 +147,11 @@ class ChatTemplate:
             return str(template.render(messages=given, **values))
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise OptionError(f"{self.name} cannot render the conversation: {error}") from None
+        except (RecursionError, MemoryError):
+            raise OptionError(
+                f"{self.name} cannot render the conversation: it calls itself without end, or writes more than fits "
+                f"into memory. Pass another template."
+            ) from None
 
     # Tokens
 
