@@ -146,6 +146,12 @@ def test_what_a_template_raises_is_reported():
         ids_of(source, turns("the", "cat"))
 
 
+@pytest.mark.parametrize("source", ["{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 'x' * 10**17 }}"])
+def test_a_template_without_end_is_refused(source):
+    with pytest.raises(OptionError, match="cannot render the conversation: it calls itself without end"):
+        ChatTemplate(source, tokenizer()).render(turns("a", "b"))
+
+
 def test_a_syntax_error_names_its_line():
     with pytest.raises(OptionError, match="not a Jinja template: line 2"):
         ChatTemplate("a\n{% for %}", tokenizer())
@@ -190,6 +196,24 @@ def test_the_template_of_a_hugging_face_folder_keeps_its_own_end_of_text(tmp_pat
     )
     template = ChatTemplate(read_template(tmp_path), tokenizer())
     assert template.render(turns("a", "b")) == "a<|im_end|>b<|im_end|>"
+
+
+@pytest.mark.parametrize("source", [f"\n{ROLES}", f"    {ROLES}", f"\n\n  {CHATML}"])
+def test_what_a_hugging_face_folder_adds_to_its_template_writes_nothing(tmp_path, source):
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>", "bos_token": "<|im_start|>"}')
+    (tmp_path / "chat_template.jinja").write_text(source)
+    template = ChatTemplate(read_template(tmp_path), tokenizer())
+    bare = ChatTemplate(source.replace("bos_token", "'<|im_start|>'"), tokenizer())
+    assert template.render(turns("a", "b")) == bare.render(turns("a", "b"))
+
+
+@pytest.mark.parametrize("source", [PLAIN, CHATML, ROLES])
+def test_a_template_does_not_grow_from_folder_to_folder(tmp_path, source):
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>", "pad_token": "<|im_start|>"}')
+    (tmp_path / "chat_template.jinja").write_text(source)
+    once = read_template(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(once)
+    assert read_template(tmp_path) == once
 
 
 def test_a_template_that_is_not_there_is_an_error_with_the_built_in_names(tmp_path):

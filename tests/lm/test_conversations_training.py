@@ -63,12 +63,38 @@ def test_the_loss_on_responses_falls_and_the_run_holds_its_template(base, chats,
     assert (config["context_length"], config["d_model"], config["num_layers"]) == (64, 32, 2)
 
 
-def test_sizes_of_the_base_run_are_taken_unless_they_are_passed(base, chats, tmp_path):
+def test_sizes_of_the_base_run_are_taken_and_a_shorter_context_may_be_asked_for(base, chats, tmp_path):
     tune(chats, tmp_path / "run", base, max_steps=1, context_length=48)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["context_length"], config["d_model"]) == (48, 32)
-    with pytest.raises(CheckpointError):
-        tune(chats, tmp_path / "other", base, max_steps=1, d_model=16)
+
+
+@pytest.mark.parametrize("options", [{"d_model": 16}, {"num_heads": 1}, {"norm_eps": 1e-3}, {"d_ff": 64}])
+def test_a_size_that_contradicts_the_base_run_is_an_error(base, chats, tmp_path, options):
+    (name,) = options
+    with pytest.raises(OptionError, match=f"{name}={options[name]} does not fit init_from=.*: the model there has"):
+        tune(chats, tmp_path / "run", base, max_steps=1, **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_sizes_that_are_those_of_the_base_run_may_be_passed_and_its_defaults_spelled_out(base, chats, tmp_path):
+    saved = json.loads((base / "config.json").read_text())
+    assert saved["d_ff"] is saved["num_kv_heads"] is None
+    same = {"d_model": 32, "d_ff": 128, "num_kv_heads": saved["num_heads"]}
+    assert tune(chats, tmp_path / "run", base, max_steps=1, **same).num_steps == 1
+
+
+def test_a_size_beside_a_config_object_is_asked_for_also_where_it_is_the_default(base, chats, tmp_path):
+    config = gm.lm.TrainConfig(model=gm.lm.GPTConfig(conversations=True), init_from=str(base), max_steps=1)
+    with pytest.raises(OptionError, match="num_layers=4 does not fit init_from="):
+        gm.lm.train(chats, out=tmp_path / "run", config=config, num_layers=4, progress=None)
+
+
+def test_the_command_line_refuses_a_size_that_contradicts_the_base_run(base, chats, tmp_path, capsys):
+    arguments = ["train-model", str(chats), "-o", str(tmp_path / "run"), "--init-from", str(base), "--conversations"]
+    for contradiction in (["--num-layers", "4"], ["--preset", "quickstart"]):
+        assert main([*arguments, "--max-steps", "1", *contradiction]) == 2
+        assert "does not fit --init-from" in capsys.readouterr().err
 
 
 def test_a_run_on_shards_takes_the_sizes_of_its_base_too(base, tmp_path):

@@ -194,6 +194,20 @@ def test_a_dry_run_starts_from_the_folder_too(tmp_path, tiny_shards, folder):
     assert any("starting with the weights of" in message for message in planned.messages)
 
 
+@pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
+def test_a_run_does_not_write_over_the_folder_of_a_model(tiny_shards, folder, options):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(FileExistsError, match="Holds a model of Hugging Face"):
+        gm.lm.train(tiny_shards, out=folder, **SHORT, **options)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name in before} == before
+
+
+def test_the_folder_of_a_model_in_the_place_of_a_run_is_named_as_what_it_is(tmp_path, folder):
+    for use in (lambda: gm.lm.generate(folder, "the cat"), lambda: gm.lm.export(folder, tmp_path / "exported")):
+        with pytest.raises(gm.CheckpointError, match=r"a folder of Hugging Face, not of a run.*init_from"):
+            use()
+
+
 # What a gpt is not
 
 

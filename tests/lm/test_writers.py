@@ -12,7 +12,7 @@ import pytest
 from lightning_fabric.loggers import CSVLogger, TensorBoardLogger
 
 from gristmill.lm.training.records import read_records
-from gristmill.lm.training.writers import open_writer
+from gristmill.lm.training.writers import check_loggers, open_writer
 from lm.tiny_runs import Crash, crash_at, train
 
 SHORT = {"max_steps": 8, "checkpoint_interval": 4, "val_check_interval": 4, "log_interval": 2}
@@ -133,6 +133,13 @@ def test_what_is_no_logger_is_refused_before_anything_is_written(tiny_shards, tm
     with pytest.raises(TypeError, match="is no logger of Lightning"):
         train(tiny_shards, tmp_path / "run", loggers=wrong, **SHORT)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", ["log_metrics", "log_hyperparams", "save", "finalize"])
+def test_a_logger_that_lacks_a_method_which_a_run_calls_is_refused(method):
+    others = {name: getattr(Recording, name) for name in dir(Recording) if not name.startswith("_") and name != method}
+    with pytest.raises(TypeError, match="which is no logger of Lightning"):
+        check_loggers(type("Partial", (), others)())
 
 
 def test_samples_are_texts_in_tensorboard(tmp_path):

@@ -33,11 +33,10 @@ from gristmill.lm.data.options import DocumentOptions
 from gristmill.lm.explain import CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_fields, option_meanings
-from gristmill.lm.training.base_run import sizes_of_base
+from gristmill.lm.training.base_run import with_sizes_of_base
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
-from gristmill.lm.training.pretrained import with_pretrained_sizes
 from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 from gristmill.packages import require_packages
 
@@ -310,12 +309,11 @@ def _command_for(deciding: _Deciding) -> type[TrainModel]:
     if saved.get("model") != model:
         saved = {}
     given = {name: value for name, value in vars(deciding).items() if value}
-    base = sizes_of_base(deciding.init_from, model) if deciding.init_from and not saved else {}
-    options = {**without_length(saved or {**run_defaults(model), **base}, preset), **preset}
+    options = {**without_length(saved or dict(run_defaults(model)), preset), **preset}
     options = {**without_length(options, written), **written}
     if not saved:
         start = deciding.init_from or options.get("init_from")
-        options = with_pretrained_sizes({**options, "model": model, "init_from": start})
+        options = with_sizes_of_base({**options, "model": model, "init_from": start})
     return new_command(model, without_length(options, given))
 
 

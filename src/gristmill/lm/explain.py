@@ -6,10 +6,13 @@ from pathlib import Path
 
 from gristmill.shards.manifest import MANIFEST_FILE
 
-__all__ = ["is_run", "why_no_run"]
+__all__ = ["has_foreign_weights", "is_run", "why_no_run"]
 
 CONFIG_FILE = "config.json"
 CHECKPOINTS = "checkpoints"
+# The weights of a folder of Hugging Face: one file, or several and an index of them.
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
 STATE_FILE = "state.json"
 REPLACED_FOLDER = ".replaced"  # the old run, while a new one that replaces it is set up
 TRAIN = "Train a model first with lm.train(), and pass the folder that it wrote to."
@@ -18,6 +21,11 @@ TRAIN = "Train a model first with lm.train(), and pass the folder that it wrote 
 def is_run(folder: Path) -> bool:
     """Whether it is the folder of a run, with or without a checkpoint."""
     return (folder / CONFIG_FILE).is_file() and not (folder / MANIFEST_FILE).exists()
+
+
+def has_foreign_weights(folder: Path) -> bool:
+    """Whether it is a folder with weights as Hugging Face has them, and not that of a run."""
+    return any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)) and not (folder / CHECKPOINTS).exists()
 
 
 def why_no_run(path: Path) -> str:
@@ -39,6 +47,11 @@ def why_no_run(path: Path) -> str:
         return (
             f"{path}: a new run was replacing the one there, and has no checkpoint yet. The old run is whole in "
             f"{path / REPLACED_FOLDER}: pass that folder. The next training run in {path} puts it back."
+        )
+    if has_foreign_weights(path):
+        return (
+            f"{path}: it is a folder of Hugging Face, not of a run. Use it with transformers, or train it further with "
+            f"lm.train() and the option init_from, and pass the folder of that run."
         )
     if is_run(path):
         return f"{path}: the run has no checkpoint yet. Train it further, or pass a smaller checkpoint_interval."

@@ -92,7 +92,13 @@ def _of_folder(folder: Path) -> str:
             f"chat_template={str(folder)!r}: the folder holds neither {CHAT_TEMPLATE_FILE} nor a template in "
             f"{TOKENIZER_CONFIG}. Pass the path of a Jinja file, or one of {', '.join(map(repr, TEMPLATES))}."
         )
-    return "".join(f"{{% set {role} = {json.dumps(token)} %}}" for role, token in roles.items()) + source
+    settings = [_setting(role, token) for role, token in roles.items() if role in source]
+    return "".join(line for line in settings if line not in source) + source
+
+
+def _setting(role: str, token: str) -> str:
+    """A line of a template, of which Jinja writes nothing, not even the newline."""
+    return f"{{% set {role} = {json.dumps(token, ensure_ascii=False)} %}}\n"
 
 
 def _in_config(folder: Path) -> tuple[str | None, dict[str, str]]:

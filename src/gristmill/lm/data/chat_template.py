@@ -147,6 +147,11 @@ class ChatTemplate:
             return str(template.render(messages=given, **values))
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise OptionError(f"{self.name} cannot render the conversation: {error}") from None
+        except (RecursionError, MemoryError):
+            raise OptionError(
+                f"{self.name} cannot render the conversation: it calls itself without end, or writes more than fits "
+                f"into memory. Pass another template."
+            ) from None
 
     # Tokens
 
@@ -309,6 +314,4 @@ def _parts(rendered: str) -> Iterator[Part]:
 
 def _roles(specials: Mapping[str, int]) -> dict[str, str]:
     """The special tokens that templates know by what they are for, such as `eos_token`."""
-    roles = chosen_roles(specials, {})
-    end = next((name for name in KNOWN if name in specials), None)
-    return {**({} if end is None else {"eos_token": end}), **roles}
+    return chosen_roles(specials, {"eos_token": next((name for name in KNOWN if name in specials), None)})

@@ -46,7 +46,7 @@ class ModelConfig(DataOptions):
     FREE_OPTIONS: ClassVar[frozenset[str]] = frozenset()
     # Options that count steps from the start of the run, and stay as they were when a resumed run becomes longer.
     WARMUPS: ClassVar[frozenset[str]] = frozenset()
-    # Options that the weights are made for: a run with init_from has those of the other run, unless they are passed.
+    # Options that the weights are made for: a run with init_from has those of the other run.
     SIZES: ClassVar[frozenset[str]] = frozenset()
     # What an option was in runs that were saved before it existed, where that is not its default.
     BEFORE: ClassVar[Mapping[str, Any]] = {}
@@ -59,6 +59,10 @@ class ModelConfig(DataOptions):
 
     def check(self) -> None:
         """Raise `OptionError` for options that do not fit together; their types and ranges are checked already."""
+
+    def sizes(self) -> dict[str, Any]:
+        """The options that the weights are made for, with what is computed where they are None."""
+        return {name: getattr(self, name) for name in self.SIZES}
 
     def settled(self, data: TrainingData, *, max_steps: int) -> Self:
         """The config with everything filled in that depends on the data and the length of the run."""

@@ -1,53 +1,73 @@
-"""What a run takes over from the run that `init_from` names, besides its weights: sizes, tokenizer, chat template.
+"""What a run takes over from the folder that `init_from` names, besides weights: sizes, tokenizer, chat template.
 
-Only options that are not passed are taken over. A run that is resumed has its own tokenizer and template in its folder.
+The folder is that of a run, or one of Hugging Face. Options that are not passed are taken over. A size that is passed
+and contradicts the weights is an error, also where their shapes would fit: with other heads they compute nonsense.
+A run that is resumed has its own tokenizer and template in its folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from gristmill.errors import OptionError
 from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE, has_template
 from gristmill.lm.data.options import TOKENIZER_FILE
 from gristmill.lm.explain import CHECKPOINTS, is_run
 from gristmill.lm.models.gpt.options import GPTConfig
-from gristmill.lm.models.registry import find_model
 from gristmill.lm.option_types import option_fields
 from gristmill.lm.training.config import load_config
+from gristmill.lm.training.pretrained import is_pretrained, pretrained_options
 
-__all__ = ["sizes_of_base", "with_base", "with_own_files"]
+__all__ = ["with_base", "with_own_files", "with_sizes_of_base"]
+
+# What may differ: no weight depends on it, and training adapts to it. Long contexts are often trained last, with a
+# greater rope_theta.
+FREE_SIZES = frozenset({"context_length", "rope_theta", "sliding_window"})
 
 
-def with_base(options: Mapping[str, Any], *, has_defaults: bool = False) -> dict[str, Any]:
-    """The options of a new run, with those underneath that come from the run of `init_from`.
+def with_base(asked: Mapping[str, Any], *, left_out: Collection[str] = ()) -> dict[str, Any]:
+    """The options of a new run, with those underneath that come from the folder of `init_from`.
 
-    has_defaults: the options hold all there are, so that one with its default value was not asked for.
+    left_out: names of options that nobody asked for, although they have a value.
     """
-    base = options.get("init_from")
-    if base is None:
-        return dict(options)
-    model = options.get("model", GPTConfig.name)
-    defaults = option_fields(find_model(model).config)
-    found = dict(options)
-    for name, value in sizes_of_base(base, model).items():
-        if found.get(name) is None or (has_defaults and found[name] == defaults[name].default):
-            found[name] = value
-    return with_own_files(Path(base), found) if found.get("conversations") else found
+    given = {name: value for name, value in asked.items() if name not in left_out}
+    found = {**asked, **with_sizes_of_base(given)}
+    if found.get("init_from") is None or not found.get("conversations"):
+        return found
+    return with_own_files(Path(found["init_from"]), found)
 
 
-def sizes_of_base(base: str | Path, model: str) -> dict[str, Any]:
-    """The options that the weights of a run were made for; {} where it is no run, or has another model.
+def with_sizes_of_base(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with the sizes of the model in `init_from`; `OptionError` for one that contradicts them."""
+    start = asked.get("init_from")
+    if start is None:
+        return dict(asked)
+    given = {name: value for name, value in asked.items() if value is not None}
+    there, free = _sizes_of_base(Path(start), asked.get("model") or GPTConfig.name)
+    for name, value in there.items():
+        if name not in free and given.get(name, value) != value:
+            raise OptionError(
+                f"{name}={given[name]!r} does not fit init_from={str(start)!r}: the model there has "
+                f"{'none' if value is None else repr(value)}. Leave {name} out, and a preset that sets it."
+            )
+    return {**asked, **there, **given}
 
-    Whether there is a run at all is checked when its weights are read.
+
+def _sizes_of_base(folder: Path, model: str) -> tuple[dict[str, Any], frozenset[str]]:
+    """(options that the weights in a folder were made for, those that may differ); {} where it has no such model.
+
+    Whether there is a model at all is checked when its weights are read.
     """
-    if not _is_run(Path(base)):
-        return {}
-    options = load_config(Path(base)).to_json()
-    kind = find_model(model).config
-    names = kind.SIZES & option_fields(kind).keys()
-    return {name: options[name] for name in names} if options["model"] == model else {}
+    if is_pretrained(folder):
+        return pretrained_options(folder, model), FREE_SIZES
+    if not _is_run(folder):
+        return {}, FREE_SIZES
+    config = load_config(folder).model
+    sizes = config.sizes() if config.name == model else {}
+    options = {name: value for name, value in sizes.items() if name in option_fields(type(config))}
+    return options, FREE_SIZES | {"vocab_size"}  # the table of a run has rows to spare, for new special tokens
 
 
 def with_own_files(folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:

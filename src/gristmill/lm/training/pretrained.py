@@ -8,15 +8,13 @@ the sizes and weights mean to them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import CheckpointError, GristmillError, OptionError
-from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
-from gristmill.lm.models.gpt.options import GPTConfig
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, INDEX_FILE, WEIGHTS_FILE, has_foreign_weights
 from gristmill.lm.models.registry import build_model, find_model
-from gristmill.lm.option_types import option_fields
 from gristmill.packages import packages_for
 from gristmill.small_files import parse_json, read_small_file
 
@@ -34,25 +32,20 @@ __all__ = [
     "pretrained_options",
     "read_tensors",
     "tokenizer_difference",
-    "with_pretrained_sizes",
 ]
 
-WEIGHTS_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 MAX_CONFIG_BYTES = 1 << 20
 MAX_INDEX_BYTES = 1 << 26
 # Files of weights that are pickles, or may be: loading one can run any code.
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 FLOATS = ("F64", "F32", "F16", "BF16")
-# What may differ from config.json: no weight depends on it, and shorter windows are cheaper.
-FREE_SIZES = frozenset({"context_length"})
 
 
 def is_pretrained(folder: Path) -> bool:
     """Whether it is a folder of Hugging Face, by its config.json or its weights, and not that of a run."""
     if not (folder / CONFIG_FILE).is_file() or (folder / CHECKPOINTS).exists():
         return False
-    if any((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
+    if has_foreign_weights(folder):
         return True
     return not {"model_type", "architectures"}.isdisjoint(_read_config(folder))
 
@@ -69,34 +62,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 # Sizes
 
 
-def pretrained_options(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the model that `init_from` among the options implies; {} where it is no folder of Hugging Face."""
-    start = asked.get("init_from")
-    if start is None or not is_pretrained(Path(start)):
-        return {}
-    kind = find_model(asked.get("model", GPTConfig.name)).config
-    return kind.options_of_huggingface(_read_config(Path(start)), str(Path(start) / CONFIG_FILE))
-
-
-def with_pretrained_sizes(asked: Mapping[str, Any], *, has_defaults: bool = False) -> dict[str, Any]:
-    """The options with the sizes of the model that the run starts from; `OptionError` for one that contradicts them.
-
-    has_defaults: the options hold all there are, so that one with its default value was not asked for.
-    """
-    there = pretrained_options(asked)
-    defaults = option_fields(find_model(asked.get("model", GPTConfig.name)).config) if has_defaults else {}
-    given = {
-        name: value
-        for name, value in asked.items()
-        if name not in there or not (value is None or (name in defaults and defaults[name].default == value))
-    }
-    for name, value in there.items():
-        if name not in FREE_SIZES and given.get(name, value) != value:
-            raise OptionError(
-                f"{name}={given[name]!r} does not fit init_from={str(asked['init_from'])!r}: the model there has "
-                f"{value!r}. Leave {name} out, and a preset that sets it."
-            )
-    return {**there, **given}
+def pretrained_options(folder: Path, model: str) -> dict[str, Any]:
+    """The options of a model with the sizes of the folder; `CheckpointError` where it cannot have them."""
+    return find_model(model).config.options_of_huggingface(_read_config(folder), str(folder / CONFIG_FILE))
 
 
 def check_pretrained(config: TrainConfig) -> None:

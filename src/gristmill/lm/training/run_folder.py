@@ -18,7 +18,7 @@ import torch
 
 from gristmill.errors import OptionError
 from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
-from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, has_foreign_weights
 from gristmill.lm.training.checkpoint import TOKENIZER_FILE, list_checkpoints
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.launchers import num_restarts
@@ -83,6 +83,8 @@ def check_folder(
         raise FileExistsError(errno.EEXIST, "Is a file, and a run needs a folder. Pass another one", str(run))
     if (run / MANIFEST_FILE).exists():  # a run would write its own tokenizer.json over that of the shards
         raise FileExistsError(errno.EEXIST, "Holds token shards, and a run needs a folder of its own", str(run))
+    if has_foreign_weights(run):  # a run would write over config.json and tokenizer.json, which the weights need
+        raise FileExistsError(errno.EEXIST, "Holds a model of Hugging Face. Pass another folder for the run", str(run))
     if run.exists() and not os.access(run, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "No permission to write in this folder", str(run))
 

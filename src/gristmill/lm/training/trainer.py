@@ -26,6 +26,7 @@ from gristmill.lm.data.mixture import TrainSources
 from gristmill.lm.data.training_data import TrainingData, warn_of_guessed_vocabulary
 from gristmill.lm.models.config import ModelConfig
 from gristmill.lm.models.gpt.options import GPTConfig
+from gristmill.lm.option_types import option_fields
 from gristmill.lm.training.advice import is_out_of_memory, out_of_memory
 from gristmill.lm.training.base_run import with_base
 from gristmill.lm.training.config import (
@@ -41,7 +42,7 @@ from gristmill.lm.training.launchers import find_world, is_first_process, option
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.presets import preset_options, without_length
-from gristmill.lm.training.pretrained import check_pretrained, with_pretrained_sizes
+from gristmill.lm.training.pretrained import check_pretrained
 from gristmill.lm.training.processes import end_with_parent, naming_the_lost, same_outcome
 from gristmill.lm.training.records import Record
 from gristmill.lm.training.replacing import Replacement, replacing
@@ -152,12 +153,17 @@ def asked_config(
     asked |= options_of_world(asked)
     if saved:
         return TrainConfig.from_options(options_to_resume(out, saved, asked)), resumes
-    # A config has all options: those that it leaves at their defaults were not asked for.
-    has_defaults = isinstance(config, TrainConfig)
-    asked = with_base(with_pretrained_sizes(asked, has_defaults=has_defaults), has_defaults=has_defaults)
-    started = TrainConfig.from_options(asked)
+    started = TrainConfig.from_options(with_base(asked, left_out=_left_at_defaults(config) - options.keys()))
     check_pretrained(started)
     return started, resumes
+
+
+def _left_at_defaults(config: Any) -> set[str]:
+    """The options of the model that a config, which has a value for all of them, leaves as they are."""
+    if not isinstance(config, TrainConfig):
+        return set()
+    fields = option_fields(type(config.model))
+    return {name for name, field in fields.items() if getattr(config.model, name) == field.default}
 
 
 def _asked_options(

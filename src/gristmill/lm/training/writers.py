@@ -30,6 +30,8 @@ __all__ = ["LOGGER_FILES", "LightningWriter", "Writer", "check_loggers", "check_
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "trackio": "trackio", "wandb": "wandb"}
 PROJECT = "gristmill"
 WANDB_ID_FILE = "wandb_id.txt"
+# What a run calls of a logger.
+LOGGER_METHODS = ("log_metrics", "log_hyperparams", "save", "finalize")
 # What the loggers by name leave in the folder of a run.
 LOGGER_FILES = ("tensorboard", "csv", "wandb", WANDB_ID_FILE)
 
@@ -68,7 +70,7 @@ def check_loggers(loggers: Any) -> list[Any]:
     """The loggers that are passed, as a list; `TypeError` for one that has not the methods of Lightning's."""
     given = list(loggers) if isinstance(loggers, Sequence) and not isinstance(loggers, str) else [loggers]
     for logger in given:
-        missing = [name for name in ("log_metrics", "log_hyperparams", "finalize") if not hasattr(logger, name)]
+        missing = [name for name in LOGGER_METHODS if not hasattr(logger, name)]
         if missing or isinstance(logger, type):
             what = f"the class {logger.__name__}" if isinstance(logger, type) else f"a {type(logger).__name__}"
             advice = " For a logger by its name, pass log='csv'." if isinstance(logger, str) else ""

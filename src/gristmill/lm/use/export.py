@@ -16,25 +16,23 @@ from typing import TYPE_CHECKING
 from gristmill.arguments import check_choice
 from gristmill.encode import as_tokenizer
 from gristmill.errors import CheckpointError, OptionError
-from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
+from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE, read_template
+from gristmill.lm.data.chat_template import ChatTemplate
 from gristmill.lm.models.generation import end_of_text_id
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.training.checkpoint import find_checkpoint, load_model, read_state
 from gristmill.lm.training.config import load_config
 from gristmill.lm.use.exports import ALIASES, FORMATS
-from gristmill.lm.use.exports.source import Source, Written
+from gristmill.lm.use.exports.source import Chat, Source, Written
 from gristmill.lm.use.generation import find_tokenizer
 from gristmill.notebook import html_table
 from gristmill.report import figures
-from gristmill.small_files import read_small_file
 
 if TYPE_CHECKING:
     from gristmill.encode.tokenizer import AnyTokenizer, Tokenizer
     from gristmill.lm.models.model import Model
 
 __all__ = ["ModelExport", "export"]
-
-MAX_TEMPLATE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -101,6 +99,7 @@ def export(
     _check_exports(load_config(folder).model.name, format)
     module.check_target(target, overwrite=overwrite)
     model, found = _load(folder, checkpoint, given)
+    chat = _chat(folder, found)
     foreign = model.exported(format, vocab_size=found.vocab_size)
     source = Source(
         model=foreign,
@@ -110,7 +109,7 @@ def export(
         dtype=dtype,
         overwrite=overwrite,
         eos_token=_end_of_text(found),
-        chat_template=_chat_template(folder),
+        chat=chat,
     )
     written: Written = module.write(source, target)
     return ModelExport(
@@ -122,7 +121,7 @@ def export(
         num_parameters=sum(tensor.numel() for tensor in foreign.weights.values()),
         vocab_size=found.vocab_size,
         how_to_load=written.how_to_load,
-        notes=written.notes,
+        notes=(*written.notes, *(chat.notes if chat is not None else ())),
     )
 
 
@@ -170,9 +169,18 @@ def _end_of_text(tokenizer: Tokenizer) -> str | None:
     return next((name for name, other in tokenizer.special_tokens.items() if other == id), None)
 
 
-def _chat_template(run: Path) -> str | None:
+def _chat(run: Path, tokenizer: Tokenizer) -> Chat | None:
+    """The chat template of a run and the token that ends a response; None where the run has no template."""
     path = run / CHAT_TEMPLATE_FILE
     if not path.is_file():
         return None
-    data = read_small_file(path, what="a chat template", max_bytes=MAX_TEMPLATE_BYTES, error=CheckpointError)
-    return data.decode("utf-8", "replace")
+    template = read_template(path)
+    try:
+        end_of_turn, text = ChatTemplate(template, tokenizer, name=str(path)).end_of_turn
+    except OptionError as error:  # other programs may render what we refuse
+        return Chat(template=template, end_of_turn=None, notes=(f"the end of a response is not known: {error}",))
+    if end_of_turn is not None:
+        return Chat(template=template, end_of_turn=end_of_turn)
+    advice = f": pass {text!r:.60} there as a stop string" if text else ""
+    note = f"the chat template ends responses without a special token{advice}"
+    return Chat(template=template, end_of_turn=None, notes=(note,))

@@ -123,6 +123,10 @@ class GPTConfig(WindowModelConfig):
         """The options of a GPT with the sizes of a Llama, Mistral or Qwen3."""
         return llama.options_of_huggingface(config, source)
 
+    def sizes(self) -> dict[str, Any]:
+        """The options that the weights are made for."""
+        return {**super().sizes(), "d_ff": self.feed_forward_width, "num_kv_heads": self.kv_heads}
+
     @property
     def feed_forward_width(self) -> int:
         """`d_ff`, or its default."""

@@ -80,8 +80,18 @@ def metadata(source: Source) -> dict[str, Any]:
         "general.file_type": int(_package().LlamaFileType[KINDS[source.dtype][1]]),
         "general.quantization_version": QUANTIZATION_VERSION,
         **tokenizer_format.metadata(source.tokenizer.parts, eos_token=source.eos_token),
-        **({} if source.chat_template is None else {"tokenizer.chat_template": source.chat_template}),
+        **_chat_metadata(source),
     }
+
+
+def _chat_metadata(source: Source) -> dict[str, Any]:
+    if source.chat is None:
+        return {}
+    found: dict[str, Any] = {"tokenizer.chat_template": source.chat.template}
+    # llama.cpp stops at this token as well as at eos_token_id.
+    return (
+        found if source.chat.end_of_turn is None else {**found, "tokenizer.ggml.eot_token_id": source.chat.end_of_turn}
+    )
 
 
 def _package() -> Any:

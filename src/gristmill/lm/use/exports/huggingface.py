@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
+from gristmill.lm.explain import INDEX_FILE, WEIGHTS_FILE
 from gristmill.lm.use.exports.folders import check_folder, flush_file, named_errors, published_folder
 from gristmill.lm.use.exports.source import Source, Written, converted, num_bytes
 from gristmill.packages import packages_for
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16")
 
-WEIGHTS_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-TEMPLATE_FILE = "chat_template.jinja"
 MAX_SHARD_BYTES = 5_000_000_000  # as transformers has it
 _OURS = re.compile(
     r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|"
@@ -69,14 +68,18 @@ def small_files(source: Source) -> dict[str, bytes]:
         eos_token=source.eos_token,
         model_max_length=source.context_length,
     )
-    generation = {name: id for name, id in ids.items() if id is not None}
+    generation: dict[str, Any] = {name: id for name, id in ids.items() if id is not None}
+    if source.chat is not None and source.chat.end_of_turn not in (None, ids["eos_token_id"]):
+        # Generation stops at each of them. In config.json stays the one that ends documents.
+        ends = [source.chat.end_of_turn, ids["eos_token_id"]]
+        generation["eos_token_id"] = [id for id in ends if id is not None]
     files = {
         "config.json": _json(config),
         "generation_config.json": _json(generation),
         **{path.name: content for path, content in tokenizer.items()},
     }
-    if source.chat_template is not None:
-        files[TEMPLATE_FILE] = source.chat_template.encode()
+    if source.chat is not None:
+        files[CHAT_TEMPLATE_FILE] = source.chat.template.encode()
     return files
 
 

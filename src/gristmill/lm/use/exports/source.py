@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from gristmill.encode.tokenizer import Tokenizer
     from gristmill.lm.models.foreign import ForeignModel
 
-__all__ = ["Source", "Written", "converted"]
+__all__ = ["Chat", "Source", "Written", "converted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """How a model that was trained on conversations is asked, and where its responses end."""
+
+    template: str
+    end_of_turn: int | None  # the special token that ends a response; None: text does, or it is not known
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +38,7 @@ class Source:
     dtype: str
     overwrite: bool
     eos_token: str | None  # which ends a document
-    chat_template: str | None
+    chat: Chat | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
