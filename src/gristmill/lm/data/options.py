@@ -187,9 +187,9 @@ class DocumentOptions(DataOptions):
 
         if (mixture := find_mixture(data)) is not None:
             raise OptionError(
-                f"{' and '.join(map(str, mixture.names))}: mixtures are for models that read windows of tokens, and this "
-                f"model reads whole documents of one folder. Put all documents into one: encode_corpus() takes several "
-                f"inputs."
+                f"{' and '.join(map(str, mixture.names))}: mixtures are for models that read windows of tokens, and "
+                f"this model reads whole documents of one folder. Put all documents into one: encode_corpus() takes "
+                f"several inputs."
             )
         return open_documents(data, self, progress=progress)
 

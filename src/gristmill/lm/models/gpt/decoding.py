@@ -236,7 +236,7 @@ class _State:
         return 2 * self.cache.keys_LBHSK.nbytes
 
     def fits(self, model: GPT, max_rows: int, span: int, dtype: torch.dtype) -> bool:
-        """Whether it can be used again: large enough, and with graphs of this model that read the weights where they are."""
+        """Whether it can be used again: large enough, and with graphs of this model and its weights."""
         is_large = self.max_rows >= max_rows and self.span >= span
         is_same = self.config == model.config and self.places == _places(model)
         return is_large and is_same and self.cache.keys_LBHSK.dtype == dtype
