@@ -195,3 +195,9 @@ def test_the_template_of_a_hugging_face_folder_keeps_its_own_end_of_text(tmp_pat
 def test_a_template_that_is_not_there_is_an_error_with_the_built_in_names(tmp_path):
     with pytest.raises(OptionError, match=r"neither a file nor a built-in template.*'plain', 'chatml'"):
         read_template(tmp_path / "none.jinja")
+
+
+def test_a_template_that_calls_itself_without_end_is_an_error_of_the_template():
+    source = "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}"
+    with pytest.raises(OptionError, match="calls itself without end"):
+        ChatTemplate(source, tokenizer()).render(turns("x", "y"))

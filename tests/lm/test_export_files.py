@@ -70,12 +70,12 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path, run, tokenizer, for
     name, files = WRITTEN[format]
     gm.lm.export(run, tmp_path / name, format=format)
     victim = next(path for path in tmp_path.rglob("*") if path.name == files[-1] and run not in path.parents)
-    victim.write_bytes(b"precious")
+    victim.write_bytes(b"GGUF precious")
     with pytest.raises(FileExistsError, match="overwrite=True"):
         gm.lm.export(run, tmp_path / name, format=format)
-    assert victim.read_bytes() == b"precious"
+    assert victim.read_bytes() == b"GGUF precious"
     gm.lm.export(run, tmp_path / name, format=format, overwrite=True)
-    assert victim.read_bytes() != b"precious"
+    assert victim.read_bytes() != b"GGUF precious"
     assert names(tmp_path) == files
 
 
@@ -87,6 +87,30 @@ def test_a_folder_with_other_files_is_never_replaced(tmp_path, run):
     with pytest.raises(FileExistsError, match="Holds other files"):
         gm.lm.export(run, run, overwrite=True)
     assert (tmp_path / "home" / "thesis.tex").read_text() == "precious"
+
+
+def test_a_file_that_is_no_gguf_is_never_replaced(tmp_path, run):
+    pytest.importorskip("gguf")
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(FileExistsError, match="no GGUF file"):
+        gm.lm.export(run, tmp_path / "thesis.tex", format="gguf", overwrite=True)
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_everybody_who_can_read_the_config_can_read_the_weights(tmp_path, run):
+    before = os.umask(0o022)
+    try:
+        gm.lm.export(run, tmp_path / "folder")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "folder").iterdir()} == {0o644}
+
+
+def test_an_exported_folder_in_the_place_of_a_run_is_named_as_such(tmp_path, run):
+    gm.lm.export(run, tmp_path / "folder")
+    with pytest.raises(gm.CheckpointError, match="format of Hugging Face"):
+        gm.lm.export(tmp_path / "folder", tmp_path / "again")
 
 
 def test_an_empty_folder_is_filled(tmp_path, run):

@@ -44,7 +44,16 @@ from gristmill.packages import require_packages
 # The groups of --help, in order. What no group names is an option of the model.
 COMMON = (
     *("model", "max_steps", "max_tokens", "epochs", "batch_size", "gradient_accumulation_steps", "learning_rate"),
-    *("context_length", "max_sequence_length", "num_layers", "num_heads", "d_model", "latent_dim", "tokenizer"),
+    *(
+        "init_from",
+        "context_length",
+        "max_sequence_length",
+        "num_layers",
+        "num_heads",
+        "d_model",
+        "latent_dim",
+        "tokenizer",
+    ),
     *("precision", "compile_model", "device", "devices", "val_check_interval", "checkpoint_interval", "seed"),
 )
 READING = (
@@ -54,7 +63,7 @@ READING = (
 )
 OPTIMIZER = (
     *("optimizer", "global_batch_size", "warmup_steps", "schedule", "final_fraction", "decay_fraction"),
-    *("weight_decay", "clip_norm", "beta1", "beta2", "eps", "muon_learning_rate", "muon_momentum", "init_from"),
+    *("weight_decay", "clip_norm", "beta1", "beta2", "eps", "muon_learning_rate", "muon_momentum"),
 )
 MACHINE = ("num_nodes", "strategy", "compile_mode", "activation_checkpointing", "deterministic")
 RECORDS = (*("limit_val_batches", "keep", "log_interval", "log", "sample_interval", "sample_prompt", "sample_tokens"),)

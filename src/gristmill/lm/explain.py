@@ -12,6 +12,7 @@ CONFIG_FILE = "config.json"
 CHECKPOINTS = "checkpoints"
 STATE_FILE = "state.json"
 REPLACED_FOLDER = ".replaced"  # the old run, while a new one that replaces it is set up
+HUGGINGFACE_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")  # a run has none at its top
 TRAIN = "Train a model first with lm.train(), and pass the folder that it wrote to."
 
 
@@ -39,6 +40,11 @@ def why_no_run(path: Path) -> str:
         return (
             f"{path}: a new run was replacing the one there, and has no checkpoint yet. The old run is whole in "
             f"{path / REPLACED_FOLDER}: pass that folder. The next training run in {path} puts it back."
+        )
+    if any((path / name).is_file() for name in HUGGINGFACE_WEIGHTS):
+        return (
+            f"{path}: it is a model in the format of Hugging Face, and the folder of a run is needed. Pass the run "
+            f"that it was exported from, or train this model further with lm.train(), and pass that run."
         )
     if is_run(path):
         return f"{path}: the run has no checkpoint yet. Train it further, or pass a smaller checkpoint_interval."

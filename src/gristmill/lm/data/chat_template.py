@@ -147,6 +147,10 @@ class ChatTemplate:
             return str(template.render(messages=given, **values))
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise OptionError(f"{self.name} cannot render the conversation: {error}") from None
+        except RecursionError:
+            raise OptionError(
+                f"{self.name} cannot render the conversation: a macro of it calls itself without end. Correct it."
+            ) from None
 
     # Tokens
 
