@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from gristmill.lm.use.exports import FORMATS  # noqa: E402
+from gristmill.lm.use.exports.folders import named_errors  # noqa: E402
 from lm.exported_runs import new_tokenizer, write_run  # noqa: E402
 
 # By format: the name to write to, and the names of the files.
@@ -280,3 +281,11 @@ def test_an_own_model_declares_its_export(tmp_path, tokenizer, own_models):
     assert transformers.AutoConfig.from_pretrained(tmp_path / "folder").rms_norm_eps == 0.5
     with pytest.raises(gm.OptionError, match=r"cannot be exported as format='gguf'. Pass format='huggingface'"):
         gm.lm.export(tmp_path / "run", tmp_path / "model.gguf", format="gguf")
+
+
+def test_an_error_without_a_number_is_reported_with_its_own_words(tmp_path):
+    error = OSError("100 requested and 0 written")
+    error.filename = "model.gguf"
+    words = r"Cannot be written \(100 requested and 0 written\)"
+    with pytest.raises(OSError, match=words), named_errors(tmp_path / "model.gguf"):
+        raise error

@@ -33,7 +33,7 @@ from gristmill.lm.data.options import DocumentOptions
 from gristmill.lm.explain import CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_fields, option_meanings
-from gristmill.lm.training.base_run import sizes_of_base
+from gristmill.lm.training.base_run import sizes_of_base, with_own_files
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
@@ -156,8 +156,14 @@ class TrainModel:
             if tokenizer is not None and not takes_parquet:
                 raise UsageError(f"--tokenizer is for a corpus of text, and {data} is none. Leave it out.")
             return data
+        if getattr(config.model, "chat_template", None) is not None:
+            raise UsageError("--chat-template is for conversations. Pass --conversations too, or leave it out.")
         vocab_size = config.model.vocab_size
         text = TextCorpus(corpus=data, run=self.output, tokenizer=tokenizer, vocab_size=vocab_size)
+        if tokenizer is None and config.init_from is not None and (self.overwrite or not text.is_encoded):
+            # The weights know the tokens of their own tokenizer, and would have to unlearn those of a new one.
+            own = with_own_files(Path(config.init_from), {}).get("tokenizer")
+            text = dataclasses.replace(text, tokenizer=own)
         world = find_world()
         several = {"--dry-run": self.dry_run, "--num-nodes": config.num_nodes > 1, str(world): world is not None}
         for what, is_given in several.items():
