@@ -15,7 +15,7 @@ def check_stop(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     >>> check_stop("###"), check_stop(["a", "b"]), check_stop(None)
     (('###',), ('a', 'b'), ())
     """
-    strings = () if stop is None else (stop,) if isinstance(stop, str) else tuple(stop)
+    strings = () if stop is None else tuple(stop) if isinstance(stop, list | tuple) else (stop,)
     for string in strings:
         if not isinstance(string, str):
             raise OptionError(f"stop={string!r} is a {type(string).__name__}. Pass a str, or a list of them.")

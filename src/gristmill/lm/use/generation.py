@@ -128,7 +128,7 @@ def generate_text(
 
 
 def _check_prompts(prompt: str | Sequence[str]) -> tuple[str, ...]:
-    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
+    prompts = tuple(prompt) if isinstance(prompt, list | tuple) else (prompt,)
     if not prompts:
         raise OptionError("prompt=[] has no prompt to continue. Pass at least one; '' begins a new document.")
     for each in prompts:
