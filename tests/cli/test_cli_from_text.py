@@ -95,3 +95,20 @@ def test_a_tokenizer_beside_shards_is_refused(gristmill, tokenizer_path):
     assert gristmill("train-model", "stories.txt", "-o", "run", *TINY)[0] == 0
     code, _, err = gristmill("train-model", "run-shards", "-o", "two", *TINY, "--tokenizer", tokenizer_path)
     assert code == 2 and "--tokenizer is for a corpus of text" in err
+
+
+def test_text_for_a_model_that_is_trained_further_is_encoded_with_the_tokenizer_of_that_model(gristmill, work_folder):
+    assert gristmill("train-model", "stories.txt", "-o", "base", *TINY)[0] == 0
+    (work_folder / "more.txt").write_text("Quite another text, with qualities of its own. " * 500, encoding="utf-8")
+    code, _, err = gristmill(
+        *("train-model", "more.txt", "-o", "run", "--init-from", "base"),
+        *("--max-steps", 2, "--batch-size", 2, "--device", "cpu", "--progress", "none"),
+    )
+    assert (code, err) == (0, "")
+    assert gm.Shards("run-shards").tokenizer_fingerprint == gm.Shards("base-shards").tokenizer_fingerprint
+
+
+def test_a_chat_template_for_text_that_is_no_conversation_is_refused_before_anything_is_made(gristmill, work_folder):
+    code, _, err = gristmill("train-model", "stories.txt", "-o", "run", *TINY, "--chat-template", "plain")
+    assert code == 2 and "--conversations" in err
+    assert not (work_folder / "run-shards").exists()

@@ -365,3 +365,30 @@ def test_bfloat16_writes_text_of_every_model(gristmill, run_folder, vae_folder):
 
 def test_a_stop_string_cuts_the_texts_of_a_vae(gristmill, vae_folder, decodes):
     assert gristmill("generate", vae_folder, "--num", 2, "--stop", "t 1")[1] == "text 0\n---\ntex\n"
+
+
+def test_json_lines_of_prompts_may_have_blank_lines_and_the_mark_and_line_ends_of_windows(
+    gristmill, run_folder, tmp_path
+):
+    file = tmp_path / "prompts.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"prompt": "low"}\r\n\r\n{"prompt": "new"}\r\n')
+    code, out, _ = gristmill("generate", run_folder, "--prompts", file, "--max-tokens", 1, "--jsonl")
+    assert code == 0
+    assert [json.loads(line)["prompt"] for line in out.splitlines()] == ["low", "new"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"prompt": "low"}\n{"prompt": "\\ud800"}\n', "prompts.jsonl:2: half of a surrogate pair"),
+        ("[" * 100_000, "prompts.jsonl:1: no JSON"),
+        ("\n\n", "there is no prompt in it"),
+    ],
+)
+def test_what_is_wrong_with_json_lines_of_prompts_is_reported_with_its_place(
+    gristmill, run_folder, tmp_path, content, message
+):
+    (tmp_path / "prompts.jsonl").write_text(content)
+    code, _, err = gristmill("generate", run_folder, "--prompts", tmp_path / "prompts.jsonl")
+    assert code == 2
+    assert message in err

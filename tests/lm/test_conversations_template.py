@@ -219,3 +219,9 @@ def test_a_template_does_not_grow_from_folder_to_folder(tmp_path, source):
 def test_a_template_that_is_not_there_is_an_error_with_the_built_in_names(tmp_path):
     with pytest.raises(OptionError, match=r"neither a file nor a built-in template.*'plain', 'chatml'"):
         read_template(tmp_path / "none.jinja")
+
+
+def test_a_template_that_calls_itself_without_end_is_an_error_of_the_template():
+    source = "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}"
+    with pytest.raises(OptionError, match="calls itself without end"):
+        ChatTemplate(source, tokenizer()).render(turns("x", "y"))

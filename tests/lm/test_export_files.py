@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from gristmill.lm.use.exports import FORMATS  # noqa: E402
+from gristmill.lm.use.exports.folders import named_errors  # noqa: E402
 from lm.exported_runs import new_tokenizer, write_run  # noqa: E402
 
 # By format: the name to write to, and the names of the files.
@@ -70,12 +71,12 @@ def test_what_is_there_is_replaced_only_when_asked(tmp_path, run, tokenizer, for
     name, files = WRITTEN[format]
     gm.lm.export(run, tmp_path / name, format=format)
     victim = next(path for path in tmp_path.rglob("*") if path.name == files[-1] and run not in path.parents)
-    victim.write_bytes(b"precious")
+    victim.write_bytes(b"GGUF precious")
     with pytest.raises(FileExistsError, match="overwrite=True"):
         gm.lm.export(run, tmp_path / name, format=format)
-    assert victim.read_bytes() == b"precious"
+    assert victim.read_bytes() == b"GGUF precious"
     gm.lm.export(run, tmp_path / name, format=format, overwrite=True)
-    assert victim.read_bytes() != b"precious"
+    assert victim.read_bytes() != b"GGUF precious"
     assert names(tmp_path) == files
 
 
@@ -87,6 +88,30 @@ def test_a_folder_with_other_files_is_never_replaced(tmp_path, run):
     with pytest.raises(FileExistsError, match="Holds other files"):
         gm.lm.export(run, run, overwrite=True)
     assert (tmp_path / "home" / "thesis.tex").read_text() == "precious"
+
+
+def test_a_file_that_is_no_gguf_is_never_replaced(tmp_path, run):
+    pytest.importorskip("gguf")
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(FileExistsError, match="no GGUF file"):
+        gm.lm.export(run, tmp_path / "thesis.tex", format="gguf", overwrite=True)
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_everybody_who_can_read_the_config_can_read_the_weights(tmp_path, run):
+    before = os.umask(0o022)
+    try:
+        gm.lm.export(run, tmp_path / "folder")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "folder").iterdir()} == {0o644}
+
+
+def test_an_exported_folder_in_the_place_of_a_run_is_named_as_such(tmp_path, run):
+    gm.lm.export(run, tmp_path / "folder")
+    with pytest.raises(gm.CheckpointError, match="format of Hugging Face"):
+        gm.lm.export(tmp_path / "folder", tmp_path / "again")
 
 
 def test_an_empty_folder_is_filled(tmp_path, run):
@@ -256,3 +281,11 @@ def test_an_own_model_declares_its_export(tmp_path, tokenizer, own_models):
     assert transformers.AutoConfig.from_pretrained(tmp_path / "folder").rms_norm_eps == 0.5
     with pytest.raises(gm.OptionError, match=r"cannot be exported as format='gguf'. Pass format='huggingface'"):
         gm.lm.export(tmp_path / "run", tmp_path / "model.gguf", format="gguf")
+
+
+def test_an_error_without_a_number_is_reported_with_its_own_words(tmp_path):
+    error = OSError("100 requested and 0 written")
+    error.filename = "model.gguf"
+    words = r"Cannot be written \(100 requested and 0 written\)"
+    with pytest.raises(OSError, match=words), named_errors(tmp_path / "model.gguf"):
+        raise error

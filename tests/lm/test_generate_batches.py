@@ -14,7 +14,7 @@ from gristmill.lm.models.generation import continued, generate, stream_text
 from gristmill.lm.models.gpt.network import GPT, GPTConfig
 from gristmill.lm.models.requests import TextRequest
 from gristmill.lm.models.rows import Choice, OneByOne, Row, write_rows
-from gristmill.lm.models.sampling import chosen, chosen_by, draw, new_dice, token_probabilities
+from gristmill.lm.models.sampling import check_sampling, chosen, chosen_by, draw, new_dice, token_probabilities
 from gristmill.lm.models.stop_strings import StopSearch
 from gristmill.lm.use.generation import generate_text, load_for_generation
 from lm.test_generate import Scripted, write_run
@@ -383,3 +383,16 @@ def test_an_enormous_number_of_tokens_takes_no_memory_ahead(run):
     model, tokenizer = load_for_generation(run, device="cpu")
     streams = list(continued(model, tokenizer, TextRequest(prompts=("low", "n"), max_tokens=10**15, seed=0)))
     assert next(streams[0])
+
+
+@pytest.mark.parametrize("name", ["prompt", "stop"])
+@pytest.mark.parametrize("value", [3, b"text", {"text": 1}])
+def test_what_is_neither_a_text_nor_a_list_of_texts_is_refused(tmp_path, name, value):
+    with pytest.raises(gm.OptionError, match=rf"{name}=.* is a {type(value).__name__}. Pass a str, or a list of them"):
+        gm.lm.generate(tmp_path, **{"prompt": "a", name: value})
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [("hot", None), (True, None), (1.0, "0.5")])
+def test_what_is_no_number_is_refused_as_temperature_and_top_p(temperature, top_p):
+    with pytest.raises(gm.OptionError, match="Pass a number"):
+        check_sampling(temperature, None, top_p)

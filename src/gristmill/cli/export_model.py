@@ -49,7 +49,7 @@ class Command:
     """The tokenizer of the training data, a file or folder, for a run on token files of another program."""
 
     overwrite: Flag = False
-    """Replace an export that is already there. A folder with anything else in it is never replaced."""
+    """Replace an export that is already there. A folder with other files, or another file, is never replaced."""
 
     plugin: Plugin = None
 

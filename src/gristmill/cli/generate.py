@@ -149,26 +149,33 @@ def _prompts(prompts: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
         return tuple(map(_read, prompts)) or ("",)
     if prompts:
         raise UsageError("--prompt and --prompts exclude each other. Pass one of them.")
-    text = _read("-") if str(file) == "-" else file.read_text(encoding="utf-8-sig", errors="replace")
+    text = _read("-") if str(file) == "-" else file.read_text(encoding="utf-8", errors="replace")
+    text = text.removeprefix("\ufeff")  # the mark that editors on Windows begin a file with
     # Not splitlines(), which cuts at characters that a prompt may hold, such as a form feed.
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
-    if not lines or (file.suffix == ".jsonl" and not text.strip()):
+    found = lines if file.suffix != ".jsonl" else _prompts_of_json(lines, file)
+    if not found:
         raise UsageError(f"--prompts {file}: there is no prompt in it. Write one per line.")
-    if file.suffix != ".jsonl":
-        return tuple(lines)
-    return tuple(_prompt_of(line, f"{file}:{number}") for number, line in enumerate(lines, start=1) if line.strip())
+    return tuple(found)
+
+
+def _prompts_of_json(lines: list[str], file: Path) -> list[str]:
+    numbered = enumerate(lines, start=1)
+    return [_prompt_of(line, f"{file}:{number}") for number, line in numbered if line.strip()]
 
 
 def _prompt_of(line: str, place: str) -> str:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f'--prompts {place}: no JSON ({error}). Write an object per line: {{"prompt": "…"}}.'
         ) from None
     prompt = record.get("prompt") if isinstance(record, dict) else None
     if not isinstance(prompt, str):
         raise UsageError(f'--prompts {place}: no text "prompt" in it. Write an object per line: {{"prompt": "…"}}.')
+    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
+        raise UsageError(f"--prompts {place}: half of a surrogate pair (\\ud800 to \\udfff) is no text. Correct it.")
     return prompt
 
 

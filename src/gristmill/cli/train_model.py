@@ -33,7 +33,7 @@ from gristmill.lm.data.options import DocumentOptions
 from gristmill.lm.explain import CONFIG_FILE, REPLACED_FOLDER
 from gristmill.lm.models.registry import MODELS, find_model
 from gristmill.lm.option_types import option_fields, option_meanings
-from gristmill.lm.training.base_run import with_sizes_of_base
+from gristmill.lm.training.base_run import with_own_files, with_sizes_of_base
 from gristmill.lm.training.config import OTHER_NAMES, TrainConfig, load_config, options_of_model, read_config
 from gristmill.lm.training.display import spelled_by, starting
 from gristmill.lm.training.presets import PRESET_NOTES, all_presets, preset_options, run_defaults, without_length
@@ -43,7 +43,8 @@ from gristmill.packages import require_packages
 # The groups of --help, in order. What no group names is an option of the model.
 COMMON = (
     *("model", "max_steps", "max_tokens", "epochs", "batch_size", "gradient_accumulation_steps", "learning_rate"),
-    *("context_length", "max_sequence_length", "num_layers", "num_heads", "d_model", "latent_dim", "tokenizer"),
+    *("init_from", "context_length", "max_sequence_length", "num_layers", "num_heads", "d_model", "latent_dim"),
+    "tokenizer",
     *("precision", "compile_model", "device", "devices", "val_check_interval", "checkpoint_interval", "seed"),
 )
 READING = (
@@ -53,7 +54,7 @@ READING = (
 )
 OPTIMIZER = (
     *("optimizer", "global_batch_size", "warmup_steps", "schedule", "final_fraction", "decay_fraction"),
-    *("weight_decay", "clip_norm", "beta1", "beta2", "eps", "muon_learning_rate", "muon_momentum", "init_from"),
+    *("weight_decay", "clip_norm", "beta1", "beta2", "eps", "muon_learning_rate", "muon_momentum"),
 )
 MACHINE = ("num_nodes", "strategy", "compile_mode", "activation_checkpointing", "deterministic")
 RECORDS = (*("limit_val_batches", "keep", "log_interval", "log", "sample_interval", "sample_prompt", "sample_tokens"),)
@@ -152,8 +153,14 @@ class TrainModel:
             if tokenizer is not None and not takes_parquet:
                 raise UsageError(f"--tokenizer is for a corpus of text, and {data} is none. Leave it out.")
             return data
+        if getattr(config.model, "chat_template", None) is not None:
+            raise UsageError("--chat-template is for conversations. Pass --conversations too, or leave it out.")
         vocab_size = config.model.vocab_size
         text = TextCorpus(corpus=data, run=self.output, tokenizer=tokenizer, vocab_size=vocab_size)
+        if tokenizer is None and config.init_from is not None and (self.overwrite or not text.is_encoded):
+            # The weights know the tokens of their own tokenizer, and would have to unlearn those of a new one.
+            own = with_own_files(Path(config.init_from), {}).get("tokenizer")
+            text = dataclasses.replace(text, tokenizer=own)
         world = find_world()
         several = {"--dry-run": self.dry_run, "--num-nodes": config.num_nodes > 1, str(world): world is not None}
         for what, is_given in several.items():

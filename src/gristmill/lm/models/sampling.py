@@ -6,6 +6,7 @@ Shapes: V tokens of the vocabulary; `...` stands for any dimensions before, such
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 
 import torch
@@ -144,6 +145,9 @@ def _scaled(logits_V: Tensor, temperature: float) -> Tensor:
 
 def check_sampling(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Raise `OptionError` for a choice of tokens that makes no sense."""
+    for name, value in (("temperature", temperature), ("top_p", top_p)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
+            raise OptionError(f"{name}={value!r} is a {type(value).__name__}. Pass a number.")
     if not 0 <= temperature < math.inf:
         raise OptionError(f"temperature={temperature} is out of range. Pass 0 for the likeliest token, or more.")
     if top_k is not None and check_whole_number("top_k", top_k) < 1:

@@ -86,7 +86,7 @@ def export(
         `pip install 'gristmill[export]'`.
     which: the checkpoint: "best", "latest" or a name such as "step-000100".
     dtype: of the weights: "float32", "bfloat16", "float16", and for "gguf" also "q8_0".
-    overwrite: replace an export that is there. A folder that holds anything else is never replaced.
+    overwrite: replace an export that is there. A folder that holds anything else, or another file, is never replaced.
     tokenizer: the tokenizer that made the training data, or its path, for a run that does not hold one.
 
         gm.lm.export("run/", "exported/", dtype="bfloat16")

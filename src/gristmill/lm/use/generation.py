@@ -146,7 +146,7 @@ def chat_template_of(run: str | os.PathLike[str], tokenizer: Tokenizer) -> ChatT
     if not path.is_file():
         raise CheckpointError(
             f"{run}: chat=True needs a chat template, and the run holds no {CHAT_TEMPLATE_FILE}: it was not trained "
-            f"on conversations. Leave chat=True out."
+            f"on conversations. Pass a run that was, or call this without chat=True."
         )
     return ChatTemplate.load(path, tokenizer)
 

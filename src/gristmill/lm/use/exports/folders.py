@@ -83,7 +83,8 @@ def named_errors(path: Path, *kinds: type[Exception]) -> Iterator[None]:
         is_numbered = isinstance(error, OSError) and error.errno is not None
         if is_numbered or not isinstance(error, (OSError, *kinds)):
             raise
-        raise OSError(errno.EIO, f"Cannot be written ({error}). Is the disk full?", str(path)) from error
+        reason = next((str(part) for part in error.args if part), type(error).__name__)
+        raise OSError(errno.EIO, f"Cannot be written ({reason}). Is the disk full?", str(path)) from error
 
 
 def flush_file(path: Path) -> None:

@@ -29,6 +29,7 @@ KINDS = {
     "bfloat16": ("BF16", "MOSTLY_BF16"),
     "q8_0": ("Q8_0", "MOSTLY_Q8_0"),
 }
+MAGIC = b"GGUF"
 QUANTIZATION_VERSION = 2
 BLOCK = 32  # numbers of a row that q8_0 gives one scale
 
@@ -42,6 +43,16 @@ def check_target(target: Path, *, overwrite: bool) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(target.parent))
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "Is already there; choose another name or pass overwrite=True", str(target))
+    if target.exists() and not _is_gguf(target):
+        raise FileExistsError(errno.EEXIST, "Is a file, but no GGUF file; pass another name", str(target))
+
+
+def _is_gguf(path: Path) -> bool:
+    """Whether a file may be replaced: it is an export, or empty."""
+    if not path.is_file():  # a pipe or a device: nothing can be read from it, and no file renamed to it
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) in (MAGIC, b"")
 
 
 def write(source: Source, target: Path) -> Written:

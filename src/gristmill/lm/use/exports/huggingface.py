@@ -96,7 +96,10 @@ def _write_weights(folder: Path, weights: Mapping[str, Tensor], dtype: str) -> I
     names = [WEIGHTS_FILE] if len(shards) == 1 else _shard_names(len(shards))
     for file, shard in zip(names, shards, strict=True):
         tensors = {name: converted(name, weights[name], dtype) for name in shard}
+        (folder / file).touch()
+        mode = (folder / file).stat().st_mode
         save_file(tensors, folder / file, metadata={"format": "pt"})
+        (folder / file).chmod(mode)  # safetensors makes files that only their owner can read
         flush_file(folder / file)
         yield file
     if len(shards) > 1:
