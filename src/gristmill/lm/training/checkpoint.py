@@ -192,6 +192,12 @@ class CheckpointWriter:
             if self._tell is not None:
                 self._tell(f"the checkpoint {folder} is damaged. It is kept, but not used; remove it if you like.")
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether `wait` would raise at once."""
+        pending = self._pending
+        return pending is not None and pending.done() and pending.exception() is not None
+
     def merge(self) -> None:
         """At the end of a run: put weights that are in parts into one file. Here they are."""
 

@@ -141,6 +141,7 @@ class Reading:
     data_wait: float  # share of the time in which the device had nothing to do for lack of a batch
     seconds: float  # since the run began, those before a resume among them
     bad_value: str = ""  # what was not a number: "the loss of" or "the gradient norm of" the first bad step
+    any_failed: bool = False  # whether any rank has passed `has_failed=True` to `Meter.read`
 
 
 Pending: TypeAlias = dict[str, list[float | None]]
@@ -232,8 +233,11 @@ class Meter:
         kept.append([None if math.isinf(norm) else norm for norm in norms])
         return {"steps": list(self._steps), **dict(zip(self._names, kept, strict=True))}
 
-    def _host_values(self) -> list[list[float]]:
+    def _host_values(self, *further: float) -> list[list[float]]:
+        """A row per name, with a value per step, and one for each of the `further` numbers: the means over ranks."""
         values = self._values[:, : len(self._steps)].clone()
+        rows_of_further = [torch.full_like(values[:1], number) for number in further]
+        values = torch.cat([values, *rows_of_further])
         rows: list[list[float]] = (values if self._reduce is None else self._reduce(values)).tolist()
         return rows
 
@@ -249,9 +253,12 @@ class Meter:
             values = [missing if value is None else value for value in pending[name]]
             self._values[row, : len(self._steps)] = torch.tensor(values, dtype=self._values.dtype)
 
-    def read(self) -> Reading:
-        """Wait for the device, and return the reading of the steps since the last one."""
-        losses, *stats, norms = self._host_values()
+    def read(self, *, has_failed: bool = False) -> Reading:
+        """Wait for the device, and return the reading of the steps since the last one.
+
+        has_failed: something of this rank that all ranks should learn of; it travels with the losses.
+        """
+        losses, *stats, norms, failures = self._host_values(float(has_failed))
         elapsed = max(time.perf_counter() - self._restarted, 1e-9)
         rate = self._num_tokens / elapsed
         bad_step, bad_value = first_bad_step(self._steps, losses, norms)
@@ -264,6 +271,7 @@ class Meter:
             grad_norm_max=max(norms, key=lambda norm: math.inf if math.isnan(norm) else norm),
             first_bad_step=bad_step,
             bad_value=bad_value,
+            any_failed=any(failures),
             tokens_per_second=rate,
             padding=1 - self._num_tokens / self._num_slots if self._num_slots else 0.0,
             mfu=mfu,

@@ -25,6 +25,7 @@ from gristmill.lm.training.advice import NOT_FINITE, Situation, advice
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.launchers import find_world
 from gristmill.lm.training.meters import Reading, first_bad_step, measured_matmul_flops, memory_bytes
+from gristmill.lm.training.processes import same_outcome
 from gristmill.lm.training.recording import Recorder
 from gristmill.lm.training.replacing import Replacement
 from gristmill.lm.training.restoring import find_latest, restore, take_weights
@@ -217,8 +218,14 @@ class Run:
     # Records
 
     def log(self) -> None:
-        """Read the losses since the last time, and record them; the only thing in a step that waits for the device."""
-        reading = self.meter.read()
+        """Read the losses since the last time, and record them; the only thing in a step that waits for the device.
+
+        A checkpoint that could not be written ends the run here, in all processes: no step is computed in vain.
+        """
+        reading = self.meter.read(has_failed=self.saver.writer.has_failed)
+        if reading.any_failed:
+            with same_outcome():
+                self.saver.writer.wait()
         self._check_finite(reading.first_bad_step, reading.bad_value)
         self._readings.append(reading)
         self.recorder.add(
