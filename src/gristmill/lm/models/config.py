@@ -103,6 +103,10 @@ class ModelConfig(DataOptions):
             f"model={cls.name!r} cannot start from a model of transformers ({source}). Pass the folder of a run."
         )
 
+    def num_masked_pairs(self, *, batch_size: int) -> int:
+        """Pairs of tokens in the attention mask of a step, where the model makes one with a value per pair; else 0."""
+        return 0
+
     def start_messages(self, *, batch_size: int) -> list[str]:
         """What a person should know before the first step."""
         return []

@@ -30,12 +30,20 @@ from gristmill.lm.training.checkpoint import list_checkpoints, read_state
 from gristmill.lm.training.config import TrainConfig, asked_global_batch, resolved
 from gristmill.lm.training.devices import check_devices, launched
 from gristmill.lm.training.losses import LossModule, mean_loss
-from gristmill.lm.training.meters import device_name, synchronize
+from gristmill.lm.training.meters import device_name, free_bytes, synchronize
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
 from gristmill.lm.training.restoring import check_same_run, take_weights
 from gristmill.lm.training.run_folder import check_folder
-from gristmill.lm.training.set_up import mark_length, new_model, new_module, new_optimizers, open_datasets, settled
+from gristmill.lm.training.set_up import (
+    check_mask,
+    mark_length,
+    new_model,
+    new_module,
+    new_optimizers,
+    open_datasets,
+    settled,
+)
 from gristmill.lm.training.trainer import Resume, asked_config, memory_advice
 from gristmill.lm.training.validation import Validation
 from gristmill.lm.training.weight_updates import WeightUpdates
@@ -175,6 +183,7 @@ def _measure(fabric: Fabric, asked: TrainConfig, data: TrainingData, latest: Pat
     config = _settled(fabric, asked, data, state, messages)
     if latest is not None and state is not None:
         check_same_run(latest, state, config, data)
+    check_mask(config, fabric.device)
     dataset, val_dataset = open_datasets(fabric, config, data, messages.append)
     with contextlib.closing(dataset), contextlib.closing(val_dataset) if val_dataset else contextlib.nullcontext():
         model = new_model(config)
@@ -351,19 +360,6 @@ def _seconds(trial: _Trial, num_steps: int, validating: float) -> float | None:
         return None if trial.step_seconds is None else 0.0
     starting = max(0.0, trial.first_seconds - trial.step_seconds)
     return starting + num_steps * trial.step_seconds + validating
-
-
-def free_bytes() -> int | None:
-    """The memory that this machine, or the container around this process, has left; None where that is not known."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with contextlib.suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit, used = ((group / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
-        found.append(int(limit) - int(used))
-    return min(found, default=None)
 
 
 def _num_bytes(tensor: Tensor) -> int:

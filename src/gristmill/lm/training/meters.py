@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
@@ -20,7 +21,16 @@ from torch import Tensor
 from gristmill.lm.training.data_wait import DataWait, DeviceWait, HostWait, mark_on
 from gristmill.progress import resident_bytes
 
-__all__ = ["Meter", "Pending", "Reading", "device_peak", "first_bad_step", "measured_matmul_flops", "memory_bytes"]
+__all__ = [
+    "Meter",
+    "Pending",
+    "Reading",
+    "device_peak",
+    "first_bad_step",
+    "free_bytes",
+    "measured_matmul_flops",
+    "memory_bytes",
+]
 
 # Dense matrix products in bf16 or fp16, FLOP per second, by a part of the device's name; the first that fits counts.
 DEVICE_PEAKS = {
@@ -123,6 +133,19 @@ def memory_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resident_bytes()
+
+
+def free_bytes() -> int | None:
+    """The memory that this machine, or the container around this process, has left; None where that is not known."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit, used = ((group / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
+        found.append(int(limit) - int(used))
+    return min(found, default=None)
 
 
 @dataclass(frozen=True, slots=True)

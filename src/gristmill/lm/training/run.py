@@ -35,6 +35,7 @@ from gristmill.lm.training.saving import Saver
 from gristmill.lm.training.schedules import learning_rate, step_seed
 from gristmill.lm.training.set_up import (
     DTYPES,
+    check_mask,
     mark_length,
     new_meter,
     new_model,
@@ -83,6 +84,8 @@ class Run:
 
         latest, state = find_latest(fabric, folder, overwrite=self._replacement.overwrite)
         self.config = config = settled(fabric, config, data, state, tell)
+        with same_outcome():
+            check_mask(config, fabric.device)
         # First, because it knows whether there is enough text; a model for an absurd context would fill the memory.
         self.dataset, val_dataset = open_datasets(fabric, config, data, tell)
         self.model = new_model(config)

@@ -19,14 +19,16 @@ from gristmill.lm.models.registry import build_model
 from gristmill.lm.training.auto_batch import find_batch_size
 from gristmill.lm.training.config import TrainConfig, asked_global_batch, resolved
 from gristmill.lm.training.losses import LossModule
-from gristmill.lm.training.meters import Meter, device_name, device_peak
+from gristmill.lm.training.meters import Meter, device_name, device_peak, free_bytes
 from gristmill.lm.training.optimizers import Optimizers, build_optimizer
+from gristmill.report import figures
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 __all__ = [
     "DTYPES",
+    "check_mask",
     "mark_length",
     "new_meter",
     "new_model",
@@ -78,6 +80,31 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
     )
     # The smallest device decides for all.
     return int(fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
+
+
+def check_mask(config: TrainConfig, device: torch.device) -> None:
+    """Raise `TrainingError` where the attention masks of a step take more memory than a CPU has free.
+
+    The system would end the process without a message. A GPU raises an error of its own.
+    """
+    assert isinstance(config.batch_size, int)  # it is resolved
+    model, num_layers = config.model, 1 if config.activation_checkpointing else getattr(config.model, "num_layers", 1)
+    num_pairs = model.num_masked_pairs(batch_size=config.batch_size)
+    # A truth value per pair. The attention of each layer turns it into a number that is kept for the backward pass.
+    needed = num_pairs * (1 + num_layers * DTYPES[config.precision].itemsize)
+    if device.type != "cpu" or num_pairs == 0 or (free := free_bytes()) is None or needed <= free:
+        return
+    helps = [
+        f"a shorter {model.LENGTH}",
+        *["a smaller batch_size with a larger gradient_accumulation_steps"] * (config.batch_size > 1),
+        *["activation_checkpointing=True"] * (not config.activation_checkpointing),
+        "a GPU, which needs no such masks",
+    ]
+    raise TrainingError(
+        f"{model.LENGTH}={model.sequence_length} with batch_size={config.batch_size} does not fit into memory: on a "
+        f"CPU, the attention masks of a step hold {num_pairs:,} pairs of tokens and take {figures.size(needed)}, and "
+        f"{figures.size(free)} are free. What helps: {', '.join(helps)}."
+    )
 
 
 def new_model(config: TrainConfig) -> Model:

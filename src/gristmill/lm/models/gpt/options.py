@@ -109,6 +109,13 @@ class GPTConfig(WindowModelConfig):
         },
     }
 
+    def num_masked_pairs(self, *, batch_size: int) -> int:
+        """Those of tokens that see their own document only, and of a sliding window, which all sequences share."""
+        num_masks = batch_size if self.document_mask or self.conversations else 0
+        if num_masks == 0 and self.sliding_window is not None and self.sliding_window < self.context_length:
+            num_masks = 1
+        return num_masks * self.context_length**2
+
     def check(self) -> None:
         """Heads must have equal and even parts of the width, and share the heads of keys and values evenly."""
         check_heads(self.d_model, self.num_heads)
