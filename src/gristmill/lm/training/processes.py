@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from gristmill.errors import OptionError, TrainingError
-from gristmill.lm.training.launchers import num_restarts
+from gristmill.lm.training.launchers import find_world, num_restarts
 
 __all__ = ["end_with_parent", "join_others", "joining", "naming_the_lost", "one_error", "same_outcome", "start_others"]
 
@@ -118,13 +118,16 @@ def one_error() -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_the_lost() -> Iterator[None]:
-    """An error in the block about the connection to a process that a launcher has started names that process."""
+    """An error in the block about the connection to a process that a launcher has started names that process.
+
+    It is marked `is_shown_by_first` where a process of a lower rank on this machine has it too.
+    """
     try:
         yield
     except Exception as error:
         if _others is not None or not _is_lost_peer(error):
             raise
-        raise TrainingError(lost_processes()) from None
+        raise _error_of_lost() from None
 
 
 def _is_lost_peer(error: BaseException) -> bool:
@@ -137,17 +140,32 @@ def _tells_of_lost_peer(text: str) -> bool:
     return re.search(r"gloo|nccl|torch\.distributed\.Dist\w*Error|TCPStore", text, re.IGNORECASE) is not None
 
 
-def lost_processes() -> str:
-    """Which processes of the run do not answer, in a sentence, for one that has lost the connection to another.
-
-    All that are left note in the store of the run that they are. Whoever does not is gone, or hangs.
-    """
+def _error_of_lost() -> TrainingError:
+    """The error of a process that has lost the connection to another: it names those that do not answer."""
     if not torch.distributed.is_initialized():
-        return (
+        return TrainingError(
             "the processes of the run could not connect to each other. Start all of them at about the same time, and "
             "check that each machine can reach MASTER_ADDR and MASTER_PORT of the first one."
         )
     rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    silent = _silent_ranks(rank, size)
+    named = " and ".join(map(str, sorted(silent))) or "unknown rank"
+    error = TrainingError(
+        f"the process of rank {named} (of 0 to {size - 1}) has ended or does not answer, so the run ends. Its own "
+        f"output and the launcher's say why; often the memory of its machine was used up. Start all processes again "
+        f"with resume='auto' to resume from the last checkpoint."
+    )
+    world = find_world()
+    num_local = 1 if world is None else world.devices
+    error.is_shown_by_first = not speaks_for_machine(rank, num_local, silent)  # type: ignore[attr-defined]
+    return error
+
+
+def _silent_ranks(rank: int, size: int) -> set[int]:
+    """The processes of the run that do not answer.
+
+    All that are left note in the store of the run that they are. Whoever does not is gone, or hangs.
+    """
     silent = {number for number in range(size) if number != rank}
     try:
         store = _meeting.store
@@ -156,14 +174,18 @@ def lost_processes() -> str:
         while silent and time.monotonic() < deadline:
             silent = {number for number in silent if not store.check([f"left/{number}"])}
             time.sleep(POLL_SECONDS)
-    except RuntimeError:  # the process that holds the store is gone
-        silent = {0}
-    named = " and ".join(map(str, sorted(silent))) or "unknown rank"
-    return (
-        f"the process of rank {named} (of 0 to {size - 1}) has ended or does not answer, so the run ends. Its own "
-        f"output and the launcher's say why; often the memory of its machine was used up. Start all processes again "
-        f"with resume='auto' to resume from the last checkpoint."
-    )
+    except RuntimeError:  # the process that holds the store is gone; it may have answered before
+        silent = {0} if 0 in silent else silent
+    return silent
+
+
+def speaks_for_machine(rank: int, num_local: int, silent: Collection[int]) -> bool:
+    """Whether this process has the lowest rank of those on its machine that still answer.
+
+    >>> [speaks_for_machine(rank, 4, {0}) for rank in (1, 2, 3, 4, 5)]
+    [True, False, False, True, False]
+    """
+    return all(lower in silent for lower in range(rank - rank % num_local, rank))
 
 
 @contextlib.contextmanager
