@@ -78,7 +78,7 @@ class FakeMemory:
     def __init__(self, monkeypatch):
         self.peak = 0
         monkeypatch.setattr(auto_batch, "_peak_bytes", self.try_size)
-        monkeypatch.setattr(auto_batch, "_usable_bytes", lambda model, device: 50)
+        monkeypatch.setattr(auto_batch, "_usable_bytes", lambda *_: 50)
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
 
     def try_size(self, step, size, model, device):
@@ -93,7 +93,7 @@ class FakeMemory:
 def test_a_trial_of_batch_sizes_does_not_count_as_the_peak_of_the_run(monkeypatch, raises):
     memory = FakeMemory(monkeypatch)
     if raises:
-        monkeypatch.setattr(auto_batch, "_usable_bytes", lambda model, device: 5)
+        monkeypatch.setattr(auto_batch, "_usable_bytes", lambda *_: 5)
     options = {"per_device": 8, "sequence_length": 4, "device": torch.device("cuda"), "autocast": None}
     if raises:
         with pytest.raises(RuntimeError, match="not even one sequence fits"):

@@ -1,6 +1,8 @@
 """batch_size="auto": the largest micro-batch that fits, found by measuring, with the global batch kept as it was asked.
 
 Memory grows evenly with the sequences of a micro-batch, so two small steps show how many fit; that many are then tried.
+The trial has the whole model on each device, also where the run divides it (strategy="fsdp"): what this saves the run
+is then added to the memory that a step may take. A model that does not fit as a whole cannot be tried.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from gristmill.lm.models.model import Model
 from gristmill.lm.training.advice import is_out_of_memory
 from gristmill.lm.training.losses import LossModule
 
-__all__ = ["divisors", "find_batch_size", "largest_that_fits"]
+__all__ = ["divisors", "find_batch_size", "held_bytes", "largest_that_fits"]
 
 # What is left to fragments, libraries and the other buffers of a step.
 USABLE_SHARE = 0.9
 # On a CPU memory is not what limits a step, caches are: more tokens at once are not faster.
 CPU_TOKENS = 8192
-ADAM_COPIES = 3  # gradients and two moments, each as large as the weights
+TRIAL_COPIES = 2  # weights and gradients
+RUN_COPIES = 4  # weights, gradients and two moments, each as large as the weights
 
 
 def find_batch_size(
@@ -32,8 +35,12 @@ def find_batch_size(
     sequence_length: int,
     device: torch.device,
     autocast: Callable[[], AbstractContextManager[object]],
+    num_parts: int = 1,
 ) -> int:
-    """The largest divisor of `per_device`, the sequences of a step on this device, that fits into its memory."""
+    """The largest divisor of `per_device`, the sequences of a step on this device, that fits into its memory.
+
+    num_parts: devices that weights, gradients and moments are divided among.
+    """
     sizes = divisors(per_device)
     if device.type != "cuda":
         return max([size for size in sizes if size * sequence_length <= CPU_TOKENS], default=1)
@@ -46,8 +53,11 @@ def find_batch_size(
         loss.backward()
 
     try:
-        usable = _usable_bytes(model, device)
-        return largest_that_fits(sizes, lambda size: _peak_bytes(step, size, model, device), usable)
+        usable = _usable_bytes(model, device, num_parts)
+        is_divided = num_parts > 1
+        return largest_that_fits(
+            sizes, lambda size: _peak_bytes(step, size, model, device), usable, is_divided=is_divided
+        )
     finally:
         torch.cuda.reset_peak_memory_stats(device)  # the run reports its own peak, not that of a trial
 
@@ -61,8 +71,12 @@ def divisors(number: int) -> list[int]:
     return [size for size in range(1, number + 1) if number % size == 0]
 
 
-def largest_that_fits(sizes: list[int], peak_bytes: Callable[[int], int | None], usable_bytes: int) -> int:
+def largest_that_fits(
+    sizes: list[int], peak_bytes: Callable[[int], int | None], usable_bytes: int, *, is_divided: bool = False
+) -> int:
     """The largest of `sizes` whose peak is at most `usable_bytes`, by few trials; `peak_bytes` is None for too large.
+
+    is_divided: the run divides the model among devices, which the trials do not.
 
     >>> largest_that_fits([1, 2, 4, 8, 16, 32], lambda size: 100 + 10 * size, 200)
     8
@@ -70,11 +84,7 @@ def largest_that_fits(sizes: list[int], peak_bytes: Callable[[int], int | None],
     small, next_size = sizes[0], sizes[1] if len(sizes) > 1 else sizes[0]
     base, more = peak_bytes(small), peak_bytes(next_size)
     if base is None or base > usable_bytes:
-        raise TrainingError(
-            "not even one sequence fits into the memory of the device. Pass a shorter context_length or "
-            "max_sequence_length, a smaller model, "
-            "precision='bf16-mixed', or strategy='fsdp' on several devices."
-        )
+        raise TrainingError(_nothing_fits(is_divided))
     if more is None:
         return small
     slope = max((more - base) / max(next_size - small, 1), 1.0)
@@ -84,6 +94,20 @@ def largest_that_fits(sizes: list[int], peak_bytes: Callable[[int], int | None],
         if peak is not None and peak <= usable_bytes:
             return size
     return small
+
+
+def _nothing_fits(is_divided: bool) -> str:
+    if is_divided:
+        return (
+            "batch_size='auto' found no size that fits: it tries one sequence with the whole model on one device, and "
+            "strategy='fsdp' divides it only afterwards. Pass a number as batch_size, such as batch_size=1, or a "
+            "shorter context_length or max_sequence_length."
+        )
+    return (
+        "not even one sequence fits into the memory of the device. Pass a shorter context_length or "
+        "max_sequence_length, a smaller model, precision='bf16-mixed', or strategy='fsdp' on several devices with a "
+        "number as batch_size."
+    )
 
 
 def _peak_bytes(step: Callable[[int], None], size: int, model: nn.Module, device: torch.device) -> int | None:
@@ -101,8 +125,27 @@ def _peak_bytes(step: Callable[[int], None], size: int, model: nn.Module, device
         torch.cuda.empty_cache()
 
 
-def _usable_bytes(model: nn.Module, device: torch.device) -> int:
-    """What a step may take: gradients and moments, which a trial lacks or a step adds, are set aside."""
+def _usable_bytes(model: nn.Module, device: torch.device, num_parts: int) -> int:
+    """What a step of a trial may take: less or more than the memory there is, by what a step of the run has besides."""
     free, _ = torch.cuda.mem_get_info(device)
-    weights = sum(parameter.nbytes for parameter in model.parameters())
-    return int(USABLE_SHARE * (free + torch.cuda.memory_allocated(device))) - (ADAM_COPIES - 1) * weights
+    usable = int(USABLE_SHARE * (free + torch.cuda.memory_allocated(device)))
+    return usable + TRIAL_COPIES * num_bytes(model) - held_bytes(model, num_parts)
+
+
+def held_bytes(model: nn.Module, num_parts: int) -> int:
+    """What weights, gradients and moments take on each device of a run that divides them among `num_parts` devices.
+
+    A divided model is put together where it is used: two layers at a time, and all that is outside of layers.
+    """
+    held = RUN_COPIES * num_bytes(model)
+    if num_parts == 1:
+        return held
+    units: tuple[str, ...] = getattr(model, "SHARDED_UNITS", ())
+    layers = [num_bytes(layer) for name in units for layer in getattr(model, name, ())]
+    together = num_bytes(model) - sum(layers) + 2 * max(layers, default=0)
+    return held // num_parts + TRIAL_COPIES * together
+
+
+def num_bytes(module: nn.Module) -> int:
+    """The size of its weights."""
+    return sum(parameter.nbytes for parameter in module.parameters())

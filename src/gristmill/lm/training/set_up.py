@@ -77,6 +77,7 @@ def _find_batch_size(fabric: Fabric, config: TrainConfig, data: TrainingData) ->
         sequence_length=config.model.sequence_length,
         device=fabric.device,
         autocast=fabric.autocast,
+        num_parts=fabric.world_size if config.strategy == "fsdp" else 1,
     )
     # The smallest device decides for all.
     return int(fabric.all_reduce(torch.tensor(float(size)), reduce_op="min"))
@@ -98,7 +99,7 @@ def check_mask(config: TrainConfig, device: torch.device) -> None:
         f"a shorter {model.LENGTH}",
         *["a smaller batch_size with a larger gradient_accumulation_steps"] * (config.batch_size > 1),
         *["activation_checkpointing=True"] * (not config.activation_checkpointing),
-        "a GPU, which needs no such masks",
+        "a GPU",
     ]
     raise TrainingError(
         f"{model.LENGTH}={model.sequence_length} with batch_size={config.batch_size} does not fit into memory: on a "
