@@ -22,7 +22,16 @@ from gristmill.small_files import parse_json, read_small_file
 from gristmill.tokenizer.formats.tokenizer_config import NAME as TOKENIZER_CONFIG
 from gristmill.tokenizer.formats.tokenizer_config import ROLES
 
-__all__ = ["CHATML", "CHAT_TEMPLATE_FILE", "PLAIN", "TEMPLATES", "compiled", "has_template", "read_template", "rendered"]
+__all__ = [
+    "CHATML",
+    "CHAT_TEMPLATE_FILE",
+    "PLAIN",
+    "TEMPLATES",
+    "compiled",
+    "has_template",
+    "read_template",
+    "rendered",
+]
 
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 MAX_TEMPLATE_BYTES = 1 << 20  # templates have a few kilobytes
