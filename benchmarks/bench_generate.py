@@ -84,7 +84,17 @@ def serve() -> None:
             from gristmill.lm.models.sampling import new_dice
 
             texts = [Row(ids, new_dice(number), request["max_tokens"]) for number, ids in enumerate(prompts)]
-            written = generation._write(model, texts, Choice(**options), stop_id=None, batch_size=None, use_cache=True)
+            longest = max(len(row.prompt_ids) for row in texts) + request["max_tokens"]
+            written = generation._write(
+                model,
+                texts,
+                Choice(**options),
+                num_rows=num_texts,
+                longest=longest,
+                stop_id=None,
+                batch_size=None,
+                use_cache=True,
+            )
             found: dict[int, list[int]] = {id(row): [] for row in texts}
             for row, token in written:
                 found[id(row)].append(token)

@@ -118,7 +118,13 @@ def test_a_folder_with_a_colon_in_its_name_is_taken_as_it_is(gristmill, work_fol
         (("nope", "neither"), "there is no nope and no neither. Pass folders that `gristmill encode` made"),
         (("a:x", "b:y"), "a:x: 'x' is not a weight. Write a number, such as 'a:0.5'."),
         (("a.txt", "b.txt", "--model=vae"), "mixtures are for models that read windows of tokens"),
-        (("a", "b", "--conversations"), "--conversations reads one file, folder or glob of JSON lines"),
+        (
+            ("a", "b", "--conversations"),
+            "a: it holds token shards, and --conversations reads JSON lines. Pass their path, or leave "
+            "out --conversations.",
+        ),
+        (("shards:", "b:1"), "Write a weight after each, such as 'shards:0.5'"),
+        (("a:", "b:1"), "a:: its weight is missing. Write a number, such as 'a:0.5'."),
     ],
 )
 def test_data_that_cannot_be_mixed_is_one_line(gristmill, data, words):

@@ -152,6 +152,29 @@ def test_a_template_without_end_is_refused(source):
         ChatTemplate(source, tokenizer()).render(turns("a", "b"))
 
 
+LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}X{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (LOOPS.replace("X", "x" * 10), r"it writes more than [\d,]+ characters"),
+        (LOOPS.replace("X", ""), r"its loops have more than [\d,]+ turns"),
+        (f"{{% generation %}}{LOOPS}{{% endgeneration %}}", r"its loops have more than [\d,]+ turns"),
+        (f"{{% macro f() %}}{LOOPS}{{% endmacro %}}{{{{ f() }}}}", r"its loops have more than [\d,]+ turns"),
+    ],
+)
+def test_a_template_with_endless_loops_is_refused(source, why):
+    with pytest.raises(OptionError, match=f"cannot render the conversation: {why}"):
+        ChatTemplate(source, tokenizer()).render(turns("a", "b"))
+
+
+def test_a_long_content_is_no_endless_loop():
+    source = "{% for message in messages %}{% for letter in message['content'] %}{{ letter }}{% endfor %}{% endfor %}"
+    text = "abc" * 500_000
+    assert ChatTemplate(source, tokenizer()).render(turns("", text)) == text
+
+
 def test_a_syntax_error_names_its_line():
     with pytest.raises(OptionError, match="not a Jinja template: line 2"):
         ChatTemplate("a\n{% for %}", tokenizer())

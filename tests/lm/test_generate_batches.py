@@ -385,6 +385,25 @@ def test_an_enormous_number_of_tokens_takes_no_memory_ahead(run):
     assert next(streams[0])
 
 
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_texts_that_wait_take_no_memory(run, batch_size):
+    model, tokenizer = load_for_generation(run, device="cpu")
+    request = {"prompts": ("low", "n"), "max_tokens": 1, "seed": 0, "batch_size": batch_size}
+    few = ["".join(stream) for stream in continued(model, tokenizer, TextRequest(**request, num_texts=5))]
+    streams = continued(model, tokenizer, TextRequest(**request, num_texts=10**12))
+    assert ["".join(next(streams)) for _ in range(5)] == few[:5]
+
+
+def test_a_text_that_nobody_reads_to_its_end_leaves_the_others_as_they_are(run):
+    model, tokenizer = load_for_generation(run, device="cpu")
+    request = TextRequest(prompts=tuple(PROMPTS), max_tokens=5, seed=1, batch_size=1)
+    expected = ["".join(stream) for stream in continued(model, tokenizer, request)]
+    streams = list(continued(model, tokenizer, request))
+    assert next(streams[2])
+    streams[2] = None
+    assert ["".join(streams[number]) for number in (3, 0, 1)] == [expected[number] for number in (3, 0, 1)]
+
+
 @pytest.mark.parametrize("name", ["prompt", "stop"])
 @pytest.mark.parametrize("value", [3, b"text", {"text": 1}])
 def test_what_is_neither_a_text_nor_a_list_of_texts_is_refused(tmp_path, name, value):

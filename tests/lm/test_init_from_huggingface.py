@@ -240,6 +240,30 @@ def test_layers_with_and_without_a_window_are_refused(tmp_path):
         started(tmp_path / "folder")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"max_window_layers": 0}, {"max_window_layers": 2}, {"max_window_layers": -1}, {}, {"sliding_window": None}],
+    ids=str,
+)
+def test_a_qwen3_of_transformers_4_without_layer_types_has_the_windows_that_transformers_derives(tmp_path, changes):
+    make_theirs(tmp_path / "folder", "Qwen3", **QWEN_WINDOW)
+    path = tmp_path / "folder" / "config.json"
+    content = {name: value for name, value in json.loads(path.read_text()).items() if name != "layer_types"}
+    del content["max_window_layers"]
+    path.write_text(json.dumps({**content, **changes}))
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path / "folder")
+    expected = theirs.sliding_window if set(theirs.layer_types) == {"sliding_attention"} else None
+    assert started(tmp_path / "folder").config.sliding_window == expected
+
+
+def test_a_qwen3_whose_derived_layers_differ_is_refused_with_the_reason(tmp_path):
+    make_theirs(tmp_path / "folder", "Qwen3", **QWEN_WINDOW)
+    edit_config(tmp_path / "folder", layer_types=None, max_window_layers=1)
+    with pytest.raises(gm.CheckpointError, match=r"layer_types is \['full_attention', 'sliding_attention'\]") as caught:
+        started(tmp_path / "folder")
+    assert "damaged" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
 def test_a_pickle_is_never_loaded(folder, name):
     (folder / "model.safetensors").rename(folder / name)

@@ -96,7 +96,7 @@ class Command:
     """Answer the prompt, in the chat template of a run that was trained with --conversations."""
 
     jsonl: Flag = False
-    """Write a JSON object per text, with prompt, text and num_tokens."""
+    """Write a JSON object per text: its prompt, text and num_tokens."""
 
     no_cache: Flag = False
     """Compute all keys and values again for each token: slower, the same text."""

@@ -84,8 +84,8 @@ class TrainModel:
     """
 
     data: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATA…", help_behavior_hint="")]
-    """A folder that `gristmill encode` made, or text to make one of; for a VAE also Parquet: a file, folder or glob.
-    Several folders are mixed: a:0.7 b:0.3, or a b by size."""
+    """A folder that `gristmill encode` made, or text to make one of; for a VAE also Parquet: a file, folder or glob;
+    with --conversations JSON lines of them. Several folders are mixed: a:0.7 b:0.3, or a b by size."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder of the run."""
@@ -129,13 +129,10 @@ class TrainModel:
         """The folder of shards, or several to mix."""
         if not self.data:
             raise UsageError("there is no DATA. Pass a folder that `gristmill encode` made, or a file of text.")
+        if len(self.data) > 1 and getattr(config.model, "conversations", False):
+            return list(self.data)
         if len(self.data) == 1 and find_mixture(self.data[0]) is None:
             return self._shards(self.data[0], config, progress)
-        if getattr(config.model, "conversations", False):
-            raise UsageError(
-                f"--conversations reads one file, folder or glob of JSON lines, and DATA is {' '.join(self.data)}. "
-                f"Pass one: put several files into a folder."
-            )
         takes_parquet = isinstance(config.model, DocumentOptions)
         check_mixture(self.data, tokenizer=getattr(self, "tokenizer", None), takes_parquet=takes_parquet)
         return list(self.data)

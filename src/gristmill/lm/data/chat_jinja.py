@@ -8,6 +8,7 @@ and a `tojson` that escapes nothing for HTML.
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -21,10 +22,20 @@ from gristmill.small_files import parse_json, read_small_file
 from gristmill.tokenizer.formats.tokenizer_config import NAME as TOKENIZER_CONFIG
 from gristmill.tokenizer.formats.tokenizer_config import ROLES
 
-__all__ = ["CHATML", "CHAT_TEMPLATE_FILE", "PLAIN", "TEMPLATES", "compiled", "has_template", "read_template"]
+__all__ = [
+    "CHATML",
+    "CHAT_TEMPLATE_FILE",
+    "PLAIN",
+    "TEMPLATES",
+    "compiled",
+    "has_template",
+    "read_template",
+    "rendered",
+]
 
 CHAT_TEMPLATE_FILE = "chat_template.jinja"
 MAX_TEMPLATE_BYTES = 1 << 20  # templates have a few kilobytes
+COUNT_TURN = "_gristmill_count_turn"  # what loops of templates call
 MAX_CONFIG_BYTES = 16 << 20  # a tokenizer_config.json may list thousands of tokens
 
 # Each turn begins on a line of its own, and the prompt of a response ends with a newline, so that no token lies across
@@ -134,13 +145,47 @@ def compiled(source: str, name: str, *, around: tuple[str, str] = ("", "")) -> A
 def _environment(before: str, after: str) -> Any:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(
+    class Counted(ImmutableSandboxedEnvironment):  # type: ignore[misc]
+        def _parse(self, source: str, name: str | None, filename: str | None) -> Any:
+            return _with_counted_loops(super()._parse(source, name, filename))
+
+    environment = Counted(
         trim_blocks=True, lstrip_blocks=True, extensions=[_generation_blocks(before, after), "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _as_json
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = _now
     return environment
+
+
+def _with_counted_loops(tree: Any) -> Any:
+    """The template with a call of `count_turn` at the beginning of each turn of its loops."""
+    from jinja2 import nodes
+
+    for loop in tree.find_all(nodes.For):
+        call = nodes.Call(nodes.Name(COUNT_TURN, "load"), [], [], None, None)
+        loop.body.insert(0, nodes.ExprStmt(call).set_lineno(loop.lineno))
+    return tree
+
+
+def rendered(template: Any, values: Mapping[str, Any], *, limit: int) -> str:
+    """What a template of `compiled` writes; `ValueError` for more characters, or turns of its loops, than `limit`.
+
+    Jinja limits a range to 100,000 numbers. Without this, loops within loops would still run for years.
+    """
+    turns = itertools.count(1)
+
+    def count_turn() -> None:
+        if next(turns) > limit:
+            raise ValueError(f"its loops have more than {limit:,} turns. Pass another template.")
+
+    parts, length = [], 0
+    for part in template.generate({**values, COUNT_TURN: count_turn}):
+        parts.append(part)
+        length += len(part)
+        if length > limit:
+            raise ValueError(f"it writes more than {limit:,} characters. Pass another template.")
+    return "".join(parts)
 
 
 def _generation_blocks(before: str, after: str) -> type[Any]:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import OptionError
-from gristmill.lm.data.chat_jinja import CHATML, PLAIN, compiled, read_template
+from gristmill.lm.data.chat_jinja import CHATML, PLAIN, compiled, read_template, rendered
 from gristmill.packages import load_package
 from gristmill.shards.end_of_text import KNOWN
 from gristmill.tokenizer.formats.tokenizer_config import chosen_roles
@@ -40,6 +40,8 @@ _MARK = re.compile(f"{CONTENT_BEGIN}(\\d+){CONTENT_END}|({TRAINED_BEGIN})|({TRAI
 # What looks like a special token in the text of a template.
 _LIKE_A_SPECIAL = re.compile(r"<\|[^|<>\s]+\|>")
 CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
+# A template that writes more than this, or whose loops have more turns, is not one that ends.
+FREE_CHARACTERS, TIMES_CONTENTS = 1_000_000, 64
 
 Message: TypeAlias = Mapping[str, str]
 
@@ -143,8 +145,9 @@ class ChatTemplate:
         jinja2 = load_package("jinja2", needed_by="a chat template")
         given = [dict(message) for message in messages]
         values = {"tools": None, "documents": None, "add_generation_prompt": add_generation_prompt, **self._roles}
+        limit = FREE_CHARACTERS + TIMES_CONTENTS * sum(len(str(message.get("content"))) for message in given)
         try:
-            return str(template.render(messages=given, **values))
+            return rendered(template, {"messages": given, **values}, limit=limit)
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise OptionError(f"{self.name} cannot render the conversation: {error}") from None
         except (RecursionError, MemoryError):

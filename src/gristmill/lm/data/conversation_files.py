@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gristmill.corpus import Input, Reading, find_files
@@ -35,9 +35,9 @@ class Conversation(NamedTuple):
     messages: list[Message]
 
 
-def read_conversations(data: str | os.PathLike[str]) -> Iterator[Conversation]:
-    """The conversations of a file, of a folder or of a glob, in order; `CorpusError` names the line that is none."""
-    found = find_files([data], Reading.checked({}))
+def read_conversations(data: Sequence[str | os.PathLike[str]]) -> Iterator[Conversation]:
+    """The conversations of files, folders and globs, in order; `CorpusError` names the line that is none."""
+    found = find_files(data, Reading.checked({}))
     for input in found.inputs:
         if input.format != "jsonl":
             raise CorpusError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,21 +56,36 @@ class Conversations:
 
 def open_conversations(data: TrainSources, options: WindowOptions) -> ConversationData:
     """The conversations of the JSON lines that `data` names, encoded with the tokenizer and the chat template."""
-    if isinstance(data, Shards) or not isinstance(data, str | os.PathLike):
-        raise TypeError(f"data is a {type(data).__name__}, and conversations=True reads JSON lines. Pass their path.")
-    check_is_no_run(data)
-    if is_shards(data):
-        raise OptionError(
-            f"{data}: it holds token shards, and conversations=True reads JSON lines. Pass their path, or leave "
-            f"conversations out."
-        )
+    paths = _paths(data)
     if options.tokenizer is None:
         raise OptionError(
             "conversations=True needs the tokenizer of the model, and init_from names no run that holds one. Pass "
             "init_from='run', the folder of the run to start from, or tokenizer='tokenizer.json'."
         )
     tokenizer = as_tokenizer(options.tokenizer)
-    return ConversationData(data, tokenizer, ChatTemplate.load(options.chat_template or "plain", tokenizer), options)
+    return ConversationData(paths, tokenizer, ChatTemplate.load(options.chat_template or "plain", tokenizer), options)
+
+
+def _paths(data: TrainSources) -> list[str | os.PathLike[str]]:
+    """The files, folders and globs of JSON lines, one or several; an error for what holds something else."""
+    given = data if isinstance(data, list | tuple) else [data]
+    if not given:
+        raise OptionError("data is empty, and conversations=True reads JSON lines. Pass their path.")
+    paths: list[str | os.PathLike[str]] = []
+    for each in given:
+        if isinstance(each, Shards) or not isinstance(each, str | os.PathLike):
+            raise TypeError(
+                f"data is a {type(each).__name__}, and conversations=True reads JSON lines. Pass their path, or a list "
+                f"of paths."
+            )
+        check_is_no_run(each)
+        if is_shards(each):
+            raise OptionError(
+                f"{each}: it holds token shards, and conversations=True reads JSON lines. Pass their path, or leave "
+                f"out conversations=True."
+            )
+        paths.append(each)
+    return paths
 
 
 class ConversationData:
@@ -83,7 +98,11 @@ class ConversationData:
     no_validation = "no conversation fell into validation. Pass a larger val_fraction to have some."
 
     def __init__(
-        self, data: str | os.PathLike[str], tokenizer: Tokenizer, template: ChatTemplate, options: WindowOptions
+        self,
+        data: Sequence[str | os.PathLike[str]],
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        options: WindowOptions,
     ) -> None:
         """Everything is read and encoded here."""
         self.tokenizer: Tokenizer | None = tokenizer
@@ -95,7 +114,8 @@ class ConversationData:
         self._rows = {split: packed(found.lengths, self._length) for split, found in self._splits.items()}
         train = self._splits["train"]
         if not len(train.lengths):
-            raise CorpusError(f"{data}: there is no conversation to train on. {reader.why_none()}")
+            shown = ", ".join(map(str, data))
+            raise CorpusError(f"{shown}: there is no conversation to train on. {reader.why_none()}")
         self.num_tokens = int(train.lengths.sum())
         self.messages = reader.messages(train, options)
         self.identity = {
@@ -250,7 +270,7 @@ class _Reader:
         self._template, self._max_tokens, self._val_fraction = template, max_tokens, val_fraction
         self._num_read = self._num_cut = self._num_skipped = self._num_crossing = self._num_val = 0
 
-    def read(self, data: str | os.PathLike[str]) -> dict[str, Conversations]:
+    def read(self, data: Sequence[str | os.PathLike[str]]) -> dict[str, Conversations]:
         """The conversations to train on and those for validation."""
         splits: dict[str, list[EncodedChat]] = {"train": [], "val": []}
         chats = read_conversations(data)

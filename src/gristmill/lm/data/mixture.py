@@ -72,9 +72,10 @@ def _checked(given: list[tuple[Any, Any]]) -> Mixture:
     with_weight = [source for source, weight in given if weight is not None]
     if with_weight and len(with_weight) < len(given):
         without = next(source for source, weight in given if weight is None)
+        bare = str(_path(without)).rstrip(":")
         raise OptionError(
             f"{_path(without)} has no weight, and {_path(with_weight[0])} has one. Write a weight after each, such as "
-            f"'{_path(without)}:0.5', or after none: the sizes then decide."
+            f"'{bare}:0.5', or after none: the sizes then decide."
         )
     places = Counter(os.path.realpath(_path(source)) for source, _ in given)
     twice = next((_path(source) for source, _ in given if places[os.path.realpath(_path(source))] > 1), None)
@@ -93,7 +94,8 @@ def _split(source: Any) -> tuple[Any, float | None]:
         return (path, float(number)) if path and number == number.strip() else (source, None)
     except ValueError:
         if path and _exists(path):
-            raise OptionError(f"{source}: {number!r} is not a weight. Write a number, such as '{path}:0.5'.") from None
+            what = f"{number!r} is not a weight" if number else "its weight is missing"
+            raise OptionError(f"{source}: {what}. Write a number, such as '{path}:0.5'.") from None
         return source, None
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
@@ -114,37 +113,71 @@ class _TextOfIds:
         return [rest] if rest else []
 
 
-class _Texts:
-    """Several texts that are written at once, each read by itself: whoever needs a part has the next step computed."""
+class _Text:
+    """One text of several: its parts that nobody has read yet. Small until its first token comes."""
 
-    def __init__(self, rows: Sequence[Row], ids: Generator[tuple[Row, int]], texts: Sequence[_TextOfIds]) -> None:
-        self._rows, self._ids, self._texts = rows, ids, texts
-        self._number_of = {id(row): number for number, row in enumerate(rows)}
-        self._parts: list[deque[str]] = [deque() for _ in rows]
-        self._unfinished = set(range(len(rows)))
-        self._num_tokens = [0] * len(rows)
+    def __init__(self) -> None:
+        self.row: Row | None = None  # None: it waits for its turn
+        self.parts: deque[str] = deque()
+        self.num_tokens = 0
+        self.is_over = False
+        self.is_given = False  # somebody has its stream
+        self.ids: _TextOfIds | None = None
+
+    def count(self) -> int:
+        """The tokens so far."""
+        return self.num_tokens
+
+    def end(self) -> None:
+        """Nothing more is computed for it."""
+        self.is_over = True
+        if self.ids is not None:
+            self.parts += self.ids.finish()
+        if self.row is not None:
+            self.row.is_open = False
+
+
+class _Texts:
+    """Several texts that are written at once, each read by itself: whoever needs a part has the next step computed.
+
+    Only texts that have begun, or that somebody has a stream of, take memory.
+    """
+
+    def __init__(
+        self,
+        rows: _Rows,
+        write: Callable[[Iterator[Row]], Generator[tuple[Row, int]]],
+        new_ids: Callable[[], _TextOfIds],
+    ) -> None:
+        self._texts: dict[int, _Text] = {}  # by number
+        self._ids, self._new_ids = write(_begun(rows, self._texts)), new_ids
+        self._num_unfinished = len(rows)
         self._error: Exception | None = None
         self._lock = threading.RLock()  # threads may read a text each
 
-    def count(self, number: int) -> int:
-        """The tokens of one text so far."""
-        return self._num_tokens[number]
+    def stream(self, number: int, prompt: str) -> TextStream:
+        """One text. Each is asked for once."""
+        with self._lock:
+            text = self._texts.setdefault(number, _Text())
+            text.is_given = True
+            self._forget(number, text)
+        return TextStream(self._parts(number, text), prompt=prompt, count=text.count)
 
-    def parts(self, number: int) -> Iterator[str]:
+    def _parts(self, number: int, text: _Text) -> Iterator[str]:
         """The parts of one text, as they come."""
-        parts = self._parts[number]
+        parts = text.parts
         try:
-            while parts or number in self._unfinished:
+            while parts or not text.is_over:
                 while parts:
                     yield parts.popleft()
                 with self._lock:
-                    if not parts and number in self._unfinished:
+                    if not parts and not text.is_over:
                         self._advance()
-                        if not self._rows[number].is_open:  # the token that ended it was passed over
-                            self._finish(number)
+                        if text.row is not None and not text.row.is_open:  # the token that ended it was passed over
+                            self._finish(number, text)
         finally:
             with self._lock:
-                self._finish(number)  # nobody reads it any more
+                self._finish(number, text)  # nobody reads it any more
 
     def _advance(self) -> None:
         """Take the next id, whichever text it belongs to; without one, all texts are finished."""
@@ -153,27 +186,44 @@ class _Texts:
         try:
             row, id_of_token = next(self._ids)
         except StopIteration:
-            for number in tuple(self._unfinished):
-                self._finish(number)
+            for number, text in tuple(self._texts.items()):
+                self._finish(number, text)
             return
         except Exception as error:
             self._error = error
             raise
-        number = self._number_of[id(row)]
-        self._num_tokens[number] += 1
-        self._parts[number] += self._texts[number].push(id_of_token)
-        if self._texts[number].is_over or row.num_left == 0:
-            self._finish(number)
+        text = self._texts[row.number]
+        text.num_tokens += 1
+        text.ids = text.ids or self._new_ids()
+        text.parts += text.ids.push(id_of_token)
+        if text.ids.is_over or row.num_left == 0:
+            self._finish(row.number, text)
 
-    def _finish(self, number: int) -> None:
+    def _finish(self, number: int, text: _Text) -> None:
         """Nothing more is computed for this text; after the last one, the model has its mode back."""
-        if number not in self._unfinished:
+        if text.is_over:
             return
-        self._unfinished.remove(number)
-        self._parts[number] += self._texts[number].finish()
-        self._rows[number].is_open = False
-        if not self._unfinished:
+        text.end()
+        self._forget(number, text)
+        self._num_unfinished -= 1
+        if not self._num_unfinished:
             self._ids.close()
+
+    def _forget(self, number: int, text: _Text) -> None:
+        """Leave a text to its stream. One that ended before it began stays, so that it does not begin."""
+        if text.is_over and text.is_given and text.row is not None:
+            self._texts.pop(number, None)
+
+
+def _begun(rows: Iterable[Row], texts: dict[int, _Text]) -> Iterator[Row]:
+    """Rows whose turn has come, without those that nobody wants any more."""
+    for row in rows:
+        text = texts.setdefault(row.number, _Text())
+        if text.is_over:
+            del texts[row.number]
+            continue
+        text.row = row
+        yield row
 
 
 def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Iterator[TextStream]:
@@ -181,26 +231,34 @@ def continued(model: Model, tokenizer: Tokenizer, request: TextRequest) -> Itera
 
     Several texts are written at once. Text i, counted through all prompts, has the seed `seed + i`.
     """
-    prompts = [prompt for prompt in request.all_prompts for _ in range(request.num_texts or 1)]
     tokenizer = as_tokenizer(tokenizer)
     stop_id, stop = _ends(tokenizer, request)
-    ids_of = {prompt: _prompt_ids(tokenizer, prompt, request.chat) for prompt in dict.fromkeys(prompts)}
-    rows = _new_rows(
+    ids_of = {prompt: _prompt_ids(tokenizer, prompt, request.chat) for prompt in dict.fromkeys(request.all_prompts)}
+    rows = _Rows(
         model,
-        [ids_of[prompt] for prompt in prompts],
+        [ids_of[prompt] for prompt in request.all_prompts],
+        num_texts=request.num_texts or 1,
         max_tokens=MAX_TOKENS if request.max_tokens is None else request.max_tokens,
         seed=request.seed,
     )
     temperature = TEMPERATURE if request.temperature is None else request.temperature
     choice = Choice(temperature, request.top_k, request.top_p)
-    written = _write(model, rows, choice, stop_id=stop_id, batch_size=request.batch_size, use_cache=request.use_cache)
-    texts = _Texts(rows, written, [_TextOfIds(tokenizer.stream_decoder(), stop) for _ in rows])
-    return iter(
-        [
-            TextStream(texts.parts(number), prompt=prompt, count=partial(texts.count, number))
-            for number, prompt in enumerate(prompts)
-        ]
-    )
+
+    def write(begun: Iterator[Row]) -> Generator[tuple[Row, int]]:
+        return _write(
+            model,
+            begun,
+            choice,
+            num_rows=len(rows),
+            longest=rows.longest,
+            stop_id=stop_id,
+            batch_size=request.batch_size,
+            use_cache=request.use_cache,
+        )
+
+    texts = _Texts(rows, write, lambda: _TextOfIds(tokenizer.stream_decoder(), stop))
+    prompts = (prompt for prompt in request.all_prompts for _ in range(request.num_texts or 1))
+    return (texts.stream(number, prompt) for number, prompt in enumerate(prompts))
 
 
 def _prompt_ids(tokenizer: Tokenizer, prompt: str, chat: ChatTemplate | None) -> list[int]:
@@ -293,21 +351,49 @@ def generate(
     20
     """
     # Not a generator itself: wrong arguments raise at once, not when the first id is asked for.
-    rows = _new_rows(model, [prompt_ids], max_tokens=max_tokens, seed=seed)
+    rows = _Rows(model, [prompt_ids], max_tokens=max_tokens, seed=seed)
     choice = Choice(temperature, top_k, top_p)
-    return _ids_of(_write(model, rows, choice, stop_id=stop_id, batch_size=1, use_cache=use_cache))
+    alone = {"num_rows": 1, "batch_size": 1}
+    written = _write(model, rows, choice, **alone, longest=rows.longest, stop_id=stop_id, use_cache=use_cache)
+    return _ids_of(written)
 
 
-def _new_rows(model: Model, prompts: Sequence[Sequence[int]], *, max_tokens: int, seed: int | None) -> list[Row]:
-    """A row for each prompt, with a seed of its own; `OptionError` for what makes no sense."""
-    if check_whole_number("max_tokens", max_tokens) < 0:
-        raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
-    checked = [_check_prompt(ids, model.config.required_vocab_size) for ids in prompts]
-    _warn_of_long_prompt(max(map(len, checked)), model.config.sequence_length)
-    first = None if seed is None else check_whole_number("seed", seed)
-    return [
-        Row(ids, new_dice(None if first is None else first + number), max_tokens) for number, ids in enumerate(checked)
-    ]
+class _Rows:
+    """A row for each text of each prompt, with a seed of its own, made when its turn comes.
+
+    `OptionError` at once for what makes no sense.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        prompts: Sequence[Sequence[int]],
+        *,
+        num_texts: int = 1,
+        max_tokens: int,
+        seed: int | None,
+    ) -> None:
+        if check_whole_number("max_tokens", max_tokens) < 0:
+            raise OptionError(f"max_tokens={max_tokens} is negative. Pass max_tokens >= 0.")
+        self._prompts = [_check_prompt(ids, model.config.required_vocab_size) for ids in prompts]
+        longest = max(map(len, self._prompts))
+        _warn_of_long_prompt(longest, model.config.sequence_length)
+        self._num_texts, self._max_tokens = num_texts, max_tokens
+        self._seed = None if seed is None else check_whole_number("seed", seed)
+        self.longest = longest + max_tokens  # tokens of a text with its prompt
+        for number in (0, len(self) - 1):  # the seeds between them are fine if both are
+            self._dice(number)
+
+    def __len__(self) -> int:
+        return len(self._prompts) * self._num_texts
+
+    def __iter__(self) -> Iterator[Row]:
+        for number in range(len(self) if self._max_tokens else 0):
+            prompt_ids = list(self._prompts[number // self._num_texts])
+            yield Row(prompt_ids, self._dice(number), self._max_tokens, number=number)
+
+    def _dice(self, number: int) -> torch.Generator:
+        return new_dice(None if self._seed is None else self._seed + number)
 
 
 def _ids_of(written: Iterator[tuple[Row, int]]) -> Iterator[int]:
@@ -316,15 +402,23 @@ def _ids_of(written: Iterator[tuple[Row, int]]) -> Iterator[int]:
 
 
 def _write(
-    model: Model, rows: Sequence[Row], choice: Choice, *, stop_id: int | None, batch_size: int | None, use_cache: bool
+    model: Model,
+    rows: Iterable[Row],
+    choice: Choice,
+    *,
+    num_rows: int,
+    longest: int,
+    stop_id: int | None,
+    batch_size: int | None,
+    use_cache: bool,
 ) -> Generator[tuple[Row, int]]:
     """(row, id) as ids are known, with the model in evaluation mode."""
     was_training = model.training
     reader = model.new_row_reader(
         use_cache=use_cache,
         max_rows=batch_size,
-        num_rows=len(rows),
-        longest=max(len(row.prompt_ids) + row.num_left for row in rows),
+        num_rows=num_rows,
+        longest=longest,
         use_graphs=not was_training and not torch.is_autocast_enabled(next(model.parameters()).device.type),
     )
     model.eval()

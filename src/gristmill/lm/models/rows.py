@@ -10,7 +10,7 @@ Shapes: B rows that are being written, N rows that begin, V tokens of the vocabu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -54,6 +54,7 @@ class Row:
     num_left: int
     is_open: bool = True  # False: nothing more of it is wanted
     num_ahead: int = 0  # tokens that are computed, or will be, and were not looked at
+    number: int = 0  # among the texts that are written together
 
     @property
     def wants_more(self) -> bool:
@@ -112,10 +113,11 @@ class OneByOne:
 
 
 def write_rows(
-    reader: RowReader, rows: Sequence[Row], choice: Choice, *, stop_id: int | None = None
+    reader: RowReader, rows: Iterable[Row], choice: Choice, *, stop_id: int | None = None
 ) -> Iterator[tuple[Row, int]]:
     """(row, id) as ids are known; set `row.is_open` to False to end a row. Rows end at `stop_id`, which is not given.
 
+    A row is taken from `rows` when there is room for it: an iterator may make it then.
     `NotFiniteError` if the logits of an open row are not finite.
     """
     loop = _Loop(reader, rows, choice)
@@ -171,9 +173,10 @@ class _Chunk:
 class _Loop:
     """The rows that are being written, those that wait, and the ids that nobody has looked at yet."""
 
-    def __init__(self, reader: RowReader, rows: Sequence[Row], choice: Choice) -> None:
+    def __init__(self, reader: RowReader, rows: Iterable[Row], choice: Choice) -> None:
         self._reader, self._choice = reader, choice
-        self._waiting = deque(rows)
+        self._waiting = iter(rows)
+        self._next = next(self._waiting, None)  # the first of those that wait
         self._rows: list[Row] = []
         self._ids_B = torch.empty(0, dtype=torch.long)  # chosen, and not read yet
         self.unseen: deque[_Chunk] = deque()
@@ -181,20 +184,26 @@ class _Loop:
     @property
     def has_more(self) -> bool:
         """Whether something is left to compute."""
-        return any(row.wants_more for row in (*self._rows, *self._waiting))
+        return any(row.wants_more for row in self._rows) or self._first_waiting() is not None
 
     @torch.no_grad()
     def advance(self) -> None:
         """Let rows begin that have room, or else compute the next tokens of all."""
         self._retire()
         new: list[Row] = []
-        while self._waiting and len(self._rows) + len(new) < self._reader.max_rows:
-            row = self._waiting.popleft()
-            new += [row] if row.wants_more else []
+        while len(self._rows) + len(new) < self._reader.max_rows and (row := self._first_waiting()) is not None:
+            new.append(row)
+            self._next = next(self._waiting, None)
         if new:
             self._begin(new)
         elif self._rows:
             self._compute()
+
+    def _first_waiting(self) -> Row | None:
+        """The first waiting row that is still wanted; those before it are dropped."""
+        while self._next is not None and not self._next.wants_more:
+            self._next = next(self._waiting, None)
+        return self._next
 
     def _retire(self) -> None:
         """Close the gaps of rows that are done with rows from the end."""

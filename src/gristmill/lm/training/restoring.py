@@ -12,12 +12,12 @@ from torch import Tensor
 from gristmill.errors import CheckpointError
 from gristmill.lm.data.identity import identity_differences
 from gristmill.lm.data.training_data import TrainingData
-from gristmill.lm.explain import CHECKPOINTS
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE
 from gristmill.lm.models.model import Model
 from gristmill.lm.training import checkpoint as checkpoints
 from gristmill.lm.training.config import TrainConfig, differences, is_longer
 from gristmill.lm.training.precision import restore_scaler
-from gristmill.lm.training.pretrained import is_pretrained, read_tensors, tokenizer_difference
+from gristmill.lm.training.pretrained import is_pretrained, pretrained_options, read_tensors, tokenizer_difference
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["check_same_run", "find_latest", "restore", "take_weights"]
 
 Tell = Callable[[str], None]
+
+LONG_CONTEXT = 4096  # tokens; few machines train on longer sequences
 
 
 def find_latest(
@@ -133,3 +135,9 @@ def _take_pretrained(model: Model, folder: Path, tell: Tell, tokenizer: Tokenize
     if difference := tokenizer_difference(folder, tokenizer):
         tell(difference)
     tell(f"starting with the weights of {folder}.")
+    length = model.config.sequence_length
+    if length > LONG_CONTEXT and pretrained_options(folder, model.config.name).get("context_length") == length:
+        tell(
+            f"context_length={length}, as in {folder / CONFIG_FILE}: sequences of that length need much memory. A "
+            f"smaller context_length, such as 2048, needs less."
+        )

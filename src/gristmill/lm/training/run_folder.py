@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gristmill.errors import OptionError
+from gristmill.errors import CheckpointError, OptionError
 from gristmill.lm.data.chat_jinja import CHAT_TEMPLATE_FILE
-from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, has_foreign_weights
+from gristmill.lm.explain import CHECKPOINTS, CONFIG_FILE, REPLACED_FOLDER, has_foreign_weights, why_no_run
 from gristmill.lm.training.checkpoint import TOKENIZER_FILE, list_checkpoints
 from gristmill.lm.training.config import TrainConfig
 from gristmill.lm.training.launchers import num_restarts
 from gristmill.lm.training.meters import device_name
+from gristmill.lm.training.pretrained import is_pretrained
 from gristmill.lm.training.records import METRICS_FILE
 from gristmill.lm.training.replacing import MACHINE_FILE, PLOT_FOLDER, put_back, remove_entry
 from gristmill.lm.training.run_lock import holder_of, in_use, locked, seen_lock
@@ -87,6 +88,14 @@ def check_folder(
         raise FileExistsError(errno.EEXIST, "Holds a model of Hugging Face. Pass another folder for the run", str(run))
     if run.exists() and not os.access(run, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "No permission to write in this folder", str(run))
+    if init_from is not None and not (resume == "auto" and (found or (run / REPLACED_FOLDER).is_dir())):
+        _check_base(Path(init_from))
+
+
+def _check_base(folder: Path) -> None:
+    """Raise `CheckpointError` where there are no weights to start from, before the data is read."""
+    if not is_pretrained(folder) and not list_checkpoints(folder):
+        raise CheckpointError(why_no_run(folder))
 
 
 @contextlib.contextmanager

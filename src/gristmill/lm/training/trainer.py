@@ -78,7 +78,8 @@ def train(
 
     data: a folder of token shards; for a VAE also Parquet files: a path, a folder or a glob. A mixture of several
         folders is {"a": 0.7, "b": 0.3} or ["a:0.7", "b:0.3"], with shares of the tokens of the run, or ["a", "b"],
-        with shares by size. With conversations=True, JSON lines of conversations.
+        with shares by size. With conversations=True, JSON lines of conversations: a file, folder or glob, or a
+        list of them, one after the other.
     preset: options under a name: "quickstart" (two minutes on a CPU), "tinystories-17m", "gpt2-124m" and others.
     config: a `TrainConfig`, or the path of a YAML file with options. The options below replace what the preset, or the
         config, sets.

@@ -93,7 +93,7 @@ def export(
     """
     module = FORMATS[check_choice("format", format, FORMATS)]
     dtype = _checked_dtype(format, dtype)
-    folder, target = Path(run), Path(out)
+    folder, target = _path("run", run), _path("out", out)
     given = None if tokenizer is None else as_tokenizer(tokenizer)
     checkpoint = find_checkpoint(folder, which)
     _check_exports(load_config(folder).model.name, format)
@@ -123,6 +123,12 @@ def export(
         how_to_load=written.how_to_load,
         notes=(*written.notes, *(chat.notes if chat is not None else ())),
     )
+
+
+def _path(name: str, value: str | os.PathLike[str]) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise OptionError(f"{name}={value!r:.60} is not a path. Pass a str or a pathlib.Path.")
+    return Path(value)
 
 
 def _checked_dtype(format: str, dtype: str) -> str:

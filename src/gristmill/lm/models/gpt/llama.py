@@ -30,7 +30,7 @@ FAMILY = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen3":
 THETA, NORM_EPS, WINDOW = 10_000.0, 1e-6, 4096
 LENGTHS = {"llama": 2048, "mistral": 131_072, "qwen3": 32_768}
 KV_HEADS = {"mistral": 8, "qwen3": 32}
-QWEN_HEAD_DIM = 128
+QWEN_HEAD_DIM, QWEN_FULL_LAYERS = 128, 28
 
 
 # There
@@ -153,7 +153,7 @@ class _Reader:
     """Numbers of a config.json, checked."""
 
     def __init__(self, config: Mapping[str, Any], source: str) -> None:
-        self._config, self._source = config, source
+        self._config, self.source = config, source
 
     def count(self, name: str, *, default: int | None = None) -> int:
         """A whole number from 1."""
@@ -173,7 +173,7 @@ class _Reader:
 
     def unfit(self, name: str, value: Any, needed: str) -> CheckpointError:
         """The error for a value that is not what is needed."""
-        return CheckpointError(f"{self._source}: {name} is {value!r:.60}, and {needed} is needed. The file is damaged.")
+        return CheckpointError(f"{self.source}: {name} is {value!r:.60}, and {needed} is needed. The file is damaged.")
 
 
 def _check_no_other_parts(config: Mapping[str, Any], source: str) -> None:
@@ -223,9 +223,31 @@ def _window(config: Mapping[str, Any], kind: str, read: _Reader) -> int | None:
         return None
     if kind == "mistral" and "sliding_window" in config and config["sliding_window"] is None:
         return None
-    layers = config.get("layer_types")
-    if kind == "qwen3" and not (isinstance(layers, list) and set(layers) == {"sliding_attention"}):
-        if isinstance(layers, list) and set(layers) == {"full_attention"}:
-            return None
-        raise read.unfit("layer_types", layers, "the same kind of attention in every layer")
+    if kind == "qwen3" and _attention_of_qwen(config, read) == "full_attention":
+        return None
     return read.count("sliding_window", default=WINDOW)
+
+
+def _attention_of_qwen(config: Mapping[str, Any], read: _Reader) -> str:
+    """The kind of attention that all layers have; `CheckpointError` where they differ."""
+    layers = config.get("layer_types")
+    layers = _derived_layers(config, read) if layers is None else layers
+    for kind in ("sliding_attention", "full_attention"):
+        if isinstance(layers, list) and layers and all(layer == kind for layer in layers):
+            return kind
+    raise CheckpointError(
+        f"{read.source}: layer_types is {layers!r:.100}, and a gpt has the same kind of attention in every layer, "
+        f"'sliding_attention' or 'full_attention'. Pass a model in which all layers are alike."
+    )
+
+
+def _derived_layers(config: Mapping[str, Any], read: _Reader) -> list[str]:
+    """What transformers takes for a missing `layer_types`, as in files of version 4: windows from a layer on."""
+    num_layers = read.count("num_hidden_layers")
+    first = config.get("max_window_layers", QWEN_FULL_LAYERS)
+    if isinstance(first, bool) or not isinstance(first, int):
+        raise read.unfit("max_window_layers", first, "a whole number")
+    if "sliding_window" in config and config["sliding_window"] is None:
+        first = num_layers
+    num_full = min(max(first, 0), num_layers)
+    return _layers("full", num_full) + _layers("sliding", num_layers - num_full)
