@@ -52,7 +52,7 @@ def says(monkeypatch):
 
     def set_ids(ids):
         def write_rows(reader, rows, choice, *, stop_id):
-            row = rows[0]
+            row = next(iter(rows))
             asked = {"prompt_ids": row.prompt_ids, "max_tokens": row.num_left, "seed": row.dice.initial_seed()}
             calls.append({**asked, **vars(choice), "stop_id": stop_id, "use_cache": not isinstance(reader, OneByOne)})
             yield from ((row, id) for id in ids)
