@@ -85,7 +85,7 @@ class TrainModel:
 
     data: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATA…", help_behavior_hint="")]
     """A folder that `gristmill encode` made, or text to make one of; for a VAE also Parquet: a file, folder or glob;
-    with --conversations JSON lines of them. Several folders are mixed: a:0.7 b:0.3, or a b by size."""
+    for a chat model JSON lines of conversations. Several folders are mixed: a:0.7 b:0.3, or a b by size."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """The folder of the run."""
