@@ -22,6 +22,7 @@ EXTRAS = {
     "jinja2": "gristmill[report]",
     "matplotlib": "gristmill[report]",
     "gguf": "gristmill[export]",
+    "ray": "gristmill[ray]",
     "huggingface_hub": "huggingface_hub",
     "tensorboard": "tensorboard",
     "tiktoken": "tiktoken",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gristmill.notebook import html_table
 
-__all__ = ["Clock", "Profile", "Stage"]
+__all__ = ["Clock", "Profile", "Stage", "TaskTime"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,21 @@ class Stage:
     num_tokens: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTime:
+    """How long one task of a job took, and where it ran."""
+
+    stage: str  # "count" | "merge" | "encode" | "assemble"
+    number: int
+    node: str  # the machine
+    worker: str  # the process or thread on it
+    seconds: float
+    num_bytes: int  # of the inputs, or of what was made of them
+    attempts: int  # 1 unless a worker died
+    is_reused: bool  # an earlier run had done it
+    peak_memory_bytes: int | None = None  # of the process
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Profile:
     """The stages of one run, in order, and the most memory the process has had since it started.
@@ -42,6 +57,7 @@ class Profile:
     seconds: float
     num_threads: int
     peak_memory_bytes: int | None
+    tasks: tuple[TaskTime, ...] = ()  # of a job whose parts were run by an executor
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{stage.stage} {stage.seconds:.2f}" for stage in self.stages)

@@ -1,0 +1,72 @@
+"""Calls: tasks by name, so that only names travel to the workers, and what comes back."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from gristmill.executors.done import Done, read_done, write_done
+from gristmill.executors.work_folder import WorkFolder, open_work_folder
+
+# Called between two steps of a task; what it raises ends the task.
+Check: TypeAlias = Callable[[], None]
+# A task: (work folder, number, check) -> what it has made. The same for the same arguments, wherever and however often.
+TaskFunction: TypeAlias = Callable[[WorkFolder, int, Check], Done]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One task of a job."""
+
+    stage: str  # "count", "merge", "encode" or "assemble"
+    function: str  # "module:function", below the package gristmill
+    folder: str  # the location of the work folder
+    number: int
+    num_bytes: int = 0  # how much work it is, about: for bars and rates
+
+    @property
+    def name(self) -> str:
+        """What its files are called.
+
+        >>> Call("encode", "gristmill.shards.tasks:encode_part", "work", 7).name
+        'encode-00007'
+        """
+        return f"{self.stage}-{self.number:05d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a call that did not fail."""
+
+    call: Call
+    done: Done
+    node: str  # the machine
+    worker: str  # the process or thread on it
+    seconds: float
+    is_reused: bool  # its files were there already
+
+
+def perform(call: Call, check: Check) -> Outcome:
+    """Run a task here and now, unless what it makes is there already."""
+    began = time.perf_counter()
+    folder = open_work_folder(call.folder)
+    done = read_done(folder, call.name)
+    is_reused = done is not None
+    if done is None:
+        check()
+        done = _function(call.function)(folder, call.number, check)
+        write_done(folder, call.name, done)
+    seconds = time.perf_counter() - began
+    return Outcome(call, done, socket.gethostname(), str(os.getpid()), seconds, is_reused)
+
+
+def _function(name: str) -> TaskFunction:
+    module, _, attribute = name.partition(":")
+    assert module.startswith("gristmill."), name
+    function: Any = getattr(importlib.import_module(module), attribute)
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,81 @@
+"""`Local`: threads of this process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import ClassVar
+
+from gristmill.corpus.threads import Crew
+from gristmill.executors.calls import Call, Outcome, perform
+from gristmill.executors.executor import Executor, Finished, Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local(Executor):
+    """Threads of this process; the default."""
+
+    name: ClassVar[str] = "local"
+
+    @contextmanager
+    def open(self) -> Iterator[Workers]:
+        workers = LocalWorkers(self.num_workers or len(os.sched_getaffinity(0)))
+        try:
+            yield workers
+        finally:
+            workers.close()
+
+
+class LocalWorkers(Workers):
+    """Threads that perform calls."""
+
+    def __init__(self, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._finished: SimpleQueue[Finished] = SimpleQueue()
+        self._cancelled: set[int] = set()
+        self._next_ticket = 0
+        self._is_closed = threading.Event()
+        self._crew = Crew(self._perform, num_threads=num_workers, name="task")
+
+    @property
+    def num_workers(self) -> int:
+        return self._num_workers
+
+    def submit(self, call: Call) -> int:
+        ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
+        self._crew.submit((ticket, call))
+        return ticket
+
+    def wait(self, seconds: float) -> list[Finished]:
+        try:
+            finished = [self._finished.get(timeout=seconds)]
+            while not self._finished.empty():
+                finished.append(self._finished.get_nowait())
+        except Empty:
+            return []
+        return [one for one in finished if one.ticket not in self._cancelled]
+
+    def cancel(self, ticket: int) -> None:
+        self._cancelled.add(ticket)
+
+    def close(self) -> None:
+        self._is_closed.set()
+        self._crew.close(patience=1.0)
+
+    def _perform(self, task: tuple[int, Call]) -> Outcome | None:
+        ticket, call = task
+        try:
+            outcome = perform(call, self._check)
+        except BaseException as error:
+            self._finished.put(Finished(ticket, error=error))
+            return None
+        self._finished.put(Finished(ticket, outcome=outcome))
+        return outcome
+
+    def _check(self) -> None:
+        if self._is_closed.is_set():
+            raise InterruptedError("the executor was closed")
