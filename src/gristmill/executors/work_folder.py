@@ -7,7 +7,10 @@ system that all machines share. A file appears under its name whole, or not at a
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shutil
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -18,6 +21,10 @@ from typing import BinaryIO, NamedTuple
 from gristmill.corpus.inputs import is_url
 from gristmill.errors import GristmillError
 from gristmill.publish import publish
+
+# A temporary file that nobody has written to for so long is of a worker that was killed.
+LEFTOVER_SECONDS = 3600
+_TEMPORARY = re.compile(r"\.(.*)\.tmp\.\d+\.\d+")
 
 
 class DamagedPartError(GristmillError):
@@ -77,6 +84,15 @@ class WorkFolder(ABC):
     def remove(self) -> None:
         """Remove the folder and all that is in it."""
 
+    @abstractmethod
+    def discard_leftovers(self) -> None:
+        """Remove temporary files that workers have left which were killed long ago."""
+
+    def clear(self) -> None:
+        """Remove all files; the folder stays."""
+        for name in self.names():
+            self.discard(name)
+
     def write(self, name: str, data: bytes) -> None:
         """Write a small file."""
         with self.create(name) as file:
@@ -87,8 +103,8 @@ class LocalWorkFolder(WorkFolder):
     """A folder of this machine, or one that a shared file system shows as such."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.location = str(path)
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100  a worker may have another current folder
+        self.location = str(self.path)
 
     def read(self, name: str) -> bytes:
         return (self.path / name).read_bytes()
@@ -117,9 +133,21 @@ class LocalWorkFolder(WorkFolder):
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def discard_leftovers(self) -> None:
+        """Those written to in the last hour stay: a worker may run that this process knows nothing of."""
+        for entry in self.path.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was published, or removed
+                if is_temporary(entry.name) and entry.lstat().st_mtime < time.time() - LEFTOVER_SECONDS:
+                    entry.unlink()
+
 
 def open_work_folder(location: str) -> WorkFolder:
     """The work folder at a path or URL."""
     if is_url(location):
         raise NotImplementedError(location)
     return LocalWorkFolder(Path(location))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file has a name that `publish` gives while it writes."""
+    return _TEMPORARY.fullmatch(name) is not None
