@@ -57,17 +57,18 @@ class ShardPlan(NamedTuple):
     @classmethod
     def from_json(cls, value: Any) -> ShardPlan:
         """The plan that `to_json` gave."""
-        *rest, pieces = value
-        return cls(*rest, tuple(Piece(*piece) for piece in pieces))
+        split, number, begin, end, pieces = value
+        return cls(split, number, begin, end, tuple(Piece(*piece) for piece in pieces))
 
     @property
     def num_tokens(self) -> int:
         """Of the shard."""
         return self.end - self.begin
 
-    def has(self, end: int) -> bool:
-        """Whether a document that ends there, in tokens of the split, belongs to this shard."""
-        return (self.begin < end or self.number == 0) and end <= self.end
+    def choose(self, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of some document ends, in tokens of the split, that belong to this shard."""
+        first = np.searchsorted(ends, self.begin, side="right") if self.number else 0
+        return ends[first : np.searchsorted(ends, self.end, side="right")]
 
 
 @dataclass(frozen=True, slots=True)

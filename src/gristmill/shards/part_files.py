@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Buffer, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
 from types import TracebackType
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gristmill import _core
 from gristmill.corpus.threads import Crew
@@ -49,7 +50,7 @@ class CheckedFile(io.RawIOBase):
     def tell(self) -> int:
         return self.num_bytes
 
-    def write(self, data: Buffer) -> int:
+    def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._file.write(view)
         self._digest.update(view)
@@ -168,13 +169,13 @@ def read_stretch(
     name = file_name(task, stream)
     first, last = begin // BLOCK_BYTES, -(-end // BLOCK_BYTES)
     try:
-        sums = np.frombuffer(_read_all(folder, name, num_bytes + SUM.itemsize * first, SUM.itemsize * (last - first)), SUM)
+        sums = _read_sums(folder, name, num_bytes + first * SUM.itemsize, last - first)
         to = min(last * BLOCK_BYTES, num_bytes)
         with folder.as_local_file(name, first * BLOCK_BYTES, to) as local, local.path.open("rb", buffering=0) as file:
             file.seek(local.begin)
             for number, expected in zip(range(first, last), sums.tolist(), strict=True):
                 at = number * BLOCK_BYTES
-                block = _read_exactly(cast(BinaryIO, file), min(BLOCK_BYTES, to - at))
+                block = _read_exactly(file, min(BLOCK_BYTES, to - at))
                 if _core.xxh64(block) != expected:
                     raise EOFError
                 yield memoryview(block)[max(begin - at, 0) : end - at]
@@ -184,17 +185,18 @@ def read_stretch(
         ) from None
 
 
-def _read_all(folder: WorkFolder, name: str, begin: int, size: int) -> bytearray:
+def _read_sums(folder: WorkFolder, name: str, begin: int, number: int) -> NDArray[np.uint64]:
+    size = number * SUM.itemsize
     with folder.as_local_file(name, begin, begin + size) as local, local.path.open("rb", buffering=0) as file:
         file.seek(local.begin)
-        return _read_exactly(cast(BinaryIO, file), size)
+        return np.frombuffer(_read_exactly(file, size), SUM)
 
 
-def _read_exactly(file: BinaryIO, size: int) -> bytearray:
+def _read_exactly(file: io.RawIOBase, size: int) -> bytearray:
     data = bytearray(size)
     rest = memoryview(data)
     while rest:
-        num_bytes = cast(io.RawIOBase, file).readinto(rest)
+        num_bytes = file.readinto(rest)
         if not num_bytes:
             raise EOFError
         rest = rest[num_bytes:]
