@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from gristmill.corpus.batches import Batch, Cut, Mark
+from gristmill.corpus.batches import Batch, Cut, Cutting, Mark
 from gristmill.corpus.formats import read_batches
-from gristmill.corpus.inputs import FoundFiles
+from gristmill.corpus.inputs import FoundFiles, Input
 from gristmill.corpus.options import Reading
+from gristmill.errors import RemoteInputError
 
 
 class Stretch(NamedTuple):
@@ -45,8 +46,11 @@ def read_part(files: FoundFiles, part: Part, reading: Reading, *, cut: Cut) -> G
             yield stretch.input, batch
 
 
-def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cut: Cut) -> list[Part]:
-    """The parts of a corpus, in order, of about `part_bytes` on the disk each: every document once."""
+def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutting: Cutting | None) -> list[Part]:
+    """The parts of a corpus, in order, of about `part_bytes` on the disk each: every document once.
+
+    cutting: where a document may be cut that is much longer than a part; None: nowhere.
+    """
     parts: list[Part] = []
     gathered: list[Stretch] = []
     num_bytes = 0
@@ -72,13 +76,26 @@ def default_part_bytes(num_bytes: int) -> int:
 
 def inputs_to_json(files: FoundFiles) -> Sequence[dict[str, Any]]:
     """The inputs as a job has them; `inputs_from_json` reads them."""
-    return [
-        {
-            "name": input.name,
-            "format": input.format,
-            "compression": input.compression,
-            "num_bytes": input.num_bytes,
-            "modified_ns": input.modified_ns,
-        }
-        for input in files.inputs
-    ]
+    return [_input_to_json(input) for input in files.inputs]
+
+
+def inputs_from_json(entries: Iterable[Mapping[str, Any]]) -> FoundFiles:
+    """The inputs that `inputs_to_json` gave. Opening one raises InputChangedError if it is no longer the same."""
+    return FoundFiles(tuple(map(_input_from_json, entries)))
+
+
+def _input_to_json(input: Input) -> dict[str, Any]:
+    entry = {name: getattr(input, name) for name in _INPUT_FIELDS}
+    if input.etag is not None:
+        entry["etag"] = input.etag
+    if input.failure is not None:
+        entry["failure"] = str(input.failure)
+    return entry
+
+
+def _input_from_json(entry: Mapping[str, Any]) -> Input:
+    failure = RemoteInputError(entry["failure"]) if "failure" in entry else None
+    return Input(**{name: entry[name] for name in _INPUT_FIELDS}, etag=entry.get("etag"), failure=failure)
+
+
+_INPUT_FIELDS = ("name", "format", "compression", "num_bytes", "modified_ns")

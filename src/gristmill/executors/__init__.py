@@ -10,13 +10,15 @@ the result is the same bytes, and what was finished is not done again.
 | `calls.py` | `Call`: a task by name; `perform`: running it; `Outcome` |
 | `executor.py` | `Executor` and `Workers`: what is the same for all executors; their registry `EXECUTORS` |
 | `local.py` | `Local`: threads of this process |
+| `processes.py`, `process_worker.py` | `Processes`: child processes of this one |
 | `driver.py`, `watch.py` | `run_stages`: the calls of a job on the workers of an executor; what becomes of them |
 | `work_folder.py` | `WorkFolder`: files that appear whole or not at all, in a folder of this machine |
 | `done.py` | `.ok` files: what a task has made, and whether that is still there |
 | `job.py` | `Job`: what is to be done, as it is written down for every worker |
 """
 
-from gristmill.executors.executor import Executor, check_executor
+from gristmill.executors.executor import EXECUTORS, Executor, check_executor, executor_class
 from gristmill.executors.local import Local
+from gristmill.executors.processes import Processes
 
-__all__ = ["Executor", "Local", "check_executor"]
+__all__ = ["EXECUTORS", "Executor", "Local", "Processes", "check_executor", "executor_class"]

@@ -58,6 +58,10 @@ def run_calls(workers: Workers, calls: Sequence[Call], watch: Watch) -> list[Out
                 watch.done(finished.outcome, attempts[index])
             elif finished.worker_died and attempts[index] < MAX_ATTEMPTS:
                 waiting.append(index)
+            elif finished.worker_died:
+                raise WorkerError(
+                    f"the task {calls[index].name} ended its worker {attempts[index]} times: {finished.error}"
+                )
             else:
-                raise finished.error or WorkerError(f"the task {calls[index].name} died {attempts[index]} times.")
+                raise finished.error or WorkerError(f"the task {calls[index].name} failed.")
     return [outcomes[index] for index in range(len(calls))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import ClassVar
 
+from gristmill.arguments import usable_cores
 from gristmill.corpus.threads import Crew
 from gristmill.executors.calls import Call, Outcome, perform
 from gristmill.executors.executor import Executor, Finished, Workers
@@ -23,7 +23,7 @@ class Local(Executor):
 
     @contextmanager
     def open(self) -> Iterator[Workers]:
-        workers = LocalWorkers(self.num_workers or len(os.sched_getaffinity(0)))
+        workers = LocalWorkers(self.num_workers or usable_cores())
         try:
             yield workers
         finally:
@@ -69,7 +69,7 @@ class LocalWorkers(Workers):
     def _perform(self, task: tuple[int, Call]) -> Outcome | None:
         ticket, call = task
         try:
-            outcome = perform(call, self._check)
+            outcome = perform(call, self._check, worker=threading.current_thread().name)
         except BaseException as error:
             self._finished.put(Finished(ticket, error=error))
             return None

@@ -34,6 +34,7 @@ class Watch:
                 num_bytes=call.num_bytes,
                 attempts=attempts,
                 is_reused=outcome.is_reused,
+                peak_memory_bytes=outcome.peak_memory_bytes,
             )
         )
         self._done_bytes += call.num_bytes
