@@ -131,7 +131,7 @@ class Counter:
         """The table and figures: source_bytes, num_pieces, num_words, num_spilled_runs, count_seconds, join_seconds."""
 
     def finish_runs(self, write: Callable[[bytes], object]) -> tuple[NDArray[np.uint64], dict[str, Any]]:
-        """Write all words as `num_partitions` sorted runs; (end, checksum, num_words, num_bytes) of each, and figures."""
+        """Write all words as `num_partitions` sorted runs; (end, checksum, num_words, num_bytes) of each, figures."""
 
 class RunMerger:
     """Merges sorted runs of words in bounded memory; DamagedPartError, with the name of the run, for one that is not
@@ -159,6 +159,7 @@ class RunMerger:
 
 def write_runs(words: WordTable, num_partitions: int, write: Callable[[bytes], object]) -> NDArray[np.uint64]:
     """What `Counter.finish_runs` writes, of the words of a table."""
+
 class MergeRun:
     @property
     def merges(self) -> NDArray[np.uint32]:
