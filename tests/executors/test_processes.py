@@ -55,6 +55,15 @@ def test_a_task_that_kills_every_worker_is_an_error_with_its_name_and_advice(tmp
     assert len(attempts(tmp_path, 0)) == driver.MAX_ATTEMPTS
 
 
+def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "SLOW_SECONDS", 0.5)
+    outcomes = run(chores(tmp_path, {}, {"stop_once": "stopped"}, {}, {}))
+    assert [outcome.done.result["square"] for outcome in outcomes] == [0, 1, 4, 9]
+    stopped, other = attempts(tmp_path, 1)
+    assert outcomes[1].worker == str(other)
+    assert not is_running(stopped)
+
+
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory):
     """By name, the error of a task that raised it in a worker."""

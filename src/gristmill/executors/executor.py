@@ -30,10 +30,14 @@ class Finished:
     outcome: Outcome | None = None
     error: BaseException | None = None
     worker_died: bool = False  # nothing is wrong with the task: it may run again elsewhere
+    node: str = ""  # the machine of a worker that died, where it is known
 
 
 class Workers(ABC):
     """Workers that are running. One thread at a time calls these methods."""
+
+    # Whether a second copy of a slow call may end sooner than the first.
+    copies_help: ClassVar[bool] = True
 
     @property
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import selectors
 from collections import deque
 from collections.abc import Iterator
@@ -145,7 +146,7 @@ class ProcessWorkers(Workers):
             if ticket is None:
                 return None
             del self._calls[ticket]
-            return Finished(ticket, error=error, worker_died=True)
+            return Finished(ticket, error=error, worker_died=True, node=platform.node())
         assert ticket is not None
         child.ticket = None
         del self._calls[ticket]
