@@ -19,7 +19,7 @@ import numpy as np
 
 from gristmill._core import WordTable
 from gristmill.corpus import FoundFiles, Reading, Source, read_files
-from gristmill.corpus.batches import Batch, Buffer
+from gristmill.corpus.batches import Batch, Buffer, Cutting
 from gristmill.corpus.files import are_plain_texts
 from gristmill.corpus.threads import OnSkip, map_in_order
 from gristmill.count.regex_worker import Counts, Signature, Task, signature_of
@@ -104,6 +104,29 @@ class _Specials:
     def find_in(self, text: bytes, begin: int = 0, end: int = sys.maxsize) -> Iterator[tuple[int, int]]:
         """(start, end) of each special in `text[begin:end]`."""
         return (match.span() for match in self.regex.finditer(text, begin, end))
+
+    @property
+    def cutting(self) -> Cutting:
+        """Where those who plan may cut a document: after a special that is one whatever stands before."""
+        return Cutting(self.last_certain_cut, 2 * self.longest)
+
+    def last_certain_cut(self, text: Buffer, start: int) -> int:
+        """The end, after `start`, of a special that is one whatever stands before and after `text`; 0 if none is.
+
+        One that begins inside another may be no special, so only those count that none before reaches into.
+        """
+        cut = 0
+        data = bytes(text)
+        at = max(0, start - 2 * self.longest)
+        reached = at + self.longest - 1  # how far the specials that begin before `at` may reach
+        while (match := self.regex.search(data, at)) is not None:
+            begin, end = match.span()
+            if begin + self.longest > len(data):
+                break
+            if begin >= reached and end > start:
+                cut = end
+            reached, at = max(reached, end), begin + 1
+        return cut
 
     def last_cut(self, text: Buffer) -> int:
         """The end of the last special in `text` that stays one whatever follows; 0 if there is none."""
