@@ -25,7 +25,8 @@ from gristmill.errors import OptionError
 
 __all__ = ["OnProgress", "Progress", "ProgressOption", "open_progress"]
 
-# (stage, done, total), and for the encoding of a corpus also initial=, tokens=, files= and num_files=.
+# (stage, done, total), and for the encoding of a corpus also initial=, tokens=, files= and num_files=; for the tasks of
+# an executor initial=, parts=, num_parts=, retries=, reused= and copies=.
 OnProgress: TypeAlias = Callable[..., object]
 ProgressOption: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Progress], object] | None"
 
@@ -36,7 +37,7 @@ AUTO_DELAY_SECONDS = 0.5
 _SETUP_BAR = "{l_bar}{bar}| [{elapsed}{postfix}]"
 
 _UNITS = {
-    **dict.fromkeys(("count", "spill", "join", "encode", "verify"), "bytes"),
+    **dict.fromkeys(("count", "spill", "join", "encode", "assemble", "verify"), "bytes"),
     "setup": "symbols",
     "merge": "merges",
 }
@@ -46,7 +47,7 @@ _UNITS = {
 class Progress:
     """One report: how far a stage is, how fast, and what the process uses meanwhile."""
 
-    stage: str  # "count" | "spill" | "join" | "setup" | "merge" | "encode" | "verify"
+    stage: str  # "count" | "spill" | "join" | "setup" | "merge" | "encode" | "assemble" | "verify"
     done: int
     total: int  # 0 where it is not known
     unit: str  # "bytes" | "symbols" | "merges"
@@ -58,6 +59,11 @@ class Progress:
     tokens: int | None = None  # made so far in this run, while a corpus is encoded
     files: int | None = None  # of it that are done
     num_files: int | None = None
+    parts: int | None = None  # tasks of this stage that are done, where an executor runs them
+    num_parts: int | None = None
+    retries: int | None = None  # tasks that ran again: a worker died, or a file was damaged
+    reused: int | None = None  # of `parts`, those that an earlier run had done
+    copies: int | None = None  # slow tasks that were begun a second time on another worker
 
 
 @contextlib.contextmanager
@@ -126,9 +132,7 @@ class _Meter:
         total: int,
         *,
         initial: int = 0,
-        tokens: int | None = None,
-        files: int | None = None,
-        num_files: int | None = None,
+        **counts: int | None,
     ) -> None:
         now = time.perf_counter()
         if stage != self._stage:
@@ -148,9 +152,7 @@ class _Meter:
                 resident_bytes=resident_bytes(),
                 cpu_percent=self._cpu_percent,
                 initial=initial,
-                tokens=tokens,
-                files=files,
-                num_files=num_files,
+                **counts,
             )
         )
 
@@ -210,7 +212,7 @@ class _Bars:
                 return
             self._close_others()
             bar = self._bars[report.stage] = _new_bar(report)
-        bar.total = report.total or None
+        bar.total, bar.initial = report.total or None, report.initial
         bar.set_postfix_str(", ".join(_details(report)), refresh=False)
         bar.update(report.done - bar.n)
 
@@ -232,9 +234,16 @@ def _details(report: Progress) -> Iterator[str]:
         yield f"{report.tokens / report.seconds / 1e6:,.1f}M tokens/s"
     if report.num_files is not None and report.num_files > 1:
         yield f"files {report.files:,}/{report.num_files:,}"
+    if report.num_parts is not None:
+        yield f"parts {report.parts:,}/{report.num_parts:,}"
+    yield from (f"{number:,} {what}" for what, number in _events(report).items() if number)
     yield f"CPU {report.cpu_percent:.0f}%"
     if report.resident_bytes is not None:
         yield f"{report.resident_bytes / 1e6:,.0f} MB"
+
+
+def _events(report: Progress) -> dict[str, int | None]:
+    return {"reused": report.reused, "retried": report.retries, "slow": report.copies}
 
 
 def _new_bar(report: Progress) -> Any:

@@ -49,7 +49,8 @@ def chore(folder: WorkFolder, number: int, check: Check) -> Done:
         os.kill(os.getpid(), signal.SIGSTOP)
     for _ in range(content.get("steps", 0)):
         time.sleep(0.01)
-        check()
+        if not content.get("is_deaf"):
+            check()
     return Done((), {"square": number**2, "threads": os.environ.get("OMP_NUM_THREADS")})
 
 

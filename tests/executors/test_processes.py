@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -53,6 +54,15 @@ def test_a_task_that_kills_every_worker_is_an_error_with_its_name_and_advice(tmp
     with pytest.raises(gm.WorkerError, match=r"count-00000 .*4 times.*status -9.*num_workers or part_bytes"):
         run(chores(tmp_path, {"kill": True}), num_workers=1)
     assert len(attempts(tmp_path, 0)) == driver.MAX_ATTEMPTS
+
+
+def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "SLOW_SECONDS", 0.5)
+    outcomes = run(chores(tmp_path, {}, {"stop_once": "stopped"}, {}, {}))
+    assert [outcome.done.result["square"] for outcome in outcomes] == [0, 1, 4, 9]
+    stopped, other = attempts(tmp_path, 1)
+    assert outcomes[1].worker == str(other)
+    assert not is_running(stopped)
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +119,14 @@ def test_a_cancelled_call_is_never_named_and_its_worker_is_ended(tmp_path):
             finished = workers.wait(0.1)
         assert [one.ticket for one in finished] == [second]
     assert not is_running(attempts(tmp_path, 0)[0])
+
+
+def test_a_work_folder_in_the_memory_of_this_process_is_refused(tmp_path):
+    with pytest.raises(gm.OptionError, match=r"memory://work is in the memory of this process.*work_folder"):
+        gm.Processes(work_folder="memory://work")
+    (call,) = chores(tmp_path, {})
+    with pytest.raises(gm.OptionError, match="memory://out"):
+        run([dataclasses.replace(call, folder="memory://out/.parts")])
 
 
 DRIVER = """

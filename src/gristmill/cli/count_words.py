@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -16,7 +17,6 @@ from gristmill.cli.options import (
     Output,
     PatternChoice,
     ReadingOptions,
-    Threads,
     find_corpus,
     format_size,
 )
@@ -25,7 +25,7 @@ from gristmill.cli.values import UsageError, byte_size, whole_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ReadingOptions):
+class Command(ExecutorOptions, ReadingOptions):
     """Count the words (distinct pieces) of a corpus and save them as a .gmw file.
 
     `gristmill train-tokenizer words.gmw` and `gristmill extend` then start from the counts: a corpus is read once,
@@ -49,9 +49,6 @@ class Command(ReadingOptions):
     min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
     """Leave out words that occur fewer times."""
 
-    threads: Threads = None
-    """How many threads to use."""
-
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
 
@@ -63,6 +60,7 @@ class Command(ReadingOptions):
 
         if self.output.suffix != ".gmw":
             raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
+        run_options = self.run_options(parts_beside(self.output))
         corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
         start = time.perf_counter()
         words = gristmill.count_words(
@@ -71,11 +69,12 @@ class Command(ReadingOptions):
             special_tokens=self.special_tokens,
             min_frequency=self.min_frequency,
             memory_limit=self.memory_limit,
-            num_threads=self.threads,
             progress=None if self.progress == "none" else self.progress,
+            **run_options,
             **self.read_options(),
         )
         words.save(self.output, overwrite=self.overwrite)
+        remove_parts(self.output)
         rows = [
             ("corpus", f"{words.source_bytes:,} bytes"),
             ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from gristmill.cli.choices import LayoutName, Position, ProgressKind, TokenIdType, listed
-from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, Threads, UsageError, format_size, plural
+from gristmill.cli.executors import ExecutorOptions
+from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, plural
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
 from gristmill.cli.values import whole_number
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ReadingOptions, TokenizerOptions):
+class Command(ExecutorOptions, ReadingOptions, TokenizerOptions):
     """Encode a corpus into token files that training can map.
 
     Run again after it was interrupted, it resumes; the result is the same, byte for byte. A special token
@@ -30,7 +30,7 @@ class Command(ReadingOptions, TokenizerOptions):
     corpus: CorpusNames
     """Files, folders, URLs, or globs such as 'data/**/*.jsonl.zst'."""
 
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+    output: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="FOLDER|URL")]
     """The folder to write."""
 
     format: Annotated[
@@ -67,9 +67,6 @@ class Command(ReadingOptions, TokenizerOptions):
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Another seed chooses other documents for validation."""
 
-    threads: Threads = None
-    """How many threads encode."""
-
     checkpoint_seconds: Annotated[float, tyro.conf.arg(metavar="SECONDS")] = 10.0
     """How often to write a checkpoint, from which the command resumes."""
 
@@ -84,6 +81,7 @@ class Command(ReadingOptions, TokenizerOptions):
             raise UsageError("no corpus given. Name at least one file or folder.")
         import gristmill
 
+        run_options = self.run_options()
         tokenizer = self.load_tokenizer()
         check_allowed(self.allowed_special, tokenizer, self.tokenizer, "file")
         run = gristmill.encode_corpus(
@@ -99,10 +97,10 @@ class Command(ReadingOptions, TokenizerOptions):
             tokens_column=self.tokens_column,
             val_fraction=self.val_fraction,
             seed=self.seed,
-            num_threads=self.threads,
             overwrite=self.overwrite,
             checkpoint_seconds=self.checkpoint_seconds,
             progress=None if self.progress == "none" else self.progress,
+            **run_options,
             **self.read_options(),
         )
         print(_summary(run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import socket
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -66,11 +66,12 @@ def perform(call: Call, check: Check, *, worker: str | None = None) -> Outcome:
     if done is None:
         check()
         done = _function(call.function)(folder, call.number, check)
+        check()
         write_done(folder, call.name, done)
         # As a run that reuses it reads it: a tuple is a list there, and every key a str.
         done = replace(done, result=json.loads(json.dumps(done.result)))
     seconds = time.perf_counter() - began
-    node, worker = socket.gethostname(), worker or str(os.getpid())
+    node, worker = platform.node(), worker or str(os.getpid())
     return Outcome(call, done, node, worker, seconds, is_reused, peak_memory_bytes())
 
 

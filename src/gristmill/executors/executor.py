@@ -30,10 +30,14 @@ class Finished:
     outcome: Outcome | None = None
     error: BaseException | None = None
     worker_died: bool = False  # nothing is wrong with the task: it may run again elsewhere
+    node: str = ""  # the machine of a worker that died, where it is known
 
 
 class Workers(ABC):
     """Workers that are running. One thread at a time calls these methods."""
+
+    # Whether a second copy of a slow call may end sooner than the first.
+    copies_help: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -97,6 +101,15 @@ def check_executor(executor: Any) -> Executor:
     if isinstance(executor, type) and issubclass(executor, Executor):
         raise OptionError(f"executor={executor.__name__} is a class. Pass one of its objects: {executor.__name__}().")
     return executor_class(executor)()
+
+
+def check_shared(location: str) -> None:
+    """Raise if other processes cannot see what is at `location`, a work folder."""
+    if location.startswith("memory://"):
+        raise OptionError(
+            f"{location} is in the memory of this process, where no worker of another process sees it. Pass a "
+            f"work_folder that all of them see: a folder of a shared file system, or a URL such as s3://bucket/work."
+        )
 
 
 def executor_class(name: Any) -> type[Executor]:

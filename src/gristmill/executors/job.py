@@ -28,11 +28,13 @@ from typing import Any, TypeAlias
 from gristmill.errors import FormatError
 from gristmill.executors.work_folder import LocalWorkFolder, WorkFolder, open_work_folder
 from gristmill.lock import create_and_lock
+from gristmill.small_files import parse_json
 
 JOB_FILE = "job.json"
 PARTS_FILE = "parts.jsonl"
 FORMAT = "gristmill-job"
 VERSION = 1
+KINDS = ("count", "encode")
 IN_USE = "Another process is running this job. Wait for it to end, or stop it"
 
 
@@ -74,22 +76,48 @@ class Job:
         """The job of a folder; FileNotFoundError if there is none, FormatError if it is damaged."""
         data = folder.read(JOB_FILE)
         try:
-            content = json.loads(data)
-            if (content["format"], content["version"]) != (FORMAT, VERSION):
-                raise ValueError("another version")
+            content = parse_json(data, error=FormatError)
+            _check_content(content)
             lines = folder.read(PARTS_FILE)
             if hashlib.sha256(lines).hexdigest() != content["parts_sha256"]:
-                raise ValueError("checksum of the parts")
-            parts = [json.loads(line) for line in lines.splitlines()]
+                raise FormatError("the checksum of its parts is another")
+            parts = [parse_json(line, error=FormatError) for line in lines.splitlines()]
             job = cls(content["kind"], content["inputs"], content["options"], content["settings"], parts)
             if job.id != content["id"]:
-                raise ValueError("the id")
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+                raise FormatError("its id is another")
+        except (FileNotFoundError, IsADirectoryError, FormatError) as error:
+            why = str(error) if isinstance(error, FormatError) else f"{PARTS_FILE} is missing"
             raise FormatError(
-                f"{folder.location}: {JOB_FILE} is damaged, or not one of this version of Gristmill ({error}). Remove "
-                f"the folder to start again."
+                f"{folder.location}: {JOB_FILE} is damaged, or not one of this version of Gristmill ({why.rstrip('.')}"
+                f"). Remove the folder to start again."
             ) from error
         return job
+
+
+_TYPES: dict[str, type] = {
+    "id": str,
+    "kind": str,
+    "inputs": list,
+    "options": dict,
+    "settings": dict,
+    "num_parts": int,
+    "parts_sha256": str,
+}
+
+
+def _check_content(content: Any) -> None:
+    """Raise FormatError unless `job.json` has what a job of this version has."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise FormatError("it holds something else")
+    if content.get("version") != VERSION:
+        raise FormatError(f"version {str(content.get('version'))[:20]}, and this Gristmill has {VERSION}")
+    for name, kind in _TYPES.items():
+        if not isinstance(content.get(name), kind):
+            raise FormatError(f"{name} is missing or no {kind.__name__}")
+    if content["kind"] not in KINDS:
+        raise FormatError(f"the kind {content['kind'][:20]!r} is not known")
+    if not all(isinstance(input, dict) for input in content["inputs"]):
+        raise FormatError("an input is no dict")
 
 
 # The parts of a new job. It may write more files that the workers need into the folder, such as a tokenizer.
