@@ -43,6 +43,16 @@ def test_results_are_in_the_order_of_the_calls_and_each_worker_has_one_thread(tm
     assert not progress.running_workers
 
 
+@on_linux
+def test_the_memory_of_a_report_includes_that_of_the_workers(tmp_path):
+    reports = []
+    (call,) = chores(tmp_path, {"steps": 30})
+    with gm.Processes(num_workers=1).open() as workers, progress.open_progress(reports.append) as on_progress:
+        (outcome,) = run_calls(workers, [call], Watch(on_progress))
+    own = progress.resident_bytes()
+    assert max(report.resident_bytes for report in reports) > own + outcome.peak_memory_bytes / 2
+
+
 def test_a_worker_that_is_killed_in_the_middle_of_a_task_is_replaced_and_the_task_runs_again(tmp_path):
     outcomes = run(chores(tmp_path, {}, {"kill_once": "killed"}, {}))
     assert [outcome.done.result["square"] for outcome in outcomes] == [0, 1, 4]
