@@ -20,6 +20,7 @@ from gristmill.executors import driver
 from gristmill.executors.driver import run_calls
 from gristmill.executors.watch import Watch
 from gristmill.executors.work_folder import DamagedPartError
+from gristmill.pretokenize.worker_pool import start_process
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -137,6 +138,15 @@ def test_a_work_folder_in_the_memory_of_this_process_is_refused(tmp_path):
     (call,) = chores(tmp_path, {})
     with pytest.raises(gm.OptionError, match="memory://out"):
         run([dataclasses.replace(call, folder="memory://out/.parts")])
+
+
+def test_a_worker_whose_parent_died_before_it_was_ready_ends_without_a_message(capfd):
+    worker = start_process()
+    worker.stdin.close()
+    worker.stdout.close()
+    assert worker.wait() == 0
+    progress.running_workers.discard(worker.pid)
+    assert capfd.readouterr().err == ""
 
 
 DRIVER = """
