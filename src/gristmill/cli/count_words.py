@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -22,6 +23,9 @@ from gristmill.cli.options import (
 )
 from gristmill.cli.table import pairs
 from gristmill.cli.values import UsageError, byte_size, whole_number
+
+if TYPE_CHECKING:
+    from gristmill.count import Words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,30 +62,39 @@ class Command(ExecutorOptions, ReadingOptions):
     def run(self) -> int:
         import gristmill
 
-        if self.output.suffix != ".gmw":
-            raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
         run_options = self.run_options(parts_beside(self.output))
-        corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
+        arguments = self.arguments()
         start = time.perf_counter()
         words = gristmill.count_words(
-            corpus,
-            pattern=self.pattern,
-            special_tokens=self.special_tokens,
-            min_frequency=self.min_frequency,
-            memory_limit=self.memory_limit,
-            progress=None if self.progress == "none" else self.progress,
-            **run_options,
-            **self.read_options(),
+            **arguments, progress=None if self.progress == "none" else self.progress, **run_options
         )
         words.save(self.output, overwrite=self.overwrite)
         remove_parts(self.output)
-        rows = [
-            ("corpus", f"{words.source_bytes:,} bytes"),
-            ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),
-            ("pattern", words.pattern),
-            ("special", ", ".join(words.special_tokens) or "none"),
-            ("time", f"{time.perf_counter() - start:.2f} s"),
-            ("saved to", f"{self.output}  ({format_size(self.output.stat().st_size)})"),
-        ]
-        print(pairs(rows))
+        print(summary(words, self.output, time.perf_counter() - start))
         return 0
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of `count_words` that say what to count, and how."""
+        if self.output.suffix != ".gmw":
+            raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
+        return {
+            "corpus": find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite),
+            "pattern": self.pattern,
+            "special_tokens": self.special_tokens,
+            "min_frequency": self.min_frequency,
+            "memory_limit": self.memory_limit,
+            **self.read_options(),
+        }
+
+
+def summary(words: Words, output: Path, seconds: float) -> str:
+    """What was counted, and where it is."""
+    rows = [
+        ("corpus", f"{words.source_bytes:,} bytes"),
+        ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),
+        ("pattern", words.pattern),
+        ("special", ", ".join(words.special_tokens) or "none"),
+        ("time", f"{seconds:.2f} s"),
+        ("saved to", f"{output}  ({format_size(output.stat().st_size)})"),
+    ]
+    return pairs(rows)

@@ -83,13 +83,17 @@ class PlanEncode(encode.Command, _Plan):
     """
 
     def run(self) -> int:
-        from gristmill.shards.distributed import plan_encode
+        from gristmill.executors import Local
+        from gristmill.shards.steps import plan_encode
 
         self.check_executor()
-        arguments = self.arguments()
-        location = plan_encode(**arguments, work_folder=self.work_folder, part_bytes=self.part_size)
-        print(_overview(location, self.output if self.work_folder is None else location))
+        executor = Local(work_folder=self.work_folder, part_bytes=self.part_size)
+        location = plan_encode(**self.arguments(), executor=executor).location
+        print(_complete(self.output) if location is None else _overview(location, self._shown(location)))
         return 0
+
+    def _shown(self, location: str) -> str:
+        return self.output if self.work_folder is None else location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +136,7 @@ class Run:
     def run(self) -> int:
         location = find_job(self.folder)
         if location is None:
-            print(f"  {self.folder} is complete already.")
+            print(_complete(self.folder))
             return 0
         run_tasks(location, self.folder, parse_numbers(self.numbers))
         return 0
@@ -154,7 +158,7 @@ class Finish:
     def run(self) -> int:
         location = find_job(self.folder)
         if location is None:
-            print(f"  {self.folder} is complete already.")
+            print(_complete(self.folder))
             return 0
         _check_parts(_Tasks(location), self.folder)
         print(_finish(location))
@@ -173,7 +177,7 @@ class Status:
 
     def run(self) -> int:
         location = find_job(self.folder)
-        print(f"  {self.folder} is complete already." if location is None else _overview(location, self.folder))
+        print(_complete(self.folder) if location is None else _overview(location, self.folder))
         return 0
 
 
@@ -214,7 +218,8 @@ def find_job(text: str) -> str | None:
     from gristmill.executors.work_folder import open_work_folder
 
     beside = f"{os.path.dirname(text) or '.'}/.{os.path.basename(text.rstrip('/'))}.parts"  # noqa: PTH119, PTH120
-    for location in (text, f"{text.rstrip('/')}/.parts", beside):
+    inside = text.rstrip("/")
+    for location in (text, f"{inside}/.parts", f"{inside}/.new/.parts", beside):
         folder = open_work_folder(location)
         if _has(folder, JOB_FILE):
             return location
@@ -241,6 +246,10 @@ def _names(folder: WorkFolder) -> list[str]:
         return folder.names()
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _complete(shown: str) -> str:
+    return f"  {shown} is complete: nothing is left to do."
 
 
 class _Tasks:
@@ -280,16 +289,13 @@ def _part_calls(folder: WorkFolder, job: Job) -> list[Call]:
 
 def _second_calls(folder: WorkFolder, job: Job) -> list[Call]:
     from gristmill.executors.calls import Call
-    from gristmill.executors.done import read_done
 
     if job.kind == "count":
         function = "gristmill.count.tasks:merge_runs"
         return [Call("merge", function, folder.location, i) for i in range(int(job.settings["num_partitions"]))]
-    from gristmill.shards.distributed import assemble_calls
-    from gristmill.shards.encode_job import load_work
+    from gristmill.shards.steps import calls_of_encode
 
-    done = [read_done(folder, call.name) for call in _part_calls(folder, job)]
-    return assemble_calls(load_work(folder), [one for one in done if one is not None])
+    return calls_of_encode(folder.location)[len(job.parts) :]
 
 
 def run_tasks(location: str, shown: str, numbers: Sequence[int]) -> None:
@@ -374,12 +380,13 @@ def _overview(location: str, shown: str) -> str:
     stages = {job.kind: tasks.parts, {"count": "merge", "encode": "assemble"}[job.kind]: second}
     rows, first, left = [], 0, []
     for stage, calls in stages.items():
-        if calls is None:
-            rows.append([stage, "?", "", f"known when all parts are done; numbers from {num_parts}"])
+        if calls is None:  # the number of shards follows from what all parts have made
+            rows.append([stage, f"from {first}", "?", "0", "known when all parts are done"])
             continue
         missing = [first + number for number in tasks.missing(calls)]
         left.append(missing)
-        rows.append([stage, f"{len(calls):,}", f"{len(calls) - len(missing):,}", listed(missing) or "none"])
+        numbers = listed(range(first, first + len(calls))) or "none"
+        rows.append([stage, numbers, f"{len(calls):,}", f"{len(calls) - len(missing):,}", listed(missing) or "none"])
         first += len(calls)
     num_bytes = sum(int(input.get("num_bytes") or 0) for input in job.inputs)
     summary = pairs(
@@ -389,7 +396,7 @@ def _overview(location: str, shown: str) -> str:
             ("next", _next(shown, left)),
         ]
     )
-    return summary + "\n\n" + columns(["stage", "tasks", "done", "not done"], rows)
+    return summary + "\n\n" + columns(["stage", "numbers", "tasks", "done", "not done"], rows)
 
 
 def _next(shown: str, left: list[list[int]]) -> str:
@@ -410,7 +417,7 @@ def _finish(location: str) -> str:
 
     folder = open_work_folder(location)
     if Job.read(folder).kind == "encode":
-        from gristmill.shards.distributed import finish_encode
+        from gristmill.shards.steps import finish_encode
 
         return encode.summary(finish_encode(location))
     from gristmill.count.distributed import finish_count
