@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -118,6 +119,14 @@ def test_a_cancelled_call_is_never_named_and_its_worker_is_ended(tmp_path):
             finished = workers.wait(0.1)
         assert [one.ticket for one in finished] == [second]
     assert not is_running(attempts(tmp_path, 0)[0])
+
+
+def test_a_work_folder_in_the_memory_of_this_process_is_refused(tmp_path):
+    with pytest.raises(gm.OptionError, match=r"memory://work is in the memory of this process.*work_folder"):
+        gm.Processes(work_folder="memory://work")
+    (call,) = chores(tmp_path, {})
+    with pytest.raises(gm.OptionError, match="memory://out"):
+        run([dataclasses.replace(call, folder="memory://out/.parts")])
 
 
 DRIVER = """
