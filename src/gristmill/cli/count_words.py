@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from gristmill.cli.choices import ProgressKind
-from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts
+from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -22,10 +22,12 @@ from gristmill.cli.options import (
     format_size,
 )
 from gristmill.cli.table import pairs
+from gristmill.cli.train_tokenizer import profile_table
 from gristmill.cli.values import UsageError, byte_size, whole_number
 
 if TYPE_CHECKING:
-    from gristmill.count import Words
+    from gristmill import Profile
+    from gristmill.count.counting import Counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,22 +61,29 @@ class Command(ExecutorOptions, ReadingOptions):
     progress: ProgressKind = "auto"
     """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
 
-    def run(self) -> int:
-        import gristmill
+    profile: Flag = False
+    """Show what each stage took."""
 
-        run_options = self.run_options(parts_beside(self.output))
+    def run(self) -> int:
+        from gristmill.count.counting import CountOptions, count
+        from gristmill.progress import open_progress
+
+        who = {"num_threads": None, "executor": "local"} | self.run_options(parts_beside(self.output))
         arguments = self.arguments()
         start = time.perf_counter()
-        words = gristmill.count_words(
-            **arguments, progress=None if self.progress == "none" else self.progress, **run_options
-        )
-        words.save(self.output, overwrite=self.overwrite)
+        options = CountOptions.checked(**arguments, **who, reading=self.read_options())
+        with open_progress(None if self.progress == "none" else self.progress) as on_progress:
+            counted = count(arguments["corpus"], options, on_progress)
+        counted.words.save(self.output, overwrite=self.overwrite)
         remove_parts(self.output)
-        print(summary(words, self.output, time.perf_counter() - start))
+        seconds = time.perf_counter() - start
+        print(summary(counted, self.output, seconds, with_times=self.profile))
+        if self.profile and counted.stages:
+            print("\n" + profile_table(_profile(counted, seconds, options.num_threads)))
         return 0
 
     def arguments(self) -> dict[str, Any]:
-        """Those of `count_words` that say what to count, and how."""
+        """Those of `count_words` that say what to count, without how files are read."""
         if self.output.suffix != ".gmw":
             raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
         return {
@@ -83,18 +92,28 @@ class Command(ExecutorOptions, ReadingOptions):
             "special_tokens": self.special_tokens,
             "min_frequency": self.min_frequency,
             "memory_limit": self.memory_limit,
-            **self.read_options(),
         }
 
 
-def summary(words: Words, output: Path, seconds: float) -> str:
-    """What was counted, and where it is."""
+def _profile(counted: Counted, seconds: float, num_threads: int) -> Profile:
+    from gristmill.profile import Profile, peak_memory_bytes
+
+    num_workers = len({task.worker for task in counted.tasks}) or num_threads
+    return Profile(
+        stages=tuple(counted.stages), seconds=seconds, num_threads=num_workers, peak_memory_bytes=peak_memory_bytes()
+    )
+
+
+def summary(counted: Counted, output: Path, seconds: float, *, with_times: bool = False) -> str:
+    """What was counted, and where it is; `with_times`, what the tasks took."""
+    words = counted.words
     rows = [
         ("corpus", f"{words.source_bytes:,} bytes"),
         ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),
         ("pattern", words.pattern),
         ("special", ", ".join(words.special_tokens) or "none"),
         ("time", f"{seconds:.2f} s"),
+        *task_rows(counted.tasks),
         ("saved to", f"{output}  ({format_size(output.stat().st_size)})"),
     ]
-    return pairs(rows)
+    return pairs(rows) + task_tables(counted.tasks, with_times=with_times)

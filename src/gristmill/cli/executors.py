@@ -155,7 +155,7 @@ def _counts(tasks: Sequence[TaskTime]) -> str:
 
 
 def _table_of_nodes(nodes: Sequence[NodeFigures]) -> str:
-    head = ["node", "workers", "tasks", "reused", "retries", "bytes", "busy s", "MB/s per worker", "peak memory"]
+    head = ["node", "workers", "tasks", "reused", "retries", "bytes", "busy s", "MB/s each", "memory"]
     rows = [
         [
             node.node,

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from gristmill.cli import count_words, encode
-from gristmill.cli.executors import JOB_NAME, parts_beside
+from gristmill.cli.executors import JOB_NAME, parts_beside, remove_parts
 from gristmill.cli.options import format_size, plural
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.values import UsageError, one_of
+from gristmill.corpus import FoundFiles
 
 if TYPE_CHECKING:
     from gristmill.executors.calls import Call
@@ -104,13 +106,17 @@ class PlanCountWords(count_words.Command, _Plan):
     """
 
     def run(self) -> int:
-        from gristmill.count.distributed import plan_count
+        from gristmill.count.steps import plan_count
+        from gristmill.executors import Local
         from gristmill.executors.work_folder import open_work_folder
 
         self.check_executor()
-        parts = parts_beside(self.output)
         arguments = self.arguments()
-        location = plan_count(**arguments, work_folder=self.work_folder or str(parts), part_bytes=self.part_size)
+        if not isinstance(arguments["corpus"], FoundFiles):
+            raise UsageError("the corpus is counted words (.gmw), which need no tasks. Name the files to count.")
+        work_folder = self.work_folder or str(parts_beside(self.output))
+        executor = Local(work_folder=work_folder, part_bytes=self.part_size)
+        location = plan_count(**arguments, executor=executor, **self.read_options()).location
         output = {"output": os.path.abspath(self.output), "overwrite": self.overwrite}  # noqa: PTH100
         open_work_folder(location).write(OUTPUT_FILE, json.dumps(output).encode())
         print(_overview(location, str(self.output) if self.work_folder is None else location))
@@ -260,7 +266,7 @@ class _Tasks:
         from gristmill.executors.work_folder import open_work_folder
 
         self.folder = open_work_folder(location)
-        self.job: Job = Job.read(self.folder)
+        self.job = Job.read(self.folder)
         self.parts = _part_calls(self.folder, self.job)
         self._is_done: dict[str, bool] = {}
 
@@ -281,18 +287,23 @@ class _Tasks:
 
 
 def _part_calls(folder: WorkFolder, job: Job) -> list[Call]:
-    from gristmill.executors.calls import Call
+    """The calls of the first stage, without a look at what is done: each of 10,000 processes asks for them."""
+    if job.kind == "count":
+        from gristmill.count.distributed import count_calls
 
-    function = {"count": "gristmill.count.tasks:count_part", "encode": "gristmill.shards.tasks:encode_part"}[job.kind]
-    return [Call(job.kind, function, folder.location, number) for number in range(len(job.parts))]
+        return count_calls(job, folder.location)
+    from gristmill.shards.distributed import encode_calls
+    from gristmill.shards.encode_job import load_work
+
+    return encode_calls(load_work(folder))
 
 
 def _second_calls(folder: WorkFolder, job: Job) -> list[Call]:
-    from gristmill.executors.calls import Call
-
+    """The calls of the second stage. Those of encoding follow from what all parts have made."""
     if job.kind == "count":
-        function = "gristmill.count.tasks:merge_runs"
-        return [Call("merge", function, folder.location, i) for i in range(int(job.settings["num_partitions"]))]
+        from gristmill.count.distributed import merge_calls
+
+        return merge_calls(job, folder.location)
     from gristmill.shards.steps import calls_of_encode
 
     return calls_of_encode(folder.location)[len(job.parts) :]
@@ -375,7 +386,7 @@ def listed(numbers: Sequence[int]) -> str:
 def _overview(location: str, shown: str) -> str:
     """What is done of a job and what is to be done next."""
     tasks = _Tasks(location)
-    job, num_parts = tasks.job, len(tasks.parts)
+    job = tasks.job
     second = tasks.second()
     stages = {job.kind: tasks.parts, {"count": "merge", "encode": "assemble"}[job.kind]: second}
     rows, first, left = [], 0, []
@@ -420,12 +431,13 @@ def _finish(location: str) -> str:
         from gristmill.shards.steps import finish_encode
 
         return encode.summary(finish_encode(location))
-    from gristmill.count.distributed import finish_count
+    from gristmill.count.steps import finish_count_job
 
+    start = time.perf_counter()
     output, overwrite = _read_output(folder)
-    with finish_count(location) as words:
-        words.save(output, overwrite=overwrite)
-    return count_words.summary(words, output)
+    counted = finish_count_job(location, lambda words: words.save(output, overwrite=overwrite))
+    remove_parts(output)
+    return count_words.summary(counted, output, time.perf_counter() - start)
 
 
 def _read_output(folder: WorkFolder) -> tuple[Path, bool]:
