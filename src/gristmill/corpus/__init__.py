@@ -45,7 +45,7 @@ docs/corpus.md says more.
 | `formats/` | the input formats, one module each, and their registry `READERS` |
 | `documents.py`, `tables.py` | documents and rows of an iterable, and of tables of other libraries, as batches |
 | `threads.py` | `read_files`: several inputs at once, in order; other work on threads that comes back in order |
-| `stretches.py` | stretches of inputs, and parts of a corpus made of them: what one task of a job reads |
+| `cuts.py`, `stretches.py` | places where inputs may be cut; parts of a corpus, which one task of a job reads |
 | `skipped.py`, `packages.py` | inputs that were left out; packages that only some inputs need |
 
 Adding an input format is one module in `formats/`, one line in `READERS` and one test parameter. Adding a read option

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -16,11 +16,31 @@ BATCH_BYTES = 2 << 20
 VERSION = 1
 # The beginning of a document, by which it is assigned to a split, is never cut in two.
 MIN_STRETCH_BYTES = 64 << 10
+# How far a native pattern looks back from a cut: one character.
+MIN_REACH = 4
 
 Buffer: TypeAlias = bytes | NDArray[np.uint8]
 # The last place where a text may be cut in two whatever follows it, 0 if there is none. None in its place: documents
 # are never cut, and each is held whole.
 Cut: TypeAlias = Callable[[Buffer], int] | None
+
+
+class Cutting(NamedTuple):
+    """Where documents may be cut by one who has seen only a stretch of them: a planner that looks at a few places."""
+
+    # (text, start) -> a place after `start` where `text` may be cut, 0 if there is none: whatever follows `text`, and
+    # whatever stands before it if `start` is at least `reach`.
+    last: Callable[[Buffer, int], int]
+    reach: int
+
+    @classmethod
+    def of(cls, last: Callable[[Buffer, int], int], special_tokens: Iterable[str]) -> Cutting:
+        """That of a native pattern and these special tokens, which it may look at as a whole.
+
+        >>> Cutting.of(lambda text, start: 0, ["<|end|>", "ä"]).reach
+        7
+        """
+        return cls(last, max([MIN_REACH, *(len(special.encode()) for special in special_tokens)]))
 
 
 class Mark(NamedTuple):

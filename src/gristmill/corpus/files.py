@@ -259,7 +259,7 @@ def _found(place: _Place, *, reading: Reading) -> Input:
             if reading.on_error == "raise":
                 raise
             failure = error
-    return Input(name, format, compression, 0, None, failure)
+    return Input(name, format, compression, 0, None, failure=failure)
 
 
 def _format_of(name: str, reading: Reading) -> tuple[str, str]:

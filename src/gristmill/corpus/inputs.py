@@ -22,6 +22,7 @@ class Input:
     compression: str  # "", "gz" or "zst"
     num_bytes: int  # on the disk
     modified_ns: int | None  # None where a file system does not tell
+    etag: str | None = None  # what an object store calls this version of it
     # Why a URL could not even be asked about: opening it raises this, so that on_error="skip" leaves it out.
     failure: OSError | None = field(default=None, compare=False)
 

@@ -23,6 +23,7 @@ from gristmill.errors import CorpusError, GristmillError, RemoteInputError
 BLOCK_BYTES = 4 << 20
 # What file systems call the time of the last change in their listings.
 TIME_FIELDS = ("LastModified", "last_modified", "mtime", "modified", "updated")
+ETAG_FIELDS = ("ETag", "etag")
 # Errors of the operating system that stay what they are; all others of a file system are a RemoteInputError.
 _KEPT = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES, IsADirectoryError: errno.EISDIR}
 
@@ -35,6 +36,7 @@ class Status(NamedTuple):
 
     num_bytes: int
     modified_ns: int | None  # None where the file system does not tell
+    etag: str | None = None  # what an object store calls this version of the file
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -87,7 +89,7 @@ def status(url: str, about: About | None = None) -> Status:
         if time is None:
             with contextlib.suppress(NotImplementedError):
                 time = _nanoseconds(system.modified(path))
-        return Status(int(size), time)
+        return Status(int(size), time, _etag_of(about))
 
 
 def is_known(about: About) -> bool:
@@ -98,13 +100,13 @@ def is_known(about: About) -> bool:
 class RemoteFile:
     """A file of a URL, open for reading."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, block_bytes: int = BLOCK_BYTES) -> None:
         self._url = url
         self.closed = False
         with named_errors(url):
             system, path = file_system(url)
             system.invalidate_cache(path)  # opening asks for the size, and is to get that of now
-            file = system.open(path, "rb", block_size=BLOCK_BYTES)
+            file = system.open(path, "rb", block_size=block_bytes)
             # memory:// gives everyone the same object, but each reader needs a position of its own.
             self._file = io.BytesIO(file.getvalue()) if isinstance(file, io.BytesIO) else file
 
@@ -115,7 +117,7 @@ class RemoteFile:
         if isinstance(about, Mapping) and about.get("size") is not None:
             time = _time_of(about)
             if time is not None or not with_time:
-                return Status(int(about["size"]), time)
+                return Status(int(about["size"]), time, _etag_of(about))
         return status(self._url)
 
     def read(self, size: int = -1) -> bytes:
@@ -179,6 +181,15 @@ def _time_of(about: About) -> int | None:
         value = about.get(name)
         if isinstance(value, datetime) or (isinstance(value, int | float) and not isinstance(value, bool)):
             return _nanoseconds(value)
+    return None
+
+
+def _etag_of(about: About) -> str | None:
+    """The tag that an object store gives each version of a file, None where there is none."""
+    for name in ETAG_FIELDS:
+        value = about.get(name)
+        if isinstance(value, str) and value:
+            return value.strip('"')
     return None
 
 

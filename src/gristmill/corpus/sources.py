@@ -30,11 +30,14 @@ class Source(Protocol):
         """Let go of it."""
 
 
-def open_source(input: Input) -> Source:
-    """Open an input; InputChangedError if it is not the one that was found."""
+def open_source(input: Input, *, block_bytes: int = remote.BLOCK_BYTES) -> Source:
+    """Open an input; InputChangedError if it is not the one that was found.
+
+    block_bytes: how much of a remote input is asked for at a time, beyond what is read.
+    """
     if input.failure is not None:
         raise input.failure
-    return LocalSource(input) if input.is_local else RemoteSource(input)
+    return LocalSource(input) if input.is_local else RemoteSource(input, block_bytes)
 
 
 class LocalSource:
@@ -76,10 +79,10 @@ class LocalSource:
 class RemoteSource:
     """A file of any file system that fsspec knows."""
 
-    def __init__(self, input: Input) -> None:
+    def __init__(self, input: Input, block_bytes: int = remote.BLOCK_BYTES) -> None:
         self._input = input
         self.position = 0
-        self.file: Any = remote.RemoteFile(input.name)
+        self.file: Any = remote.RemoteFile(input.name, block_bytes)
         try:
             self._check(self.file.status(with_time=input.modified_ns is not None))
         except BaseException:
@@ -109,7 +112,8 @@ class RemoteSource:
     def _check(self, status: remote.Status) -> None:
         if status.num_bytes != self._input.num_bytes:
             raise changed(self._input.name, f"{self._input.num_bytes} bytes became {status.num_bytes}")
-        if self._input.modified_ns not in (None, status.modified_ns):
+        has_other_tag = None not in (self._input.etag, status.etag) and self._input.etag != status.etag
+        if has_other_tag or self._input.modified_ns not in (None, status.modified_ns):
             raise changed(self._input.name, "it was written to or replaced")
 
     def close(self) -> None:

@@ -18,10 +18,11 @@ CHUNK_BYTES = 256 << 10  # of compressed bytes at a time
 SKIP_BYTES = 1 << 20
 
 
-def open_stream(input: Input) -> Stream:
-    """The bytes of an input, unpacked."""
+def open_stream(input: Input, end: int | None = None) -> Stream:
+    """The bytes of an input, unpacked; up to byte `end` of one that is not compressed."""
     if not input.compression:
-        return PlainStream(input)
+        return PlainStream(input, end)
+    assert end is None, "compressed inputs are read as a whole"
     return CompressedStream(input, DECODERS[input.compression]())
 
 
@@ -68,8 +69,14 @@ class Stream(ABC):
 class PlainStream(Stream):
     """An input that is not compressed."""
 
+    def __init__(self, input: Input, end: int | None = None) -> None:
+        super().__init__(input)
+        self._end = end
+
     def _read_some(self, buffer: memoryview) -> int:
-        return self._source.readinto(buffer)
+        if self._end is not None:
+            buffer = buffer[: max(0, self._end - self._source.position)]
+        return self._source.readinto(buffer) if len(buffer) else 0
 
     def skip(self, num_bytes: int) -> None:
         self._source.seek(self._source.position + num_bytes)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from gristmill.corpus.batches import Batch, Cut, Mark
-from gristmill.corpus.formats import read_batches
-from gristmill.corpus.inputs import FoundFiles
+from gristmill.corpus.batches import Batch, Cut, Cutting, Mark
+from gristmill.corpus.cuts import Search, searches
+from gristmill.corpus.inputs import FoundFiles, Input
 from gristmill.corpus.options import Reading
+from gristmill.corpus.threads import OnSkip, map_in_order, read_places
+from gristmill.errors import RemoteInputError
+
+# That look for places to cut inputs at: they wait for a disk or a network.
+NUM_SEARCHERS = 8
 
 
 class Stretch(NamedTuple):
@@ -17,8 +22,18 @@ class Stretch(NamedTuple):
     input: int  # its index in the corpus
     begin: int = 0  # bytes of the stream, or rows: as `Mark.offset`
     end: int | None = None  # None: to the end of the input
-    begins_inside: bool = False  # a document goes on here that began before
-    ends_inside: bool = False  # and one that goes on behind the end
+    begins_inside: bool = False  # the document at the beginning began before it
+    ends_inside: bool = False  # the document at the end continues after it
+
+    @property
+    def begin_mark(self) -> Mark:
+        """Where a reader starts. The number of its line is not known."""
+        return Mark(self.begin, 0, self.begins_inside)
+
+    @property
+    def end_mark(self) -> Mark | None:
+        """Where it ends, None for the end of the input."""
+        return None if self.end is None else Mark(self.end, 0, self.ends_inside)
 
 
 # The stretches of a part follow each other in the corpus.
@@ -26,8 +41,8 @@ Part: TypeAlias = tuple[Stretch, ...]
 
 
 def part_to_json(part: Part) -> list[list[Any]]:
-    """What `part_from_json` reads."""
-    return [list(stretch) for stretch in part]
+    """What `part_from_json` reads: the fields of each stretch, without those at the end that have their defaults."""
+    return [[stretch.input] if stretch == Stretch(stretch.input) else list(stretch) for stretch in part]
 
 
 def part_from_json(value: Any) -> Part:
@@ -35,30 +50,71 @@ def part_from_json(value: Any) -> Part:
     return tuple(Stretch(*stretch) for stretch in value)
 
 
-def read_part(files: FoundFiles, part: Part, reading: Reading, *, cut: Cut) -> Generator[tuple[int, Batch], None, None]:
-    """(index of the input, batch) of all batches of a part, in order."""
-    for stretch in part:
-        assert stretch.end is None, "not yet"
-        input = files.inputs[stretch.input]
-        mark = Mark(stretch.begin, 0, stretch.begins_inside)
-        for batch in read_batches(input, reading, cut=cut, mark=mark):
-            yield stretch.input, batch
+def read_part(
+    files: FoundFiles, part: Part, reading: Reading, *, cut: Cut, on_skip: OnSkip | None = None
+) -> Generator[tuple[int, Batch], None, None]:
+    """(index of the input, batch) of all batches of a part, in order, as `read_files` gives those of a corpus.
+
+    One thread reads ahead. The batches of all parts have the documents that those of `read_files` have; where batches
+    end differs. With on_error="skip", `on_skip` gets the index and the error of an input that is left out.
+    """
+    places = ((stretch.input, stretch.begin_mark, stretch.end_mark) for stretch in part)
+    return read_places(files, places, reading, cut=cut, num_readers=1, on_skip=on_skip)
 
 
-def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cut: Cut) -> list[Part]:
-    """The parts of a corpus, in order, of about `part_bytes` on the disk each: every document once."""
+def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutting: Cutting | None) -> list[Part]:
+    """The parts of a corpus, in order, of about `part_bytes` on the disk each: every document once.
+
+    cutting: where a document may be cut that is much longer than a part; None: nowhere.
+
+    Smaller inputs are gathered, larger ones cut where `cuts.py` finds a place. Those that cannot be cut are parts as
+    large as they are.
+    """
     parts: list[Part] = []
     gathered: list[Stretch] = []
     num_bytes = 0
-    for index, input in enumerate(files.inputs):
-        if gathered and num_bytes + input.num_bytes > part_bytes:
+    for stretch, size in _stretches(files, reading, part_bytes, cutting):
+        if gathered and num_bytes + size > part_bytes:
             parts.append(tuple(gathered))
             gathered, num_bytes = [], 0
-        gathered.append(Stretch(index))
-        num_bytes += input.num_bytes
+        gathered.append(stretch)
+        num_bytes += size
     if gathered:
         parts.append(tuple(gathered))
     return parts
+
+
+def _stretches(
+    files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutting | None
+) -> Iterator[tuple[Stretch, int]]:
+    """The stretches of all inputs, in order, and about how many bytes each has on the disk."""
+    places = _places(files, reading, part_bytes, cutting)
+    for index, input in enumerate(files.inputs):
+        begins = [Mark(), *places.get(index, ())]
+        ends = [*begins[1:], None]
+        for begin, end in zip(begins, ends, strict=True):
+            stretch = Stretch(index, begin.offset, None, begin.in_document)
+            if end is not None:
+                stretch = stretch._replace(end=end.offset, ends_inside=end.in_document)
+            yield stretch, input.num_bytes // len(begins)
+
+
+def _places(files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutting | None) -> dict[int, list[Mark]]:
+    """The places where the larger inputs are cut, by the index of the input; looked for on threads."""
+
+    def asked() -> Iterator[tuple[int, Search]]:
+        for index, input in enumerate(files.inputs):
+            for search in searches(input, reading, cutting, num_parts=-(-input.num_bytes // part_bytes)):
+                yield index, search
+
+    def run(item: tuple[int, Search]) -> tuple[int, list[Mark]]:
+        index, search = item
+        return index, search()
+
+    places: dict[int, list[Mark]] = {}
+    for index, found in map_in_order(run, asked(), num_threads=NUM_SEARCHERS):
+        places.setdefault(index, []).extend(found)
+    return places
 
 
 def default_part_bytes(num_bytes: int) -> int:
@@ -72,13 +128,26 @@ def default_part_bytes(num_bytes: int) -> int:
 
 def inputs_to_json(files: FoundFiles) -> Sequence[dict[str, Any]]:
     """The inputs as a job has them; `inputs_from_json` reads them."""
-    return [
-        {
-            "name": input.name,
-            "format": input.format,
-            "compression": input.compression,
-            "num_bytes": input.num_bytes,
-            "modified_ns": input.modified_ns,
-        }
-        for input in files.inputs
-    ]
+    return [_input_to_json(input) for input in files.inputs]
+
+
+def inputs_from_json(entries: Iterable[Mapping[str, Any]]) -> FoundFiles:
+    """The inputs that `inputs_to_json` gave. Opening one raises InputChangedError if it is no longer the same."""
+    return FoundFiles(tuple(map(_input_from_json, entries)))
+
+
+def _input_to_json(input: Input) -> dict[str, Any]:
+    entry = {name: getattr(input, name) for name in _INPUT_FIELDS}
+    if input.etag is not None:
+        entry["etag"] = input.etag
+    if input.failure is not None:
+        entry["failure"] = str(input.failure)
+    return entry
+
+
+def _input_from_json(entry: Mapping[str, Any]) -> Input:
+    failure = RemoteInputError(entry["failure"]) if "failure" in entry else None
+    return Input(**{name: entry[name] for name in _INPUT_FIELDS}, etag=entry.get("etag"), failure=failure)
+
+
+_INPUT_FIELDS = ("name", "format", "compression", "num_bytes", "modified_ns")

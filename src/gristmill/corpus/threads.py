@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
@@ -54,13 +55,31 @@ def read_files(
     With on_error="skip", an input that cannot be read gives no batch at all, and `on_skip` gets its index and the
     error. Closing the generator ends the threads.
     """
-    waiting = deque(range(first, len(files.inputs)))
+    places = ((index, mark if index == first else Mark(), None) for index in range(first, len(files.inputs)))
+    return read_places(files, places, reading, cut=cut, num_readers=num_readers, on_skip=on_skip)
+
+
+def read_places(
+    files: FoundFiles,
+    places: Iterable[tuple[int, Mark, Mark | None]],
+    reading: Reading,
+    *,
+    cut: Cut,
+    num_readers: int,
+    on_skip: OnSkip | None = None,
+) -> Generator[tuple[int, Batch], None, None]:
+    """The same of stretches of inputs: (index of the input, where it begins, where it ends or None for the end)."""
+    coming = iter(places)
+    waiting: deque[tuple[int, Mark, Mark | None]] = deque()
     readers: deque[_Reader] = deque()
     try:
         while True:
-            while waiting and len(readers) < num_readers:
-                index = waiting[0]
-                reader = _Reader(index, files.inputs[index], reading, cut, mark if index == first else Mark())
+            while len(readers) < num_readers:
+                waiting.extend(islice(coming, 1 - len(waiting)))
+                if not waiting:
+                    break
+                index, mark, end = waiting[0]
+                reader = _Reader(index, files.inputs[index], reading, cut, mark, end)
                 if not reader.start() and readers:
                     break  # and try again when one has ended
                 readers.append(reader)
@@ -91,10 +110,12 @@ def start_thread(thread: threading.Thread) -> bool:
 class _Reader:
     """A thread that reads one input, and the batches that it is ahead. Without a thread, the caller reads."""
 
-    def __init__(self, index: int, input: Input, reading: Reading, cut: Cut, mark: Mark) -> None:
+    def __init__(
+        self, index: int, input: Input, reading: Reading, cut: Cut, mark: Mark, end: Mark | None = None
+    ) -> None:
         self.index = index
         self.skipped: Exception | None = None
-        self._read = (input, reading, cut, mark)
+        self._read = (input, reading, cut, mark, end)
         self._ready: deque[Batch] = deque()
         self._error: BaseException | None = None
         self._has_ended = self._is_stopped = False
@@ -152,11 +173,11 @@ class _Reader:
 
     def _is_usable(self) -> bool:
         """False for an input to skip. Only reading all of it tells; one that was begun before was found usable then."""
-        input, reading, cut, mark = self._read
+        input, reading, cut, mark, end = self._read
         if reading.on_error != "skip" or mark != Mark():
             return True
         try:
-            for batch in read_batches(input, reading, cut=cut):
+            for batch in read_batches(input, reading, cut=cut, end=end):
                 if self._is_stopped:
                     return False
                 batch.spans()
@@ -166,8 +187,8 @@ class _Reader:
         return True
 
     def _batches(self) -> Generator[Batch, None, None]:
-        input, reading, cut, mark = self._read
-        return read_batches(input, reading, cut=cut, mark=mark)
+        input, reading, cut, mark, end = self._read
+        return read_batches(input, reading, cut=cut, mark=mark, end=end)
 
     def _put_all(self) -> None:
         batches = self._batches()

@@ -63,7 +63,7 @@ def behind_last(text: NDArray[np.uint8], separator: bytes) -> int:
     >>> behind_last(np.frombuffer(b"a--b---c", np.uint8), b"--")
     6
     """
-    if not _overlaps_itself(separator):
+    if not overlaps_itself(separator):
         near = text[-NEAR_BYTES:]
         begin = _core.last_separator(near, separator)
         if begin >= 0:
@@ -71,10 +71,10 @@ def behind_last(text: NDArray[np.uint8], separator: bytes) -> int:
     return int(_core.split_spans(text, separator)[0][-1])
 
 
-def _overlaps_itself(separator: bytes) -> bool:
+def overlaps_itself(separator: bytes) -> bool:
     """Whether the end of a separator can be the beginning of another: then the last is not found from behind.
 
-    >>> _overlaps_itself(b"---"), _overlaps_itself(b"<|endoftext|>")
+    >>> overlaps_itself(b"---"), overlaps_itself(b"<|endoftext|>")
     (True, False)
     """
     return any(separator[:length] == separator[-length:] for length in range(1, len(separator)))

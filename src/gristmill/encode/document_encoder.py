@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.corpus.batches import Cut, Spans
+from gristmill.corpus.batches import Cut, Cutting, Spans
 from gristmill.encode.encoder import Encoder
 
 
@@ -19,7 +20,14 @@ class DocumentEncoder:
     """
 
     def __init__(
-        self, encoder: Encoder[Any], rule: Any, *, end_of_text: int | None, before: bool, num_threads: int
+        self,
+        encoder: Encoder[Any],
+        rule: Any,
+        *,
+        special_tokens: Iterable[str],
+        end_of_text: int | None,
+        before: bool,
+        num_threads: int,
     ) -> None:
         """Users call `Tokenizer.document_encoder`."""
         self._rule, self._end_of_text, self._before = rule, end_of_text, before
@@ -27,6 +35,10 @@ class DocumentEncoder:
         self._cancellation = _core.Cancellation()
         # Where readers may cut a document that is too long to be held whole; None: nowhere.
         self.cut: Cut = (lambda text: encoder.last_cut(text, 0, rule)) if encoder.may_cut else None
+        # The same for those who plan; `special_tokens` are all that the rule may know.
+        self.cutting: Cutting | None = None
+        if encoder.may_cut:
+            self.cutting = Cutting.of(lambda text, start: encoder.last_cut(text, start, rule), special_tokens)
 
     def __enter__(self) -> DocumentEncoder:
         return self

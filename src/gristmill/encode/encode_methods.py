@@ -275,7 +275,14 @@ class EncodeMethods(DecodeMethods):
             self.token_bytes(end_of_text)  # UnknownTokenError for one that there is not
         rule = self._rules.rule(allowed_special, NONE)
         threads = check_num_threads(num_threads)
-        return DocumentEncoder(self._encoder, rule, end_of_text=end_of_text, before=before, num_threads=threads)
+        return DocumentEncoder(
+            self._encoder,
+            rule,
+            special_tokens=self._vocabulary.special_tokens,
+            end_of_text=end_of_text,
+            before=before,
+            num_threads=threads,
+        )
 
     def count_tokens(
         self,

@@ -6,9 +6,9 @@
 | `jsonl.py` | JSON lines: one object per line, of which one field is the text; `json_faults.py` explains bad lines |
 | `columns.py` | Parquet and Arrow: one column is the text |
 
-A format is a function `(input, reading, *, cut, mark)` that yields batches from `mark` on. To add one, write a module
-with that function, add its line to `READERS` and a parameter to `tests/corpus/test_corpus_formats.py`; `input_format=`
-and `--input-format` then know its name.
+A format is a function `(input, reading, *, cut, mark, end)` that yields batches from `mark` on, up to `end` where that
+is not None: a place that `cuts.py` found. To add one, write a module with that function, add its line to `READERS` and
+a parameter to `tests/corpus/test_corpus_formats.py`; `input_format=` and `--input-format` then know its name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Reader(NamedTuple):
     """How a format is read."""
 
-    read: Callable[..., Generator[Batch, None, None]]  # (input, reading, *, cut, mark)
+    read: Callable[..., Generator[Batch, None, None]]  # (input, reading, *, cut, mark, end)
     what: str  # for messages: "text files"
     options: frozenset[str]  # those of `ReadOptions` that apply, beside those of all files
     suffixes: tuple[str, ...]
@@ -76,9 +76,19 @@ def describe(formats: Iterable[str]) -> str:
     return " and ".join(READERS[format].what for format in sorted(formats))
 
 
-def read_batches(input: Input, reading: Reading, *, cut: Cut, mark: Mark = Mark()) -> Generator[Batch, None, None]:  # noqa: B008
-    """The batches of an input from `mark` on. They depend on the input and the options, on nothing else."""
-    return READERS[input.format].read(input, reading, cut=cut, mark=mark)
+def read_batches(
+    input: Input,
+    reading: Reading,
+    *,
+    cut: Cut,
+    mark: Mark = Mark(),  # noqa: B008
+    end: Mark | None = None,
+) -> Generator[Batch, None, None]:
+    """The batches of an input from `mark` to `end`. They depend on the input, the options and these, on nothing else.
+
+    end: a place where a document ends, or where one may be cut (`in_document`); None for the end of the input.
+    """
+    return READERS[input.format].read(input, reading, cut=cut, mark=mark, end=end)
 
 
 def load_packages(input: Input) -> None:

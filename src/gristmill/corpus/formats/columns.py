@@ -74,21 +74,25 @@ def offsets(array: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return edges[:-1], edges[1:]
 
 
-def read_parquet(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[ColumnBatch, None, None]:
-    """The batches of a Parquet file from row `mark.offset` on. Values are in memory as a whole, so none is ever cut."""
+def read_parquet(
+    input: Input, reading: Reading, *, cut: Cut, mark: Mark, end: Mark | None = None
+) -> Generator[ColumnBatch, None, None]:
+    """The batches of a Parquet file from row `mark.offset` to `end.offset`. Values are in memory whole: none is cut."""
     load_pyarrow()
     with opened_file(input) as (source, file):
-        yield from _split(input, reading, source, _parquet_rows(input, reading, file, mark), mark)
+        yield from _split(input, reading, source, _parquet_rows(input, reading, file, mark, end), mark, end)
 
 
-def read_arrow(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[ColumnBatch, None, None]:
-    """The batches of an Arrow file or stream from row `mark.offset` on."""
+def read_arrow(
+    input: Input, reading: Reading, *, cut: Cut, mark: Mark, end: Mark | None = None
+) -> Generator[ColumnBatch, None, None]:
+    """The batches of an Arrow file or stream from row `mark.offset` to `end.offset`."""
     load_pyarrow()
     with opened_file(input) as (source, file):
         is_file = file.read(len(ARROW_MAGIC)) == ARROW_MAGIC
         file.seek(0)
         arrays = _file_arrays(input, reading, file) if is_file else _stream_arrays(input, reading, file)
-        yield from _split(input, reading, source, _arrow_rows(input, file, arrays), mark)
+        yield from _split(input, reading, source, _arrow_rows(input, file, arrays), mark, end)
 
 
 @contextlib.contextmanager
@@ -118,9 +122,9 @@ class _Rows(NamedTuple):
 
 
 def _split(
-    input: Input, reading: Reading, source: Source, all_rows: Iterator[_Rows], mark: Mark
+    input: Input, reading: Reading, source: Source, all_rows: Iterator[_Rows], mark: Mark, end: Mark | None
 ) -> Iterator[ColumnBatch]:
-    """Batches of about BATCH_BYTES, from row `mark.offset` on.
+    """Batches of about BATCH_BYTES, from row `mark.offset` to `end.offset`.
 
     Where they end depends on the rows that pyarrow gives at once, never on the mark. The last is held back until the
     file was found complete and unchanged.
@@ -128,20 +132,23 @@ def _split(
     last: ColumnBatch | None = None
     try:
         for first, array, position in all_rows:
-            for begin, end in cut_rows(array, batches.BATCH_BYTES):
-                begin = max(begin, mark.offset - first)
-                if begin >= end:
+            if end is not None and first >= end.offset:
+                break
+            for start, stop in cut_rows(array, batches.BATCH_BYTES):
+                start = max(start, mark.offset - first)
+                stop = stop if end is None else min(stop, end.offset - first)
+                if start >= stop:
                     continue
                 if last is not None:
                     yield last
-                last = ColumnBatch.from_array(array.slice(begin, end - begin), first + begin, position)
+                last = ColumnBatch.from_array(array.slice(start, stop - start), first + start, position)
                 _check_lengths(last, input, reading)
     except (TruncatedInputError, CorruptInputError):
         source.check_unchanged()
         raise
     source.check_unchanged()
     if last is not None:
-        last.position = input.num_bytes
+        last.position = input.num_bytes if end is None else last.position
         yield last
 
 
@@ -169,8 +176,28 @@ def cut_rows(array: Any, batch_bytes: int) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark) -> Iterator[_Rows]:
+def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark, end: Mark | None) -> Iterator[_Rows]:
     """The rows of the row groups from the one on that has row `mark.offset`."""
+    opened, name, sizes = _open_parquet(input, reading, file)
+    first = 0
+    for group, num_rows in enumerate(sizes):
+        if first + num_rows > mark.offset and (end is None or first < end.offset):
+            yield from _group_rows(input, opened, group, name, first)
+        first += num_rows
+
+
+def row_groups(input: Input, reading: Reading) -> list[tuple[int, int]]:
+    """The rows of each row group of a Parquet file, and what they take in memory, by its footer alone."""
+    load_pyarrow()
+    with opened_file(input) as (_, file):
+        opened, _, sizes = _open_parquet(input, reading, file)
+        return [
+            (num_rows, max(0, opened.metadata.row_group(group).total_byte_size)) for group, num_rows in enumerate(sizes)
+        ]
+
+
+def _open_parquet(input: Input, reading: Reading, file: Any) -> tuple[Any, str, list[int]]:
+    """The file of pyarrow, the name of its text column, and the rows of each row group."""
     import pyarrow
     from pyarrow import parquet
 
@@ -184,11 +211,7 @@ def _parquet_rows(input: Input, reading: Reading, file: Any, mark: Mark) -> Iter
     sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
     if sum(sizes) != opened.metadata.num_rows or min(sizes, default=0) < 0:  # the footer has no checksum
         raise damaged(input, "damaged footer", input.num_bytes, "the row groups have not as many rows as the file")
-    first = 0
-    for group, num_rows in enumerate(sizes):
-        if first + num_rows > mark.offset:
-            yield from _group_rows(input, opened, group, name, first)
-        first += num_rows
+    return opened, name, sizes
 
 
 def _group_rows(input: Input, opened: Any, group: int, name: str, first: int) -> Iterator[_Rows]:

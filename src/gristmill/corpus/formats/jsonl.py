@@ -33,6 +33,7 @@ class JsonlBatch:
     buffer: NDArray[np.uint8]  # longer than the batch
     input: Input
     field: str
+    counted_from: int  # the offset from which on the lines of the marks are counted
 
     def spans(self) -> Spans:
         """The texts of the lines; CorpusError for the first line that has none."""
@@ -48,7 +49,7 @@ class JsonlBatch:
         newlines = np.flatnonzero(lines == ord("\n"))
         begin = int(newlines[index - 1]) + 1 if index else 0
         line = lines[begin : int(newlines[index]) if index < len(newlines) else None]
-        place = f"{self.input.shown}:{self.mark.line + index + 1}"
+        place = _place(self.input, self.mark.line + index, self.counted_from)
         if kind not in FAULTS:
             return CorpusError(f"{place}: {explain_record(line, self.field, kind, byte)}")
         return CorruptInputError(
@@ -58,23 +59,29 @@ class JsonlBatch:
         )
 
 
-def read_jsonl(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[JsonlBatch, None, None]:
-    """The batches of a file of JSON lines from `mark` on. A line is in memory as a whole, so none is ever cut."""
-    with open_stream(input) as stream:
+def read_jsonl(
+    input: Input, reading: Reading, *, cut: Cut, mark: Mark, end: Mark | None = None
+) -> Generator[JsonlBatch, None, None]:
+    """The batches of a file of JSON lines from `mark` to `end`. A line is in memory as a whole, so none is ever cut."""
+    # A place that was found without reading what is before it: no other place has no line before it.
+    counted_from = mark.offset if mark.line == 0 else 0
+    with open_stream(input, end.offset if end else None) as stream:
         stream.skip(mark.offset)
         window = Window(stream)
-        while num_bytes := _find_end(window, reading, mark, input.shown):
+        while num_bytes := _find_end(window, reading, mark, input, counted_from):
             at_end = window.at_end
             buffer = window.take(num_bytes, room=batches.BATCH_BYTES)
             num_lines = _core.count_newlines(buffer[:num_bytes])
             next_mark = Mark(mark.offset + num_bytes, mark.line + num_lines)
-            yield JsonlBatch(mark, next_mark, stream.position, num_bytes, buffer, input, reading.text_field)
+            yield JsonlBatch(
+                mark, next_mark, stream.position, num_bytes, buffer, input, reading.text_field, counted_from
+            )
             if at_end:
                 return
             mark = next_mark
 
 
-def _find_end(window: Window, reading: Reading, mark: Mark, name: str) -> int:
+def _find_end(window: Window, reading: Reading, mark: Mark, input: Input, counted_from: int) -> int:
     """Where the last whole line ends; the last line of a file needs no newline."""
     size = batches.BATCH_BYTES
     while True:
@@ -86,7 +93,17 @@ def _find_end(window: Window, reading: Reading, mark: Mark, name: str) -> int:
             return end
         if size == reading.max_document_bytes:
             raise CorpusError(
-                f"{name}:{mark.line + 1}: the line is longer than max_document_bytes={size:,}. "
+                f"{_place(input, mark.line, counted_from)}: the line is longer than max_document_bytes={size:,}. "
                 f"Pass a larger one, or check that the file holds one JSON object a line."
             )
         size = min(2 * size, reading.max_document_bytes)
+
+
+def _place(input: Input, index: int, counted_from: int) -> str:
+    """The name and number of a line, for messages. The lines before `counted_from` are counted only now."""
+    if counted_from:
+        with open_stream(input, counted_from) as stream:
+            block = np.empty(min(batches.BATCH_BYTES, counted_from), np.uint8)
+            while num_bytes := stream.read(block.data):
+                index += _core.count_newlines(block[:num_bytes])
+    return f"{input.shown}:{index + 1}"

@@ -48,10 +48,12 @@ class TextBatch:
         return Spans(self.buffer, begins, ends, continued=continued, unfinished=unfinished)
 
 
-def read_text(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Generator[TextBatch, None, None]:
-    """The batches of a text file from `mark` on."""
+def read_text(
+    input: Input, reading: Reading, *, cut: Cut, mark: Mark, end: Mark | None = None
+) -> Generator[TextBatch, None, None]:
+    """The batches of a text file from `mark` to `end`."""
     separator = reading.end_of_document
-    with open_stream(input) as stream:
+    with open_stream(input, end.offset if end else None) as stream:
         stream.skip(mark.offset)
         window = Window(stream)
         while True:
@@ -62,6 +64,8 @@ def read_text(input: Input, reading: Reading, *, cut: Cut, mark: Mark) -> Genera
                 return
             next_mark = Mark(mark.offset + num_bytes, 1 if separator is None else 0, unfinished)
             at_end = window.at_end
+            if at_end and end is not None:
+                next_mark = end
             buffer = window.take(num_bytes, room=batches.BATCH_BYTES)
             yield TextBatch(mark, next_mark, stream.position, num_bytes, buffer, separator)
             if at_end:
