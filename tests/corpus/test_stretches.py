@@ -48,6 +48,7 @@ def counter(specials=SPECIALS):
 
 NATIVE = counter()
 CUTTING = Cutting.of(NATIVE.last_cut, SPECIALS)
+PLAIN = Cutting.of(counter([]).last_cut, [])
 
 
 @pytest.fixture
@@ -163,14 +164,32 @@ def words_of(counter):
     return table.data.tobytes(), table.offsets.tolist(), table.counts.tolist()
 
 
-def check_beginnings(files, reading, part_bytes):
-    """The first bytes of a document, by which it is assigned to a split, are in one part."""
-    for part in cut_into_parts(files, reading, part_bytes=part_bytes, cutting=CUTTING):
+def check_beginnings(files, reading, part_bytes, cutting=CUTTING):
+    """How many documents are cut; the first bytes of each, by which it is assigned to a split, are in one part."""
+    num_cut = 0
+    for part in cut_into_parts(files, reading, part_bytes=part_bytes, cutting=cutting):
         for stretch in part:
-            if stretch.ends_inside and not stretch.begins_inside:
-                data = Path(files.inputs[stretch.input].name).read_bytes()[stretch.begin : stretch.end]
-                last = plain_documents(data, reading)[-1]
-                assert len(last) >= batches.MIN_STRETCH_BYTES
+            data = Path(files.inputs[stretch.input].name).read_bytes()[stretch.begin : stretch.end]
+            documents = plain_documents(data, reading)
+            if stretch.ends_inside and not (stretch.begins_inside and len(documents) == 1):
+                assert len(documents[-1]) >= batches.MIN_STRETCH_BYTES
+                num_cut += 1
+    return num_cut
+
+
+@pytest.mark.parametrize("separator", [None, "--", "a - b", "\n\n"])
+def test_places_inside_documents_are_far_from_their_beginning_and_in_no_separator(separator, tmp_path, small):
+    options = {"documents": "file"} if separator is None else {"separator": separator}
+    end = (separator or " ").encode()
+    num_inside = 0
+    for size in range(0, 60, 2):
+        text = b"word " * 9 + b"x" * size + end + b"word is " * 12 + end + b"no w" + end * 3 + b"to " * 30
+        (tmp_path / f"{size}.txt").write_bytes(text)
+        files, reading = found([tmp_path / f"{size}.txt"], **options)
+        for part_bytes in (3, 17, 50):
+            assert joined(in_parts(files, reading, part_bytes, cutting=PLAIN)) == plain_documents(text, reading)
+            num_inside += check_beginnings(files, reading, part_bytes, PLAIN)
+    assert num_inside > 20
 
 
 @settings(max_examples=100, deadline=None)
