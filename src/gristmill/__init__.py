@@ -46,6 +46,7 @@ from gristmill.errors import (
     WordsFormatError,
     WorkerError,
 )
+from gristmill.executors import Executor, Local, Processes, Ray
 from gristmill.pretokenize import pattern_names
 from gristmill.profile import Profile
 from gristmill.progress import Progress
@@ -69,11 +70,13 @@ __all__ = [
     "EarlyStopWarning",
     "EmptyCorpusError",
     "EncodeRun",
+    "Executor",
     "Files",
     "FormatError",
     "FormatWarning",
     "GristmillError",
     "InputChangedError",
+    "Local",
     "Manifest",
     "MemoryLimitError",
     "MissingPackageError",
@@ -82,9 +85,11 @@ __all__ = [
     "OptionError",
     "PatternError",
     "PieceTimeoutError",
+    "Processes",
     "Profile",
     "Progress",
     "Ragged",
+    "Ray",
     "RemoteInputError",
     "Shards",
     "ShardsFormatError",

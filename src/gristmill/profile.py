@@ -41,7 +41,7 @@ class TaskTime:
     worker: str  # the process or thread on it
     seconds: float
     num_bytes: int  # of the inputs, or of what was made of them
-    attempts: int  # 1 unless a worker died
+    attempts: int  # 1 unless a worker died, its files were damaged, or it was slow and begun a second time
     is_reused: bool  # an earlier run had done it
     peak_memory_bytes: int | None = None  # of the process
 

@@ -25,7 +25,8 @@ from gristmill.errors import OptionError
 
 __all__ = ["OnProgress", "Progress", "ProgressOption", "open_progress"]
 
-# (stage, done, total), and for the encoding of a corpus also initial=, tokens=, files= and num_files=.
+# (stage, done, total), and for the encoding of a corpus also initial=, tokens=, files= and num_files=; for the tasks of
+# an executor initial=, parts=, num_parts=, retries=, reused= and copies=.
 OnProgress: TypeAlias = Callable[..., object]
 ProgressOption: TypeAlias = "Literal['auto', 'bar', 'jsonl'] | Callable[[Progress], object] | None"
 
@@ -36,7 +37,7 @@ AUTO_DELAY_SECONDS = 0.5
 _SETUP_BAR = "{l_bar}{bar}| [{elapsed}{postfix}]"
 
 _UNITS = {
-    **dict.fromkeys(("count", "spill", "join", "encode", "verify"), "bytes"),
+    **dict.fromkeys(("count", "spill", "join", "encode", "assemble", "verify"), "bytes"),
     "setup": "symbols",
     "merge": "merges",
 }
@@ -46,18 +47,23 @@ _UNITS = {
 class Progress:
     """One report: how far a stage is, how fast, and what the process uses meanwhile."""
 
-    stage: str  # "count" | "spill" | "join" | "setup" | "merge" | "encode" | "verify"
+    stage: str  # "count" | "spill" | "join" | "setup" | "merge" | "encode" | "assemble" | "verify"
     done: int
     total: int  # 0 where it is not known
     unit: str  # "bytes" | "symbols" | "merges"
     seconds: float  # since the stage began
     rate: float  # units a second since the stage began
-    resident_bytes: int | None  # None where the system does not tell
+    resident_bytes: int | None  # worker processes included; None where the system does not tell
     cpu_percent: float  # 100 is one busy core; since the report before, worker processes included
     initial: int = 0  # done by an earlier run that this one goes on with
     tokens: int | None = None  # made so far in this run, while a corpus is encoded
     files: int | None = None  # of it that are done
     num_files: int | None = None
+    parts: int | None = None  # tasks of this stage that are done, where an executor runs them
+    num_parts: int | None = None
+    retries: int | None = None  # tasks that ran again: a worker died, or a file was damaged
+    reused: int | None = None  # of `parts`, those that an earlier run had done
+    copies: int | None = None  # slow tasks that were begun a second time on another worker
 
 
 @contextlib.contextmanager
@@ -126,9 +132,7 @@ class _Meter:
         total: int,
         *,
         initial: int = 0,
-        tokens: int | None = None,
-        files: int | None = None,
-        num_files: int | None = None,
+        **counts: int | None,
     ) -> None:
         now = time.perf_counter()
         if stage != self._stage:
@@ -145,12 +149,10 @@ class _Meter:
                 unit=_UNITS.get(stage, "steps"),
                 seconds=seconds,
                 rate=(done - initial) / seconds if seconds > 0 else 0.0,
-                resident_bytes=resident_bytes(),
+                resident_bytes=_resident_bytes_of_all(),
                 cpu_percent=self._cpu_percent,
                 initial=initial,
-                tokens=tokens,
-                files=files,
-                num_files=num_files,
+                **counts,
             )
         )
 
@@ -187,13 +189,18 @@ def _cpu_seconds_of(process: int) -> float:
         return 0.0
 
 
-def resident_bytes() -> int | None:
-    """The memory this process holds now, or None where the system does not tell."""
+def resident_bytes(process: int | str = "self") -> int | None:
+    """The memory that this process, or another one, holds now; None where the system does not tell."""
     try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  ten times a second
+        with open(f"/proc/{process}/statm", "rb") as file:  # noqa: PTH123  ten times a second
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError, AttributeError):
         return None
+
+
+def _resident_bytes_of_all() -> int | None:
+    own = resident_bytes()
+    return None if own is None else own + sum(resident_bytes(worker) or 0 for worker in tuple(running_workers))
 
 
 class _Bars:
@@ -210,7 +217,7 @@ class _Bars:
                 return
             self._close_others()
             bar = self._bars[report.stage] = _new_bar(report)
-        bar.total = report.total or None
+        bar.total, bar.initial = report.total or None, report.initial
         bar.set_postfix_str(", ".join(_details(report)), refresh=False)
         bar.update(report.done - bar.n)
 
@@ -232,9 +239,16 @@ def _details(report: Progress) -> Iterator[str]:
         yield f"{report.tokens / report.seconds / 1e6:,.1f}M tokens/s"
     if report.num_files is not None and report.num_files > 1:
         yield f"files {report.files:,}/{report.num_files:,}"
+    if report.num_parts is not None:
+        yield f"parts {report.parts:,}/{report.num_parts:,}"
+    yield from (f"{number:,} {what}" for what, number in _events(report).items() if number)
     yield f"CPU {report.cpu_percent:.0f}%"
     if report.resident_bytes is not None:
         yield f"{report.resident_bytes / 1e6:,.0f} MB"
+
+
+def _events(report: Progress) -> dict[str, int | None]:
+    return {"reused": report.reused, "retried": report.retries, "slow": report.copies}
 
 
 def _new_bar(report: Progress) -> Any:

@@ -106,6 +106,14 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
     return shards
 
 
+def executors() -> gm.Executor:
+    here = gm.Local(num_workers=2, work_folder="work", part_bytes=64_000_000)
+    children = gm.Processes(num_workers=2)
+    cluster = gm.Ray(address="auto", num_workers=8, work_folder="s3://bucket/work")
+    print(here.name, children.num_workers, children.work_folder, children.part_bytes, cluster.address)
+    return children
+
+
 def language_models(shards: gm.Shards) -> None:
     result: gm.lm.TrainResult = gm.lm.train("shards", out="run", preset="quickstart", max_steps=200)
     result = gm.lm.train(shards, out="run", resume="auto", learning_rate=1e-3, batch_size="auto", device="cpu")

@@ -14,7 +14,13 @@ import shlex
 from gristmill.cli.usage import options_of
 
 # Keyword arguments of Python whose flag has another name.
-OTHER_NAMES = {"num_threads": "threads", "num_texts": "num", "out": "output"}
+OTHER_NAMES = {
+    "num_threads": "threads",
+    "num_workers": "workers",
+    "part_bytes": "part_size",
+    "num_texts": "num",
+    "out": "output",
+}
 # Those whose flag switches off what is on.
 OPPOSITES = {"use_cache": "no_cache"}
 

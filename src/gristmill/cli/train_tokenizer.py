@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gristmill.cli.choices import ProgressKind, TieBreak
+from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -16,7 +17,6 @@ from gristmill.cli.options import (
     Output,
     PatternChoice,
     ReadingOptions,
-    Threads,
     find_corpus,
     format_size,
     plural,
@@ -33,7 +33,7 @@ SAMPLE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ReadingOptions):
+class Command(ExecutorOptions, ReadingOptions):
     """Train a byte-level BPE tokenizer on a corpus and save it.
 
     Texts are read as they are, byte for byte. Special tokens are boundaries in it:
@@ -66,9 +66,6 @@ class Command(ReadingOptions):
     max_token_bytes: Annotated[int | None, byte_size("--max-token-bytes"), tyro.conf.arg(help_behavior_hint="")] = None
     """The longest token allowed."""
 
-    threads: Threads = None
-    """How many threads to use."""
-
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """What counting may use, such as 512MB or 2GiB; beyond it, the temporary folder is used."""
 
@@ -81,6 +78,7 @@ class Command(ReadingOptions):
     def run(self) -> int:
         import gristmill
 
+        run_options = self.run_options(parts_beside(self.output))
         corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
         tokenizer = gristmill.train_tokenizer(
             corpus,
@@ -91,12 +89,14 @@ class Command(ReadingOptions):
             min_frequency=self.min_frequency,
             max_token_bytes=self.max_token_bytes,
             memory_limit=self.memory_limit,
-            num_threads=self.threads,
             progress=None if self.progress == "none" else self.progress,
+            **run_options,
             **self.read_options(),
         )
         tokenizer.save(self.output, overwrite=self.overwrite)
-        print(self._summary(tokenizer, corpus))
+        remove_parts(self.output)
+        tables = task_tables(tokenizer.profile.tasks, with_times=self.profile) if tokenizer.profile is not None else ""
+        print(self._summary(tokenizer, corpus) + tables)
         if self.profile and tokenizer.profile is not None:
             print("\n" + profile_table(tokenizer.profile))
         return 0
@@ -131,12 +131,13 @@ def _run_rows(profile: Profile) -> list[tuple[str, str]]:
     num_bytes = (count.num_bytes if count else None) or 0
     num_words = max((stage.num_words or 0 for stage in profile.stages), default=0)
     pieces = f"  ({count.num_pieces:,} pieces)" if count and count.num_pieces else ""
-    threads = plural(profile.num_threads, "thread")
+    threads = plural(profile.num_threads, "worker" if profile.tasks else "thread")
     speed = f"{num_bytes / 1e6 / profile.seconds:,.0f} MB/s, " if num_bytes and profile.seconds else ""
     rows = [
         ("corpus", f"{num_bytes:,} bytes"),
         ("words", f"{num_words:,}{pieces}"),
         ("time", f"{profile.seconds:.2f} s  ({speed}{threads})"),
+        *task_rows(profile.tasks),
     ]
     if profile.peak_memory_bytes is not None:
         rows.append(("peak memory", format_size(profile.peak_memory_bytes)))

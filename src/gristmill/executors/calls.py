@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
-import socket
+import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from gristmill.executors.done import Done, read_done, write_done
 from gristmill.executors.work_folder import WorkFolder, open_work_folder
+from gristmill.profile import peak_memory_bytes
 
 # Called between two steps of a task; what it raises ends the task.
 Check: TypeAlias = Callable[[], None]
@@ -49,10 +51,14 @@ class Outcome:
     worker: str  # the process or thread on it
     seconds: float
     is_reused: bool  # its files were there already
+    peak_memory_bytes: int | None = None  # of the process
 
 
-def perform(call: Call, check: Check) -> Outcome:
-    """Run a task here and now, unless what it makes is there already."""
+def perform(call: Call, check: Check, *, worker: str | None = None) -> Outcome:
+    """Run a task here and now, unless what it makes is there already.
+
+    worker: who runs it on this machine; default: the id of this process.
+    """
     began = time.perf_counter()
     folder = open_work_folder(call.folder)
     done = read_done(folder, call.name)
@@ -60,13 +66,17 @@ def perform(call: Call, check: Check) -> Outcome:
     if done is None:
         check()
         done = _function(call.function)(folder, call.number, check)
+        check()
         write_done(folder, call.name, done)
+        # As a run that reuses it reads it: a tuple is a list there, and every key a str.
+        done = replace(done, result=json.loads(json.dumps(done.result)))
     seconds = time.perf_counter() - began
-    return Outcome(call, done, socket.gethostname(), str(os.getpid()), seconds, is_reused)
+    node, worker = platform.node(), worker or str(os.getpid())
+    return Outcome(call, done, node, worker, seconds, is_reused, peak_memory_bytes())
 
 
 def _function(name: str) -> TaskFunction:
     module, _, attribute = name.partition(":")
-    assert module.startswith("gristmill."), name
+    assert module.startswith("gristmill"), name
     function: Any = getattr(importlib.import_module(module), attribute)
     return function  # type: ignore[no-any-return]

@@ -12,9 +12,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gristmill import _core
-from gristmill.executors.work_folder import FileEntry, WorkFolder
+from gristmill.errors import FormatError
+from gristmill.executors.work_folder import FileEntry, WorkFolder, check_name
+from gristmill.small_files import parse_json
 
 VERSION = 1
+MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +36,41 @@ def write_done(folder: WorkFolder, name: str, done: Done) -> None:
 
 
 def read_done(folder: WorkFolder, name: str) -> Done | None:
-    """What the task `name` has made; None unless it is all there."""
+    """What the task `name` has made; None unless it is all there.
+
+    Whatever else the `.ok` file holds, however it was damaged, is None too: the task then runs again.
+    """
     try:
-        record = json.loads(folder.read(f"{name}.ok"))
-        if _checksum(record["content"]) != record["xxh64"]:
-            return None
-        content = json.loads(record["content"])
-        if (content.pop("version"), content.pop("task")) != (VERSION, name):
-            return None
-        done = Done(tuple(FileEntry(**entry) for entry in content["files"]), content["result"])
+        done = _parse(folder.read(f"{name}.ok", max_bytes=MAX_BYTES), name)
         is_whole = all(folder.size(entry.name) == entry.num_bytes for entry in done.files)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):
         return None
     return done if is_whole else None
 
 
+def _parse(data: bytes, name: str) -> Done:
+    """What an `.ok` file says; ValueError for anything that `write_done` does not write."""
+    record = parse_json(data, error=FormatError)
+    text = record.get("content") if isinstance(record, dict) else None
+    if not isinstance(text, str) or record.get("xxh64") != _checksum(text):
+        raise FormatError("damaged")
+    content = parse_json(text.encode(), error=FormatError)
+    if not isinstance(content, dict) or (content.get("version"), content.get("task")) != (VERSION, name):
+        raise FormatError("of another task or version")
+    files, result = content.get("files"), content.get("result")
+    if not isinstance(files, list) or not isinstance(result, dict):
+        raise FormatError("no files or result")
+    return Done(tuple(map(_entry, files)), result)
+
+
+def _entry(value: Any) -> FileEntry:
+    if not isinstance(value, dict) or set(value) != {"name", "num_bytes", "xxh64"}:
+        raise FormatError("a file without name, size and checksum")
+    size, checksum = value["num_bytes"], value["xxh64"]
+    if type(size) is not int or size < 0 or not isinstance(checksum, str):
+        raise FormatError("a size or checksum that is none")
+    return FileEntry(check_name(value["name"]), size, checksum)
+
+
 def _checksum(text: str) -> str:
-    return f"{_core.xxh64(text.encode()):016x}"
+    return f"{_core.xxh64(text.encode('utf-8', 'surrogatepass')):016x}"

@@ -1,20 +1,32 @@
-"""Driving a job: the calls of each stage on the workers of an executor, with retries."""
+"""Driving a job: the calls of each stage on the workers of an executor, with retries, and copies of slow calls."""
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 from gristmill.errors import WorkerError
 from gristmill.executors.calls import Call, Outcome
-from gristmill.executors.executor import Workers
+from gristmill.executors.executor import Finished, Workers
 from gristmill.executors.watch import Watch
 from gristmill.executors.work_folder import DamagedPartError, WorkFolder
 
+# No wait is longer, so that Ctrl-C and the bar do not have to wait for a task.
 POLL_SECONDS = 0.2
 # Of calls under way or waiting with the executor, for each worker: the next one is there when a worker is free.
 CALLS_PER_WORKER = 2
+# How often a task is begun before it counts as the cause: one that needs too much memory ends every worker.
 MAX_ATTEMPTS = 4
+# A call is slow, and gets a second copy on an idle worker, when it takes so many times as long as the others, and at
+# least so many seconds.
+SLOW_FACTOR = 3.0
+SLOW_SECONDS = 5.0
+MAX_COPIES = 2
 
 # The calls of a stage, given the outcomes of the stage before.
 Stage: TypeAlias = Callable[[list[Outcome]], list[Call]]
@@ -23,9 +35,9 @@ Stage: TypeAlias = Callable[[list[Outcome]], list[Call]]
 def run_stages(workers: Workers, folder: WorkFolder, stages: Sequence[Stage], watch: Watch) -> list[list[Outcome]]:
     """The outcomes of all stages, one stage after the other.
 
-    A stage that finds a file of an earlier one damaged has that task run again.
+    A stage that finds a file of an earlier one damaged has that task run again; all others are found done.
     """
-    attempts = 0
+    times_damaged: Counter[str] = Counter()
     while True:
         outcomes: list[list[Outcome]] = []
         try:
@@ -33,31 +45,132 @@ def run_stages(workers: Workers, folder: WorkFolder, stages: Sequence[Stage], wa
                 outcomes.append(run_calls(workers, stage(outcomes[-1] if outcomes else []), watch))
             return outcomes
         except DamagedPartError as error:
-            attempts += 1
-            if attempts == MAX_ATTEMPTS:
+            times_damaged[error.task] += 1
+            if times_damaged[error.task] == MAX_ATTEMPTS:
                 raise
             folder.discard(f"{error.task}.ok")
+            watch.retried()
 
 
 def run_calls(workers: Workers, calls: Sequence[Call], watch: Watch) -> list[Outcome]:
-    """The outcomes of all calls, in their order."""
+    """The outcomes of all calls, in their order.
+
+    The first error of a task ends the others. Of errors at the same time, that of the lowest number is raised.
+    """
+    run = _Run(workers, calls, watch)
     watch.begin(calls)
-    outcomes: dict[int, Outcome] = {}
-    attempts = [0] * len(calls)
-    waiting = list(range(len(calls)))[::-1]
-    under_way: dict[int, int] = {}
-    while len(outcomes) < len(calls):
-        while waiting and len(under_way) < CALLS_PER_WORKER * workers.num_workers:
-            index = waiting.pop()
-            attempts[index] += 1
-            under_way[workers.submit(calls[index])] = index
-        for finished in workers.wait(POLL_SECONDS):
-            index = under_way.pop(finished.ticket)
-            if finished.outcome is not None:
-                outcomes[index] = finished.outcome
-                watch.done(finished.outcome, attempts[index])
-            elif finished.worker_died and attempts[index] < MAX_ATTEMPTS:
-                waiting.append(index)
+    try:
+        while len(run.outcomes) < len(calls):
+            run.submit()
+            run.take(workers.wait(POLL_SECONDS))
+            run.copy_slow_calls()
+            watch.tick()
+    finally:
+        run.cancel()
+    return [run.outcomes[index] for index in range(len(calls))]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    index: int  # of the call
+    began: float | None = None  # when a worker was free for it
+
+    def is_slow(self, expected_seconds: float) -> bool:
+        """Whether it takes far longer than expected."""
+        if self.began is None:
+            return False
+        return time.monotonic() - self.began > max(SLOW_SECONDS, SLOW_FACTOR * expected_seconds)
+
+
+class _Run:
+    """The calls of one stage: waiting, under way (some twice) or done."""
+
+    def __init__(self, workers: Workers, calls: Sequence[Call], watch: Watch) -> None:
+        self.outcomes: dict[int, Outcome] = {}
+        self._workers, self._calls, self._watch = workers, calls, watch
+        self._waiting = deque(range(len(calls)))
+        self._under_way: dict[int, _Attempt] = {}  # by ticket, in the order in which they were submitted
+        self._num_attempts = [0] * len(calls)
+        self._seconds: list[float] = []  # of the calls that were done here
+        self._seconds_per_byte: list[float] = []
+
+    def submit(self) -> None:
+        """Submit what waits, as long as the workers have few enough calls."""
+        while self._waiting and len(self._under_way) < CALLS_PER_WORKER * max(1, self._workers.num_workers):
+            self._submit(self._waiting.popleft())
+        # Calls begin in the order in which they were submitted.
+        for attempt in islice(self._under_way.values(), self._workers.num_workers):
+            attempt.began = attempt.began or time.monotonic()
+
+    def take(self, finished: Sequence[Finished]) -> None:
+        """Put away what has ended."""
+        errors: dict[int, BaseException] = {}
+        for one in finished:
+            attempt = self._under_way.pop(one.ticket, None)
+            if attempt is None:
+                continue  # the copy of a call that came to its end first, in this very list
+            if one.outcome is not None:
+                self._put_away(attempt.index, one.outcome)
+            elif one.worker_died and self._may_run_again(attempt.index):
+                self._watch.retried()
             else:
-                raise finished.error or WorkerError(f"the task {calls[index].name} died {attempts[index]} times.")
-    return [outcomes[index] for index in range(len(calls))]
+                errors.setdefault(attempt.index, self._error(attempt.index, one))
+        if errors:
+            raise errors[min(errors)]
+
+    def copy_slow_calls(self) -> None:
+        """Submit calls a second time that take far longer than the others, if workers are idle."""
+        if self._waiting or not self._seconds or not self._workers.copies_help:
+            return
+        # By the byte too: an input that cannot be cut makes a part that is larger than the others.
+        usual, per_byte = statistics.median(self._seconds), statistics.median(self._seconds_per_byte)
+        for attempt in list(self._under_way.values()):
+            if len(self._under_way) >= self._workers.num_workers:
+                return
+            expected = max(usual, per_byte * self._calls[attempt.index].num_bytes)
+            if attempt.is_slow(expected) and len(self._tickets(attempt.index)) < MAX_COPIES:
+                self._submit(attempt.index)
+                self._watch.copied()
+
+    def cancel(self) -> None:
+        """Nobody wants what is still under way."""
+        for ticket in self._under_way:
+            self._workers.cancel(ticket)
+        self._under_way.clear()
+
+    def _submit(self, index: int) -> None:
+        self._num_attempts[index] += 1
+        self._under_way[self._workers.submit(self._calls[index])] = _Attempt(index)
+
+    def _put_away(self, index: int, outcome: Outcome) -> None:
+        self.outcomes[index] = outcome
+        for ticket in self._tickets(index):
+            self._workers.cancel(ticket)
+            del self._under_way[ticket]
+        if not outcome.is_reused:
+            self._seconds.append(outcome.seconds)
+            self._seconds_per_byte.append(outcome.seconds / max(1, outcome.call.num_bytes))
+        self._watch.done(outcome, self._num_attempts[index])
+
+    def _may_run_again(self, index: int) -> bool:
+        if self._tickets(index):
+            return True  # its copy is under way
+        if self._num_attempts[index] >= MAX_ATTEMPTS:
+            return False
+        self._waiting.appendleft(index)
+        return True
+
+    def _error(self, index: int, finished: Finished) -> BaseException:
+        if not finished.worker_died and finished.error is not None:
+            finished.error.add_note(f"In the task {self._calls[index].name}.")
+            return finished.error
+        where = f" (the last one on {finished.node})" if finished.node else ""
+        cause = finished.error or "the worker died."
+        error = WorkerError(
+            f"the task {self._calls[index].name} lost its worker {self._num_attempts[index]} times{where}: {cause}"
+        )
+        error.__cause__ = finished.error
+        return error
+
+    def _tickets(self, index: int) -> list[int]:
+        return [ticket for ticket, attempt in self._under_way.items() if attempt.index == index]

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gristmill.arguments import MAX_NATIVE, check_choice, check_whole_number
 from gristmill.errors import OptionError
 from gristmill.executors.calls import Call, Outcome
+
+# By name. An executor is one module and one line here; the module is imported when the executor is asked for.
+EXECUTORS = {
+    "local": "gristmill.executors.local:Local",
+    "processes": "gristmill.executors.processes:Processes",
+    "ray": "gristmill.executors.ray_cluster:Ray",
+}
+MAX_WORKERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +30,14 @@ class Finished:
     outcome: Outcome | None = None
     error: BaseException | None = None
     worker_died: bool = False  # nothing is wrong with the task: it may run again elsewhere
+    node: str = ""  # the machine of a worker that died, where it is known
 
 
 class Workers(ABC):
     """Workers that are running. One thread at a time calls these methods."""
+
+    # Whether a second copy of a slow call may end sooner than the first.
+    copies_help: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -49,6 +64,8 @@ class Executor(ABC):
     num_workers: how many tasks run at the same time; default: what the machine, or the cluster, has.
     work_folder: a folder or URL that all workers see. Default: beside the output.
     part_bytes: about how much of the inputs is one task. Default: by the size of the corpus, at most 256 MB.
+
+    A subclass with checks of its own calls `Executor.__post_init__(self)` first.
     """
 
     name: ClassVar[str]
@@ -56,18 +73,80 @@ class Executor(ABC):
     work_folder: str | None = None
     part_bytes: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.num_workers is not None:
+            _set(self, "num_workers", _check_num_workers(self.num_workers))
+        if self.work_folder is not None:
+            _set(self, "work_folder", _check_work_folder(self.work_folder))
+        if self.part_bytes is not None:
+            _set(self, "part_bytes", _check_part_bytes(self.part_bytes))
+
     @abstractmethod
     def open(self) -> AbstractContextManager[Workers]:
         """Start the workers; they end with the block."""
 
 
 def check_executor(executor: Any) -> Executor:
-    """The executor that an argument means: one of its class, or the name of one."""
-    from gristmill.executors.local import Local
+    """The executor that an argument means: one of its class, or the name of one.
 
-    known = {"local": Local}
+    >>> check_executor("local")
+    Local(num_workers=None, work_folder=None, part_bytes=None)
+    >>> check_executor("procesess")
+    Traceback (most recent call last):
+    gristmill.errors.OptionError: executor='procesess' is not known. Did you mean 'processes'? Pass one of 'local', \
+'processes', 'ray'.
+    """
     if isinstance(executor, Executor):
         return executor
-    if isinstance(executor, str) and executor in known:
-        return known[executor]()
-    raise OptionError(f"executor={executor!r} is not known. Pass one of {', '.join(known)}, or gm.Local(…).")
+    if isinstance(executor, type) and issubclass(executor, Executor):
+        raise OptionError(f"executor={executor.__name__} is a class. Pass one of its objects: {executor.__name__}().")
+    return executor_class(executor)()
+
+
+def check_shared(location: str) -> None:
+    """Raise if other processes cannot see what is at `location`, a work folder."""
+    if location.startswith("memory://"):
+        raise OptionError(
+            f"{location} is in the memory of this process, where no worker of another process sees it. Pass a "
+            f"work_folder that all of them see: a folder of a shared file system, or a URL such as s3://bucket/work."
+        )
+
+
+def executor_class(name: Any) -> type[Executor]:
+    """The class of executors with this name."""
+    module, _, attribute = EXECUTORS[check_choice("executor", name, EXECUTORS)].partition(":")
+    found: type[Executor] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def _set(executor: Executor, name: str, value: object) -> None:
+    object.__setattr__(executor, name, value)  # frozen
+
+
+def _check_num_workers(num_workers: Any) -> int:
+    number = check_whole_number("num_workers", num_workers)
+    if not 1 <= number <= MAX_WORKERS:
+        raise OptionError(
+            f"num_workers={number} is too {'small' if number < 1 else 'large'}. Pass 1 to {MAX_WORKERS:,}, or leave it "
+            f"out to use every core."
+        )
+    return number
+
+
+def _check_part_bytes(part_bytes: Any) -> int:
+    number = check_whole_number("part_bytes", part_bytes)
+    if number < 1:
+        raise OptionError(
+            f"part_bytes={number} is too small. Pass part_bytes >= 1, such as 64_000_000, or leave it out: then it "
+            f"follows the size of the corpus."
+        )
+    return min(number, MAX_NATIVE)
+
+
+def _check_work_folder(work_folder: Any) -> str:
+    if not isinstance(work_folder, str | os.PathLike):
+        raise OptionError(f"work_folder={work_folder!r} is a {type(work_folder).__name__}. Pass a path or a URL.")
+    location = os.fspath(work_folder)
+    if not isinstance(location, str) or not location:
+        raise OptionError(f"work_folder={work_folder!r} names no folder. Pass a path or a URL.")
+    return location

@@ -2,23 +2,40 @@
 
 The id of a job is a hash of what decides its result: inputs, options and the version of this format. How it is cut into
 parts is written down too, but is no part of the id: a run that resumes takes the parts that are there.
+
+`open_job` is how counting and encoding get at their work folder:
+
+    location = job_location(job, work_folder=executor.work_folder, default=f"{out}/.parts")
+    with open_job(location, job, make_parts) as opened:  # locked: one driver at a time
+        run_stages(workers, opened.folder, …)  # opened.job has the parts; opened.is_resumed
+        …
+        opened.folder.remove()
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import errno
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from gristmill.errors import FormatError
-from gristmill.executors.work_folder import WorkFolder
+from gristmill.executors.work_folder import LocalWorkFolder, WorkFolder, open_work_folder
+from gristmill.lock import create_and_lock
+from gristmill.small_files import parse_json
 
 JOB_FILE = "job.json"
 PARTS_FILE = "parts.jsonl"
 FORMAT = "gristmill-job"
 VERSION = 1
+KINDS = ("count", "encode")
+IN_USE = "Another process is running this job. Wait for it to end, or stop it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +76,165 @@ class Job:
         """The job of a folder; FileNotFoundError if there is none, FormatError if it is damaged."""
         data = folder.read(JOB_FILE)
         try:
-            content = json.loads(data)
-            if (content["format"], content["version"]) != (FORMAT, VERSION):
-                raise ValueError("another version")
+            content = parse_json(data, error=FormatError)
+            _check_content(content)
             lines = folder.read(PARTS_FILE)
             if hashlib.sha256(lines).hexdigest() != content["parts_sha256"]:
-                raise ValueError("checksum of the parts")
-            parts = [json.loads(line) for line in lines.splitlines()]
+                raise FormatError("the checksum of its parts is another")
+            parts = [parse_json(line, error=FormatError) for line in lines.splitlines()]
             job = cls(content["kind"], content["inputs"], content["options"], content["settings"], parts)
             if job.id != content["id"]:
-                raise ValueError("the id")
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+                raise FormatError("its id is another")
+        except (FileNotFoundError, IsADirectoryError, FormatError) as error:
+            why = str(error) if isinstance(error, FormatError) else f"{PARTS_FILE} is missing"
             raise FormatError(
-                f"{folder.location}: {JOB_FILE} is damaged, or not one of this version of Gristmill ({error}). Remove "
-                f"the folder to start again."
+                f"{folder.location}: {JOB_FILE} is damaged, or not one of this version of Gristmill ({why.rstrip('.')}"
+                f"). Remove the folder to start again."
             ) from error
         return job
+
+
+_TYPES: dict[str, type] = {
+    "id": str,
+    "kind": str,
+    "inputs": list,
+    "options": dict,
+    "settings": dict,
+    "num_parts": int,
+    "parts_sha256": str,
+}
+
+
+def _check_content(content: Any) -> None:
+    """Raise FormatError unless `job.json` has what a job of this version has."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise FormatError("it holds something else")
+    if content.get("version") != VERSION:
+        raise FormatError(f"version {str(content.get('version'))[:20]}, and this Gristmill has {VERSION}")
+    for name, kind in _TYPES.items():
+        if not isinstance(content.get(name), kind):
+            raise FormatError(f"{name} is missing or no {kind.__name__}")
+    if content["kind"] not in KINDS:
+        raise FormatError(f"the kind {content['kind'][:20]!r} is not known")
+    if not all(isinstance(input, dict) for input in content["inputs"]):
+        raise FormatError("an input is no dict")
+
+
+# The parts of a new job. It may write more files that the workers need into the folder, such as a tokenizer.
+MakeParts: TypeAlias = Callable[[WorkFolder], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJob:
+    """A job in its folder, locked until the block of `open_job` ends."""
+
+    folder: WorkFolder
+    job: Job  # with its parts
+    is_resumed: bool  # an earlier run has begun it
+
+
+def job_location(job: Job, *, work_folder: str | None, default: str) -> str:
+    """The folder of a job: `KIND-ID` in the user's work folder, or `default`.
+
+    >>> job_location(Job("count", [], {}, {}, []), work_folder="s3://bucket/work", default="x")
+    's3://bucket/work/count-ee4fc7fe99b573fc'
+    """
+    return default if work_folder is None else f"{work_folder.rstrip('/')}/{job.kind}-{job.id}"
+
+
+@contextlib.contextmanager
+def open_job(location: str, job: Job, make_parts: MakeParts, *, overwrite: bool = False) -> Iterator[OpenJob]:
+    """The job in its folder: the one that an earlier run has begun there, or a new one.
+
+    job: what is to be done, with no parts. Its settings are for a new job; an earlier one keeps its own.
+    make_parts: called for a new job.
+    overwrite: replace an unfinished job that is another one; without it, that is FileExistsError with the differences.
+
+    The folder stays when the block ends, whether by an error or not: `OpenJob.folder.remove()` when all is done. It is
+    removed only where the job could not even be written down. BlockingIOError: another process has the job open.
+    """
+    with _locked(location) as (folder, is_new):
+        there = _find(folder, job, overwrite)
+        if there is not None:
+            folder.discard_leftovers()
+            yield OpenJob(folder, there, True)
+            return
+        try:
+            written = dataclasses.replace(job, parts=list(make_parts(folder)))
+            written.write(folder)
+        except BaseException:
+            if is_new:
+                folder.remove()
+            raise
+        yield OpenJob(folder, written, False)
+
+
+@contextlib.contextmanager
+def reopen_job(location: str) -> Iterator[OpenJob]:
+    """The job of a folder, to finish it; FileNotFoundError if there is none."""
+    folder = open_work_folder(location)
+    if folder.size(JOB_FILE) is None:
+        raise FileNotFoundError(errno.ENOENT, f"No job here: it has no {JOB_FILE}", folder.location)
+    with _locked(location) as (folder, _):
+        yield OpenJob(folder, Job.read(folder), True)
+
+
+@contextlib.contextmanager
+def _locked(location: str) -> Iterator[tuple[WorkFolder, bool]]:
+    """The folder, made if need be, and whether it is new. Only a folder of a file system can be locked."""
+    folder = open_work_folder(location)
+    if not isinstance(folder, LocalWorkFolder):
+        yield folder, not folder.names()
+        return
+    folder.path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, is_new = create_and_lock(Path(folder.path), reason=IN_USE)
+    try:
+        yield folder, is_new
+    finally:
+        os.close(descriptor)
+
+
+def _find(folder: WorkFolder, job: Job, overwrite: bool) -> Job | None:
+    """The job that is there, if it is the same; None if there is none, or no longer one."""
+    try:
+        there = Job.read(folder)
+    except FileNotFoundError:
+        return None
+    except FormatError:
+        if not overwrite:
+            raise
+        folder.clear()
+        return None
+    if there.id == job.id:
+        return there
+    if overwrite:
+        folder.clear()
+        return None
+    raise FileExistsError(
+        errno.EEXIST,
+        f"The folder holds an unfinished job with other options or inputs: {'; '.join(differences(there, job))}. "
+        f"Run it with those to finish it, pass overwrite=True to start again, or another folder",
+        folder.location,
+    )
+
+
+def differences(there: Job, asked: Job) -> list[str]:
+    """What is not the same in two jobs, in words."""
+    if there.kind != asked.kind:
+        return [f"it was to {there.kind} and is now to {asked.kind}"]
+    before, now = there.options, asked.options
+    found = [
+        f"{name} was {before.get(name)!r} and is now {now.get(name)!r}"
+        for name in dict.fromkeys([*now, *before])
+        if before.get(name) != now.get(name)
+    ]
+    return found + _input_differences(there.inputs, asked.inputs)
+
+
+def _input_differences(there: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]) -> list[str]:
+    if len(there) != len(asked):
+        return [f"there were {len(there):,} inputs, and there are now {len(asked):,}"]
+    for before, now in zip(there, asked, strict=True):
+        if before != now:
+            return [f"the input {now.get('name')} is new, has changed, or comes in another order"]
+    return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +9,15 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import ClassVar
 
+from gristmill.arguments import usable_cores
 from gristmill.corpus.threads import Crew
 from gristmill.executors.calls import Call, Outcome, perform
 from gristmill.executors.executor import Executor, Finished, Workers
+
+# How long to wait for threads to end: a task looks between two steps whether it is to end. A thread that takes longer,
+# such as one that reads from a network that is gone, is a daemon and declares nothing done (see `perform`).
+PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS_OF_CTRL_C = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +28,21 @@ class Local(Executor):
 
     @contextmanager
     def open(self) -> Iterator[Workers]:
-        workers = LocalWorkers(self.num_workers or len(os.sched_getaffinity(0)))
+        workers = LocalWorkers(self.num_workers or usable_cores())
+        patience = PATIENCE_SECONDS
         try:
             yield workers
+        except KeyboardInterrupt:
+            patience = PATIENCE_SECONDS_OF_CTRL_C
+            raise
         finally:
-            workers.close()
+            workers.close(patience)
 
 
 class LocalWorkers(Workers):
     """Threads that perform calls."""
+
+    copies_help = False  # what is slow for one thread of a process is slow for all
 
     def __init__(self, num_workers: int) -> None:
         self._num_workers = num_workers
@@ -62,20 +73,22 @@ class LocalWorkers(Workers):
     def cancel(self, ticket: int) -> None:
         self._cancelled.add(ticket)
 
-    def close(self) -> None:
+    def close(self, patience: float = PATIENCE_SECONDS) -> None:
+        """End the threads, each at the next step of its task, and wait for them, but not longer than `patience`."""
         self._is_closed.set()
-        self._crew.close(patience=1.0)
+        self._crew.close(patience)
 
     def _perform(self, task: tuple[int, Call]) -> Outcome | None:
         ticket, call = task
+
+        def check() -> None:
+            if self._is_closed.is_set() or ticket in self._cancelled:
+                raise InterruptedError(f"{call.name}: nobody wants the outcome any more")
+
         try:
-            outcome = perform(call, self._check)
+            outcome = perform(call, check, worker=threading.current_thread().name)
         except BaseException as error:
             self._finished.put(Finished(ticket, error=error))
             return None
         self._finished.put(Finished(ticket, outcome=outcome))
         return outcome
-
-    def _check(self) -> None:
-        if self._is_closed.is_set():
-            raise InterruptedError("the executor was closed")

@@ -7,7 +7,11 @@ system that all machines share. A file appears under its name whole, or not at a
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shutil
+import stat
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -16,8 +20,16 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from gristmill.corpus.inputs import is_url
-from gristmill.errors import GristmillError
+from gristmill.errors import FormatError, GristmillError
 from gristmill.publish import publish
+from gristmill.small_files import read_small_file
+
+# A temporary file that nobody has written to for so long is of a worker that was killed.
+LEFTOVER_SECONDS = 3600
+# A job with a million inputs takes about 200 MB; nothing that is read whole is larger.
+MAX_READ_BYTES = 1 << 30
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_TEMPORARY = re.compile(r"\.(.*)\.tmp\.\d+\.\d+")
 
 
 class DamagedPartError(GristmillError):
@@ -50,8 +62,8 @@ class WorkFolder(ABC):
     location: str  # what another process passes to `open_work_folder`
 
     @abstractmethod
-    def read(self, name: str) -> bytes:
-        """All of a small file; FileNotFoundError if there is none."""
+    def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        """All of a small file; FileNotFoundError if there is none, FormatError if it is larger than `max_bytes`."""
 
     @abstractmethod
     def size(self, name: str) -> int | None:
@@ -77,6 +89,15 @@ class WorkFolder(ABC):
     def remove(self) -> None:
         """Remove the folder and all that is in it."""
 
+    @abstractmethod
+    def discard_leftovers(self) -> None:
+        """Remove temporary files that workers have left which were killed long ago."""
+
+    def clear(self) -> None:
+        """Remove all files; the folder stays."""
+        for name in self.names():
+            self.discard(name)
+
     def write(self, name: str, data: bytes) -> None:
         """Write a small file."""
         with self.create(name) as file:
@@ -87,39 +108,82 @@ class LocalWorkFolder(WorkFolder):
     """A folder of this machine, or one that a shared file system shows as such."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.location = str(path)
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100  a worker may have another current folder
+        self.location = str(self.path)
 
-    def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+    def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        return read_small_file(self._path(name), what="a file of a job", max_bytes=max_bytes, error=FormatError)
 
     def size(self, name: str) -> int | None:
         try:
-            return (self.path / name).stat().st_size
+            status = os.lstat(self._path(name))
         except FileNotFoundError:
             return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        with publish(self.path / name) as file:
+        with publish(self._path(name)) as file:
             yield file
 
     @contextlib.contextmanager
     def as_local_file(self, name: str, begin: int = 0, end: int | None = None) -> Iterator[LocalFile]:
-        yield LocalFile(self.path / name, begin)
+        yield LocalFile(self._path(name), begin)
 
     def discard(self, name: str) -> None:
-        (self.path / name).unlink(missing_ok=True)
+        self._path(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
         return [entry.name for entry in self.path.iterdir()]
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        """A worker that nobody waits for may add a file meanwhile, so it takes as many turns as need be."""
+        with contextlib.suppress(OSError):
+            self.discard("job.json")  # from here on, this is no job that could resume
+        for _ in range(20):
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not self.path.exists():
+                return
+            time.sleep(0.05)
+
+    def discard_leftovers(self) -> None:
+        """Those written to in the last hour stay: a worker may run that this process knows nothing of."""
+        for entry in self.path.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was published, or removed
+                if is_temporary(entry.name) and entry.lstat().st_mtime < time.time() - LEFTOVER_SECONDS:
+                    entry.unlink()
+
+    def _path(self, name: str) -> Path:
+        return self.path / check_name(name)
 
 
 def open_work_folder(location: str) -> WorkFolder:
     """The work folder at a path or URL."""
-    if is_url(location):
-        raise NotImplementedError(location)
-    return LocalWorkFolder(Path(location))
+    for local in ("file://", "local://"):
+        if location.startswith(local):
+            return LocalWorkFolder(Path(location.removeprefix(local)))
+    if not is_url(location):
+        return LocalWorkFolder(Path(location))
+    from gristmill.executors.remote_folder import RemoteWorkFolder  # not at the top: a folder here needs no fsspec
+
+    return RemoteWorkFolder(location)
+
+
+def check_name(name: str) -> str:
+    """The name of a file in a work folder; FormatError for one that could lead out of it.
+
+    >>> check_name("encode-00003.train.ids")
+    'encode-00003.train.ids'
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise FormatError(f"{str(name)[:80]!r} is not the name of a file in a work folder.")
+    return name
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file has a name that it is given while it is written.
+
+    >>> is_temporary(".job.json.tmp.12.345"), is_temporary("job.json")
+    (True, False)
+    """
+    return _TEMPORARY.fullmatch(name) is not None

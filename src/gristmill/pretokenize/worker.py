@@ -13,16 +13,20 @@ import os
 import signal
 import sys
 import time
-from typing import IO, Any
+import traceback
+from typing import IO, Any, TypeAlias
 
-from gristmill import errors
-from gristmill.errors import GristmillError
+from gristmill.errors import GristmillError, WorkerError
 from gristmill.pretokenize import pieces
 
 # How often a worker that matches looks at the clock and for its parent.
 ALARM_SECONDS = 0.5
 
 READY = b"\0gristmill worker\n"
+
+# The module and the name of its class, its arguments and its attributes.
+PackedError: TypeAlias = tuple[str, str, tuple[object, ...], dict[str, Any]]
+_PLAIN = (str, bytes, int, float, type(None))
 
 
 def send(message: Any, stream: IO[bytes]) -> None:
@@ -39,22 +43,39 @@ def receive(stream: IO[bytes]) -> Any:
         raise EOFError(str(error)) from None
 
 
-def pack_error(error: Exception) -> tuple[str, tuple[object, ...]]:
-    """An error as plain values."""
-    if isinstance(error, OSError) and not isinstance(error, GristmillError):
-        return "OSError", (error.errno, error.strerror, error.filename)
-    if isinstance(error, MemoryError):
-        return "MemoryError", (str(error),)
+def pack_error(error: BaseException) -> PackedError:
+    """An error as plain values: those of Gristmill with their attributes, and those of the operating system."""
+    kind = type(error)
     if isinstance(error, GristmillError):
-        return type(error).__name__, (str(error),)
-    return "WorkerError", (f"a worker process failed: {type(error).__name__}: {error}",)
+        attributes = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+        return kind.__module__, kind.__name__, _plain_arguments(error), attributes
+    if isinstance(error, OSError) and error.errno is not None:
+        return "builtins", "OSError", _plain_arguments(error), {}
+    if isinstance(error, OSError | MemoryError):
+        return "builtins", "OSError" if isinstance(error, OSError) else "MemoryError", (str(error),), {}
+    message = f"a worker process failed: {kind.__name__}: {error}"
+    return WorkerError.__module__, "WorkerError", (message,), {"__notes__": traceback.format_exception(error)[-3:]}
 
 
-def unpack_error(name: str, arguments: tuple[object, ...]) -> Exception:
+def unpack_error(module: str, name: str, arguments: tuple[object, ...], attributes: dict[str, Any]) -> Exception:
     """The error that `pack_error` packed."""
-    known = {"OSError": OSError, "MemoryError": MemoryError} | {name: getattr(errors, name) for name in errors.__all__}
-    error: Exception = known[name](*arguments)
+    known = {"OSError": OSError, "MemoryError": MemoryError}
+    if module == "builtins":
+        error: Exception = known[name](*arguments)
+        return error
+    assert module.startswith("gristmill."), module
+    kind = getattr(importlib.import_module(module), name)
+    assert issubclass(kind, GristmillError), name
+    error = kind.__new__(kind, *arguments)  # not by its constructor, which may want the attributes
+    error.__dict__.update(attributes)
     return error
+
+
+def _plain_arguments(error: BaseException) -> tuple[object, ...]:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno, error.strerror, error.filename  # its `args` lack the name of the file
+    is_plain = all(isinstance(argument, _PLAIN) for argument in error.args)
+    return error.args if is_plain else (str(error),)
 
 
 def cut_within_time(document: bytes, regex: str, name: str) -> list[str]:
@@ -97,12 +118,12 @@ def main() -> None:
     """Answer requests until there are no more, or nobody is left to answer."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints must not end up among the answers
-    answers.write(READY)  # what was printed before, such as by a sitecustomize, ends here
-    answers.flush()
     if hasattr(signal, "SIGALRM"):
         _alarm.parent = os.getppid()
         signal.signal(signal.SIGALRM, _alarm)
     try:
+        answers.write(READY)  # what was printed before, such as by a sitecustomize, ends here
+        answers.flush()
         _serve(sys.stdin.buffer, answers)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         os._exit(0)  # not even a flush: the other end is gone

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+from collections.abc import Mapping
 from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,9 @@ from gristmill.progress import running_workers
 
 if TYPE_CHECKING:
     import subprocess
+
+
+REMEDY = "pass a smaller num_threads, or smaller documents"
 
 
 class WorkerPool:
@@ -50,10 +55,10 @@ class WorkerPool:
         try:
             if worker in self._new:
                 self._new.remove(worker)
-                _await_ready(worker)
-                _send(worker, self._first_message)
-            _send(worker, request)
-            answer, failure = _receive(worker)
+                await_ready(worker)
+                send_to(worker, self._first_message)
+            send_to(worker, request)
+            answer, failure = receive_from(worker)
         finally:
             self._idle.put(worker)  # a dead one too: whoever takes it next reports that
         if failure is not None:
@@ -88,44 +93,64 @@ class WorkerPool:
         return self._idle.get()
 
     def _start_worker(self) -> subprocess.Popen[bytes]:
-        import subprocess  # not at the top: native patterns never need it
-
-        path = list(map(str, sys.path))
-        code = f"import sys; sys.path[:] = {path!r}; from gristmill.pretokenize.worker import main; main()"
-        worker = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+        worker = start_process()
         self._workers.append(worker)
-        running_workers.add(worker.pid)  # a bar shows their CPU time too
         self._new.add(worker)
         return worker
 
 
-def _await_ready(worker: subprocess.Popen[bytes]) -> None:
+def start_process(environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """A new worker process, which first sends READY.
+
+    environment: variables that it has besides those of this process.
+    """
+    import subprocess  # not at the top: native patterns never need it
+
+    path = list(map(str, sys.path))
+    code = f"import sys; sys.path[:] = {path!r}; from gristmill.pretokenize.worker import main; main()"
+    worker = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, **environment} if environment else None,
+    )
+    running_workers.add(worker.pid)  # a bar shows their CPU time too
+    return worker
+
+
+def await_ready(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> None:
+    """Read what a new worker prints until it is ready; WorkerError if it ends before."""
     assert worker.stdout is not None
     while line := worker.stdout.readline():
         if line.endswith(READY):
             return
-    raise _died(worker)
+    raise died(worker, remedy)
 
 
-def _send(worker: subprocess.Popen[bytes], message: Any) -> None:
+def send_to(worker: subprocess.Popen[bytes], message: Any) -> None:
+    """Send a worker a message of plain values; WorkerError if it has ended."""
     assert worker.stdin is not None
     try:
         send(message, worker.stdin)
     except BrokenPipeError:
-        raise _died(worker) from None
+        raise died(worker) from None
 
 
-def _receive(worker: subprocess.Popen[bytes]) -> Any:
+def receive_from(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> Any:
+    """The next message of a worker; WorkerError if it has ended."""
     assert worker.stdout is not None
     try:
         return receive(worker.stdout)
     except EOFError:
-        raise _died(worker) from None
+        raise died(worker, remedy) from None
 
 
-def _died(worker: subprocess.Popen[bytes]) -> WorkerError:
+def died(worker: subprocess.Popen[bytes], remedy: str = REMEDY) -> WorkerError:
+    """The error that says how a worker has ended.
+
+    remedy: what to do if the machine had no memory left.
+    """
     import subprocess
 
     try:
@@ -136,5 +161,5 @@ def _died(worker: subprocess.Popen[bytes]) -> WorkerError:
         return WorkerError("a worker process sent something that is no answer. Its own messages are on stderr.")
     advice = "Its own messages are on stderr."
     if status == -9:
-        advice = "Usually the machine had no memory left: pass a smaller num_threads, or smaller documents."
+        advice = f"Usually the machine had no memory left: {remedy}."
     return WorkerError(f"a worker process ended with status {status} before it answered. {advice}")

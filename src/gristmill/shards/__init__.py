@@ -9,6 +9,10 @@
 | `jobs.py` | the pipeline: batches of documents -> ids by splits, on threads |
 | `output.py`, `writer.py`, `disk.py` | ids of all splits -> parts -> shards; files in which every error is named |
 | `checkpoints.py`, `state.py`, `journal.py` | saving where a run stands: its position, the shards that are published |
+| `distributed.py` | the same in parts, by the tasks of an executor: the story of such a run |
+| `steps.py` | the same in steps that the caller runs: plan, tasks, finish |
+| `encode_job.py`, `tasks.py` | what a worker knows of a run; its two tasks: encode a part, assemble a shard |
+| `part_files.py`, `assembly.py` | the files of encoded parts; which stretches of them are which shard |
 | `meter.py` | showing where a run stands |
 | `folder.py`, `place.py`, `names.py` | what may be in the folder already, resuming, what a failure leaves |
 | `exchange.py` | how new shards take the place of finished ones |

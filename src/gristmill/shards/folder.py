@@ -5,6 +5,7 @@
 | `manifest.json` | finished shards: a run that asks for the same has nothing to do, any other is refused |
 | `.request.json` | unfinished ones: what was asked for; a run that asks for the same resumes |
 | `progress.json`, `.shards.jsonl` | how far it has come, and the shards it has published |
+| `.parts/` | how far an executor has come with the same, in parts (`encode_job.py`) |
 | `.new/` | shards that will replace finished ones (`overwrite`); those stay until the new ones are complete |
 | `.replaced.json` | the manifest of shards that are just being replaced |
 | anything else | refused, and never removed |
@@ -28,6 +29,7 @@ from gristmill.corpus import batches
 from gristmill.corpus.inputs import shown
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import ShardsFormatError, ShardsMismatchError
+from gristmill.executors.job import JOB_FILE
 from gristmill.publish import publish
 from gristmill.shards.exchange import exchange, finish_exchange
 from gristmill.shards.journal import Journal
@@ -37,13 +39,23 @@ from gristmill.shards.manifest import (
     MAX_BYTES,
     MAX_ITEMS,
     NEW_FOLDER,
+    PARTS_FOLDER,
     PROGRESS_FILE,
     REQUEST_FILE,
     TOKENIZER_FILE,
     Manifest,
     ShardEntry,
 )
-from gristmill.shards.names import OwnNames, files_of, refuse_other_files, remove, temporaries_of, tidy
+from gristmill.shards.names import (
+    OwnNames,
+    files_of,
+    is_folder,
+    refuse_other_files,
+    remove,
+    remove_parts,
+    temporaries_of,
+    tidy,
+)
 from gristmill.shards.place import check_place, create_and_lock
 from gristmill.shards.request import Request, differences, request_of_manifest
 from gristmill.shards.state import Checkpoint
@@ -59,7 +71,7 @@ class Folder:
 
     def __init__(self, out: str | os.PathLike[str], request: Request, *, overwrite: bool, tokenizer: Tokenizer) -> None:
         self._out = Path(os.path.abspath(out))  # noqa: PTH100  `..` and `.` are no names
-        self._request = request
+        self.request = request
         self._overwrite = overwrite
         self._tokenizer = tokenizer
         self._names = self._names_of(request.layout)
@@ -71,6 +83,30 @@ class Folder:
     def name(self) -> str:
         """What the folder is called, also while the shards are made in another."""
         return self._out.name
+
+    @property
+    def location(self) -> str:
+        """Where to write, as a worker finds it."""
+        return str(self.path)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether an executor has begun the shards."""
+        return (self.path / PARTS_FOLDER / JOB_FILE).is_file() and is_folder(self.path / PARTS_FOLDER)
+
+    def refuse_state(self) -> None:
+        """Raise if a run without an executor has begun the shards, unless they may be replaced."""
+        if self.state is None:
+            return
+        if not self._overwrite:
+            raise ShardsMismatchError(
+                errno.EEXIST,
+                "The folder holds unfinished shards of a run without an executor, which has no parts that others could "
+                "take over. Run again without executor= and work_folder= to finish it, pass another folder, or "
+                "overwrite=True to start again",
+                str(self._out),
+            )
+        self.start_again()
 
     def __enter__(self) -> Folder:
         check_place(self._out)
@@ -94,6 +130,12 @@ class Folder:
         journal = self._journal.append(checkpoint.shards)
         content = {"state": checkpoint.state, "parts": checkpoint.parts, "journal": journal, "batches": batches.VERSION}
         self._publish(PROGRESS_FILE, _with_checksum(content))
+
+    def save_tokenizer(self, layout: Layout) -> None:
+        """Write the tokenizer, and what the tools of the layout want to know of it."""
+        self._tokenizer.save(self.path / TOKENIZER_FILE)
+        for name in layout.extra_names:
+            self._publish(name, layout.extra_file(name, self._tokenizer.vocab, self._tokenizer.vocab_size))
 
     def start_again(self) -> None:
         """Give up what an earlier run has left."""
@@ -133,12 +175,12 @@ class Folder:
             ) from None
 
     def _is_answered_by(self, manifest: Manifest) -> bool:
-        asked = self._request.to_json()
-        return self._request.inputs is not None and not differences(request_of_manifest(manifest), asked)
+        asked = self.request.to_json()
+        return self.request.inputs is not None and not differences(request_of_manifest(manifest), asked)
 
     def _checked(self, manifest: Manifest) -> Manifest:
         """The manifest that is there, if it answers the request and its shards are there too."""
-        if self._request.inputs is None:
+        if self.request.inputs is None:
             raise self._mismatch(
                 "The folder holds finished shards already, and documents of an iterable cannot be compared"
             )
@@ -167,8 +209,8 @@ class Folder:
                 self._clear(OwnNames(LAYOUTS[there["layout"]], called))
                 self._begin()
                 return None
-            comparable = there.get("inputs") is not None or self._request.inputs is not None
-            if comparable and not differences(there, self._request.to_json()):
+            comparable = there.get("inputs") is not None or self.request.inputs is not None
+            if comparable and not differences(there, self.request.to_json()):
                 return self._read_state()
             if comparable and self.path == self._out and not self._overwrite:
                 self._refuse_if_different(there, "unfinished")
@@ -206,7 +248,7 @@ class Folder:
     def _read_state(self) -> dict[str, Any] | None:
         try:
             progress = _read(self.path / PROGRESS_FILE)
-            _schema().check_progress(progress, num_inputs=len(self._request.inputs or ()))
+            _schema().check_progress(progress, num_inputs=len(self.request.inputs or ()))
         except FileNotFoundError:
             remove(self.path, self._names.leftovers(self.path))
             return None
@@ -236,7 +278,7 @@ class Folder:
         self.state = None
         self._journal = Journal(self.path)
         try:
-            self._publish(REQUEST_FILE, _with_checksum({**self._request.to_json(), "folder": self.name}))
+            self._publish(REQUEST_FILE, _with_checksum({**self.request.to_json(), "folder": self.name}))
         except BaseException as error:
             self._put_in_order_after(error)
             raise
@@ -247,7 +289,7 @@ class Folder:
 
     def _refuse_if_different(self, there: dict[str, Any], state: str) -> None:
         explain = partial(explain_tokenizer, self.path / TOKENIZER_FILE, now=self._tokenizer)
-        found = differences(there, self._request.to_json(), explain)
+        found = differences(there, self.request.to_json(), explain)
         if found:
             raise self._mismatch(
                 f"The folder holds {state} shards made with other options or inputs: {'; '.join(found)}"
@@ -274,6 +316,9 @@ class Folder:
         try:
             parts = _read(self.path / PROGRESS_FILE)["parts"]
         except FileNotFoundError:
+            if self.has_parts:  # a later run takes what is finished of them, and the shards made of them
+                remove(self.path, self._names.leftovers(self.path))
+                return
             self._clear(self._names)
             if self._is_new or self.path != self._out:
                 with contextlib.suppress(OSError):
@@ -292,9 +337,11 @@ class Folder:
         A kill may come at any time. The request says whose files these are, so it goes last; without progress.json,
         nobody misses the others.
         """
-        refuse_other_files(self.path, known=names)
+        refuse_other_files(self.path, known=names, known_folder=PARTS_FOLDER)
         files = {path.name for path in self.path.iterdir() if path.name in names}
-        remove(self.path, [PROGRESS_FILE, *sorted(files - {PROGRESS_FILE, REQUEST_FILE}), REQUEST_FILE])
+        remove(self.path, [PROGRESS_FILE])
+        remove_parts(self.path)
+        remove(self.path, [*sorted(files - {PROGRESS_FILE, REQUEST_FILE}), REQUEST_FILE])
 
     def _names_of(self, layout: str) -> OwnNames:
         return OwnNames(LAYOUTS.get(layout), self.name)

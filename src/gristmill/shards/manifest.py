@@ -32,6 +32,7 @@ PROGRESS_FILE = "progress.json"
 REQUEST_FILE = ".request.json"  # what an unfinished run was asked for
 REPLACED_FILE = ".replaced.json"  # the manifest of shards that are just being replaced
 NEW_FOLDER = ".new"  # shards that will replace finished ones
+PARTS_FOLDER = ".parts"  # a job of an executor, unfinished
 TOKENIZER_FILE = "tokenizer.json"
 SPLITS = ("train", "val")
 MAX_BYTES = 1 << 30  # a million shards, and as many inputs

@@ -9,16 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import stat
 from collections.abc import Container, Iterable
 from pathlib import Path
 
 from gristmill.corpus.inputs import shown
+from gristmill.executors.job import JOB_FILE
 from gristmill.publish import flush_folder
 from gristmill.shards.journal import JOURNAL_FILE
 from gristmill.shards.layouts import LAYOUTS, Layout
 from gristmill.shards.manifest import (
     MANIFEST_FILE,
+    PARTS_FOLDER,
     PROGRESS_FILE,
     REQUEST_FILE,
     SPLITS,
@@ -116,8 +119,17 @@ def remove(folder: Path, files: Iterable[str]) -> None:
         (folder / file).unlink(missing_ok=True)
 
 
+def remove_parts(folder: Path) -> None:
+    """Remove the job of an executor; its description goes first, so that what a kill leaves is no job any more."""
+    parts = folder / PARTS_FOLDER
+    if is_folder(parts):
+        (parts / JOB_FILE).unlink(missing_ok=True)
+        shutil.rmtree(parts)
+
+
 def tidy(folder: Path, names: OwnNames) -> None:
     """Remove what was needed only until the shards were finished."""
+    remove_parts(folder)
     remove(folder, [*RUN_FILES, *names.leftovers(folder)])
     flush_folder(folder)
 

@@ -13,20 +13,22 @@ from gristmill.corpus import Corpus, Reading
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.encode import AnyTokenizer
 from gristmill.errors import EmptyCorpusError, ShardsFormatError
+from gristmill.executors import Executor, Local
+from gristmill.executors.watch import Watch
 from gristmill.notebook import html_table
 from gristmill.profile import Clock, Profile, peak_memory_bytes
 from gristmill.progress import OnProgress, ProgressOption, open_progress
-from gristmill.publish import publish
 from gristmill.shards.checkpoints import Checkpoints, check_interval
+from gristmill.shards.distributed import EncodedParts, check_plan, choose_executor, encode_in_parts, runs_tasks
 from gristmill.shards.folder import Folder
 from gristmill.shards.jobs import encoded_jobs
-from gristmill.shards.manifest import TOKENIZER_FILE, Manifest
+from gristmill.shards.manifest import Manifest
 from gristmill.shards.meter import Meter
 from gristmill.shards.options import DEFAULTS, EncodeOptions
 from gristmill.shards.output import Output
 from gristmill.shards.plan import Plan
 from gristmill.shards.shards import Shards
-from gristmill.shards.state import Position
+from gristmill.shards.state import why_empty
 
 __all__ = ["EncodeRun", "encode_corpus"]
 
@@ -89,6 +91,7 @@ def encode_corpus(
     *,
     out: str | os.PathLike[str],
     num_threads: int | None = None,
+    executor: Executor | str = "local",
     overwrite: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     progress: ProgressOption = "auto",
@@ -105,6 +108,8 @@ def encode_corpus(
     tokenizer: a `Tokenizer`, the path of one, a `tiktoken.Encoding`, or a tokenizer of Hugging Face.
     out: the folder to write; made if it is not there.
     num_threads: threads that encode; default: every core this process may use.
+    executor: who encodes: "local", threads of this process; or an object such as `gm.Processes(num_workers=8)` or
+        `gm.Ray(address="auto")`, whose tasks encode parts of the corpus. The files are the same bytes.
     overwrite: replace finished shards made with other options or inputs; they stay until the new ones are complete.
     checkpoint_seconds: how often to save how far the run has come.
     progress: as in `train_tokenizer`.
@@ -120,12 +125,20 @@ def encode_corpus(
     [256, 98, 257, 98, 257]
     """
     clock = Clock("read", "find", "encode", "write", "sync")
-    plan = Plan.checked(corpus, tokenizer, out=out, num_threads=num_threads, options=options)
+    chosen = choose_executor(executor, num_threads)
+    threads = chosen.num_workers if isinstance(chosen, Local) else None
+    plan = Plan.checked(corpus, tokenizer, out=out, num_threads=threads, options=options)
     interval = check_interval(checkpoint_seconds)
     check_switch("overwrite", overwrite)
+    if runs_tasks(chosen):
+        check_plan(plan, chosen)
     with Folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
         if folder.finished is not None:
             return EncodeRun(folder=Path(out), manifest=folder.finished, profile=None, resumed=False)
+        if folder.has_parts or runs_tasks(chosen):
+            with open_progress(progress) as on_progress:
+                done = encode_in_parts(plan, folder, chosen, Watch(on_progress), overwrite=overwrite)
+            return run_of_parts(Path(out), done, clock)
         with _open_output(plan, folder, overwrite=overwrite) as output:
             resumed = folder.state is not None
             with open_progress(progress) as on_progress:
@@ -139,6 +152,20 @@ def encode_corpus(
         peak_memory_bytes=peak_memory_bytes(),
     )
     return EncodeRun(folder=Path(out), manifest=manifest, profile=profile, resumed=resumed)
+
+
+def run_of_parts(out: Path, done: EncodedParts, clock: Clock) -> EncodeRun:
+    """What a run in parts has done, with a warning if it left out inputs."""
+    skipped = {i: entry.skipped for i, entry in enumerate(done.manifest.inputs) if entry.skipped is not None}
+    warn_of_skipped(skipped, len(done.manifest.inputs))
+    profile = Profile(
+        stages=done.stages(),
+        seconds=clock.total_seconds,
+        num_threads=done.num_workers,
+        peak_memory_bytes=peak_memory_bytes(),
+        tasks=done.tasks,
+    )
+    return EncodeRun(folder=out, manifest=done.manifest, profile=profile, resumed=done.is_resumed)
 
 
 def _open_output(plan: Plan, folder: Folder, *, overwrite: bool) -> Output:
@@ -161,31 +188,14 @@ def _encode(
     with closing(encoded_jobs(plan, output.position, clock, output.note_skipped)) as jobs:
         for number, job in enumerate(jobs):
             if number == 0:  # not sooner: all threads are at work by now
-                _save_tokenizer(plan, folder)
+                folder.save_tokenizer(plan.layout)
             with clock.measure("write"):
                 output.write(job)
             checkpoints.save_if_due()
             meter.report_if_due()
     if output.num_documents == 0:
-        raise EmptyCorpusError(_why_empty(output.position))
+        raise EmptyCorpusError(why_empty(output.position))
     with clock.measure("sync"):
         splits = output.finish()
     meter.report_end()
     return plan.request.manifest(splits, skipped=output.position.skipped, num_nulls=output.position.num_nulls)
-
-
-def _save_tokenizer(plan: Plan, folder: Folder) -> None:
-    """Write the tokenizer, and what the tools of the layout want to know of it."""
-    tokenizer = plan.tokenizer
-    tokenizer.save(folder.path / TOKENIZER_FILE)
-    for name in plan.layout.extra_names:
-        with publish(folder.path / name) as file:
-            file.write(plan.layout.extra_file(name, tokenizer.vocab, tokenizer.vocab_size))
-
-
-def _why_empty(position: Position) -> str:
-    skipped, nulls = len(position.skipped), position.num_nulls
-    reasons = [f"{skipped:,} input{'s were' if skipped > 1 else ' was'} skipped"] * (skipped > 0)
-    reasons += [f"{nulls:,} text{'s are' if nulls > 1 else ' is'} null"] * (nulls > 0)
-    why = f" ({', '.join(reasons)})" if reasons else ""
-    return f"the corpus holds no documents{why}: there is nothing to encode, and no folder was made."

@@ -83,3 +83,12 @@ def read_state(state: dict[str, Any] | None, folder: Path) -> tuple[Position, di
         raise ShardsFormatError(
             f"{folder}: progress.json is damaged, and the run cannot resume. Pass overwrite=True to start again."
         ) from None
+
+
+def why_empty(position: Position) -> str:
+    """The message of the error of a corpus without documents."""
+    skipped, nulls = len(position.skipped), position.num_nulls
+    reasons = [f"{skipped:,} input{'s were' if skipped > 1 else ' was'} skipped"] * (skipped > 0)
+    reasons += [f"{nulls:,} text{'s are' if nulls > 1 else ' is'} null"] * (nulls > 0)
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return f"the corpus holds no documents{why}: there is nothing to encode, and no folder was made."

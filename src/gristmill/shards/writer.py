@@ -249,12 +249,12 @@ class _PartFiles:
         os.ftruncate(file.fileno(), size)
 
     def append(self, ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        data = _bytes_of(ids)
+        data = bytes_of(ids)
         self._write(self._tokens, data)
         if not self._header_bytes:
             self._checksum.update(data)
         if len(ends):
-            self._write(self._ends, _bytes_of(ends.astype(INT64, copy=False)))
+            self._write(self._ends, bytes_of(ends.astype(INT64, copy=False)))
         self._unflushed += len(data)
         if self._unflushed >= FLUSHED_BYTES and (self._flushing is None or self._flushing.done()):
             self._check_flush()
@@ -292,7 +292,8 @@ class _PartFiles:
     _write = staticmethod(write_all)
 
 
-def _bytes_of(array: NDArray[Any]) -> memoryview:
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """The bytes of an array, as they lie in memory."""
     return np.ascontiguousarray(array).view(np.uint8).data
 
 

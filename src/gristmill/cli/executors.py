@@ -1,0 +1,192 @@
+"""Who does the work of a command: threads, processes or a cluster; and what is shown of it afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from gristmill.cli.options import Threads, format_size
+from gristmill.cli.table import columns
+from gristmill.cli.values import UsageError, byte_size, one_of, whole_number
+from gristmill.executors.executor import EXECUTORS, executor_class
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gristmill.executors import Executor
+    from gristmill.executors.summary import NodeFigures
+    from gristmill.profile import TaskTime
+
+# What `job_location` calls the folder of a job.
+JOB_NAME = re.compile(r"(count|encode)-[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorOptions:
+    """Options of commands whose work can be done by other processes and machines."""
+
+    threads: Threads = None
+    """How many threads to use, with --executor local."""
+
+    executor: Annotated[str, one_of(EXECUTORS)] = "local"
+    """Who does the work: threads, processes, or a Ray cluster. The output is the same."""
+
+    workers: Annotated[
+        int | None, whole_number("--workers"), tyro.conf.arg(help_behavior_hint="(default: all cores)")
+    ] = None
+    """How many processes, or workers of the cluster."""
+
+    address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
+    """The Ray cluster: ray://HOST:PORT, or auto; without it, one is started here."""
+
+    work_folder: Annotated[
+        str | None, tyro.conf.arg(metavar="FOLDER|URL", help_behavior_hint="(default: beside the output)")
+    ] = None
+    """Where parts are kept until all is done; all workers must see it."""
+
+    part_size: Annotated[
+        int | None, byte_size("--part-size"), tyro.conf.arg(help_behavior_hint="(default: 64MB to 256MB)")
+    ] = None
+    """About how much of the corpus is one task, such as 256MB."""
+
+    @property
+    def uses_tasks(self) -> bool:
+        """Whether the work is cut into tasks; otherwise threads of this process stream through the corpus."""
+        return self.executor != "local" or self.work_folder is not None or self.part_size is not None
+
+    def run_options(self, parts: Path | None = None) -> dict[str, Any]:
+        """The arguments of a function of Gristmill that say who does the work.
+
+        parts: the work folder of a command whose function has none beside the output; a job that was left there is
+            finished, whoever began it.
+        """
+        self.check_executor()
+        if not self.uses_tasks and not (parts is not None and _jobs_in(parts)):
+            return {"num_threads": self.threads}
+        return {"executor": self._make(parts)}
+
+    def _make(self, parts: Path | None) -> Executor:
+        options: dict[str, Any] = {
+            "num_workers": self.threads if self.executor == "local" else self.workers,
+            "work_folder": self.work_folder or (None if parts is None else str(parts)),
+            "part_bytes": self.part_size,
+        }
+        if self.executor == "ray":
+            options["address"] = self.address
+        return executor_class(self.executor)(**options)
+
+    def check_executor(self) -> None:
+        """Raise UsageError for options that mean nothing to the executor, or that it cannot do."""
+        if self.address is not None and self.executor != "ray":
+            raise UsageError(f"--address is for a Ray cluster, and --executor is {self.executor}. Pass --executor ray.")
+        if self.workers is not None and self.executor == "local":
+            raise UsageError(
+                f"--workers is for --executor processes and ray. Pass --threads {self.workers} for threads of this "
+                f"process, or --executor processes."
+            )
+        if self.threads is not None and self.executor != "local":
+            raise UsageError(
+                f"--threads is for --executor local: each worker of --executor {self.executor} has one thread. "
+                f"Pass --workers {self.threads}."
+            )
+        if self.work_folder == "":
+            raise UsageError("--work-folder '' names no folder. Pass a folder or a URL.")
+        if self.executor != "local" and (self.work_folder or "").startswith("memory://"):
+            raise UsageError(
+                f"--work-folder {self.work_folder} is in the memory of this process, where other workers do not see "
+                f"it. Pass a folder that all workers share, or a URL such as s3://bucket/work."
+            )
+
+
+def parts_beside(output: Path) -> Path:
+    """The work folder of a command that writes one file.
+
+    >>> parts_beside(Path("data/words.gmw")).as_posix()
+    'data/.words.gmw.parts'
+    """
+    return output.with_name(f".{output.name}.parts")
+
+
+def remove_parts(output: Path) -> None:
+    """Remove the jobs that are left beside a file that is complete now."""
+    parts = parts_beside(output)
+    for job in _jobs_in(parts):
+        shutil.rmtree(job, ignore_errors=True)
+    with contextlib.suppress(OSError):  # not there, or somebody has put something else into it
+        parts.rmdir()
+
+
+def _jobs_in(parts: Path) -> list[Path]:
+    return [path for path in parts.glob("*-*") if JOB_NAME.fullmatch(path.name)] if parts.is_dir() else []
+
+
+def task_rows(tasks: Sequence[TaskTime]) -> list[tuple[str, str]]:
+    """The row of a summary about tasks; none where there were no tasks."""
+    return [("tasks", _counts(tasks))] if tasks else []
+
+
+def task_tables(tasks: Sequence[TaskTime], *, with_times: bool) -> str:
+    """What each machine did, where there is more than one worker, and `with_times` what the tasks of a stage took."""
+    from gristmill.executors.summary import figures_by_node
+
+    nodes = figures_by_node(tasks)
+    tables = []
+    if sum(node.num_workers for node in nodes) > 1:
+        tables.append(_table_of_nodes(nodes))
+    if with_times and tasks:
+        tables.append(_table_of_stages(tasks))
+    return "".join(f"\n\n{table}" for table in tables)
+
+
+def _counts(tasks: Sequence[TaskTime]) -> str:
+    num_reused = sum(task.is_reused for task in tasks)
+    num_retries = sum(task.attempts - 1 for task in tasks)
+    by_stage = {stage: sum(task.stage == stage for task in tasks) for stage in dict.fromkeys(t.stage for t in tasks)}
+    counts = [", ".join(f"{number:,} {stage}" for stage, number in by_stage.items())]
+    counts += [f"{num_reused:,} reused from an earlier run"] * bool(num_reused)
+    counts += [f"{num_retries:,} {'retry' if num_retries == 1 else 'retries'}"] * bool(num_retries)
+    return "; ".join(counts)
+
+
+def _table_of_nodes(nodes: Sequence[NodeFigures]) -> str:
+    head = ["node", "workers", "tasks", "reused", "retries", "bytes", "busy s", "MB/s each", "memory"]
+    rows = [
+        [
+            node.node,
+            f"{node.num_workers:,}",
+            f"{node.num_tasks:,}",
+            f"{node.num_reused:,}",
+            f"{node.num_retries:,}",
+            format_size(node.num_bytes),
+            f"{node.busy_seconds:,.1f}",
+            f"{node.bytes_per_second / 1e6:,.1f}" if node.bytes_per_second else "",
+            "" if node.peak_memory_bytes is None else format_size(node.peak_memory_bytes),
+        ]
+        for node in nodes
+    ]
+    return columns(head, rows)
+
+
+def _table_of_stages(tasks: Sequence[TaskTime]) -> str:
+    from gristmill.executors.summary import figures_by_stage
+
+    head = ["seconds per task", "tasks", "min", "median", "max", "sum", "slowest"]
+    rows = [
+        [
+            stage.stage,
+            f"{stage.num_tasks:,}",
+            f"{stage.min_seconds:.2f}",
+            f"{stage.median_seconds:.2f}",
+            f"{stage.max_seconds:.2f}",
+            f"{stage.busy_seconds:,.1f}",
+            ", ".join(f"{task.number} ({task.seconds:.2f} s, {task.node})" for task in stage.slowest),
+        ]
+        for stage in figures_by_stage(tasks)
+    ]
+    return columns(head, rows)

@@ -1,0 +1,217 @@
+"""Encoding in parts: the tasks of an executor make the folder that a run without one makes, byte for byte.
+
+| step | by | gives |
+|---|---|---|
+| plan | `steps.plan_encode`, or `encode_corpus` itself | the job in the work folder: inputs, options, parts |
+| encode | tasks, one per part | files of each part (`part_files.py`) |
+| assemble | tasks, one per shard | shards under their final names, from stretches of parts (`assembly.py`) |
+| finish | `steps.finish_encode`, or `encode_corpus` itself | tokenizer, manifest; the work folder is removed |
+
+The work folder is `.parts` in the folder of shards, unless the executor names another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.arguments import check_num_threads
+from gristmill.corpus import FoundFiles
+from gristmill.errors import EmptyCorpusError, OptionError
+from gristmill.executors import Executor, Local, check_executor
+from gristmill.executors.calls import Call, Outcome
+from gristmill.executors.done import Done, read_done
+from gristmill.executors.driver import run_stages
+from gristmill.executors.executor import Workers
+from gristmill.executors.job import OpenJob, job_location, open_job
+from gristmill.executors.watch import Watch
+from gristmill.executors.work_folder import WorkFolder
+from gristmill.profile import Stage, TaskTime
+from gristmill.shards.assembly import Piece, ReadEnds, SplitPieces, join_parts, plan_shards
+from gristmill.shards.encode_job import EncodeWork, job_of_plan, load_work, make_parts
+from gristmill.shards.folder import Folder
+from gristmill.shards.manifest import PARTS_FOLDER, Manifest, ShardEntry, Split
+from gristmill.shards.plan import Plan
+from gristmill.shards.state import Position, why_empty
+from gristmill.shards.tasks import ASSEMBLE, ENCODE, read_ends, read_shard_plans, write_shard_plans
+
+ENCODE_PART = "gristmill.shards.tasks:encode_part"
+ASSEMBLE_SHARD = "gristmill.shards.tasks:assemble"
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedParts:
+    """What a run in parts has made."""
+
+    manifest: Manifest
+    is_resumed: bool
+    num_workers: int
+    tasks: tuple[TaskTime, ...]
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The rows of a profile: the seconds of all workers together."""
+        splits = self.manifest.splits.values()
+        num_bytes, num_tokens = sum(split.source_bytes for split in splits), sum(split.tokens for split in splits)
+        return tuple(
+            Stage(
+                stage=stage,
+                seconds=sum(task.seconds for task in self.tasks if task.stage == stage),
+                num_bytes=num_bytes,
+                num_tokens=num_tokens,
+            )
+            for stage in (ENCODE, ASSEMBLE)
+        )
+
+
+def runs_tasks(executor: Executor) -> bool:
+    """Whether an executor runs tasks; otherwise one pipeline of threads does all, without files in between."""
+    return not isinstance(executor, Local) or executor.work_folder is not None or executor.part_bytes is not None
+
+
+def choose_executor(executor: Executor | str, num_threads: int | None) -> Executor:
+    """The executor that the arguments of `encode_corpus` mean; OptionError if they contradict each other."""
+    chosen = check_executor(executor)
+    if num_threads is None:
+        return chosen
+    if not isinstance(chosen, Local):
+        raise OptionError(
+            f"num_threads={num_threads!r} does not apply to executor={chosen.name!r}, whose workers use one thread "
+            f"each. Pass num_workers= to the executor instead."
+        )
+    if chosen.num_workers is not None and chosen.num_workers != num_threads:
+        raise OptionError(
+            f"num_threads={num_threads!r} and num_workers={chosen.num_workers} of the executor differ. Pass one."
+        )
+    return dataclasses.replace(chosen, num_workers=check_num_threads(num_threads))
+
+
+def check_plan(plan: Plan, executor: Executor) -> None:
+    """Raise if tasks cannot do what was planned."""
+    if not isinstance(plan.source, FoundFiles):
+        raise OptionError(
+            f"executor={executor.name!r} runs tasks that read files, and the corpus is documents of this process. Pass "
+            f"files, or leave out executor=, work_folder= and part_bytes=."
+        )
+
+
+def encode_in_parts(plan: Plan, folder: Folder, executor: Executor, watch: Watch, *, overwrite: bool) -> EncodedParts:
+    """Do all that is left of the job in a folder that holds no finished shards."""
+    check_plan(plan, executor)
+    folder.refuse_state()
+    with open_encode_job(plan, folder, executor, overwrite=overwrite) as opened:
+        with executor.open() as workers:
+            manifest = run_job(load_work(opened.folder), folder, workers, watch)
+            num_workers = workers.num_workers
+        opened.folder.remove()
+        return EncodedParts(manifest, opened.is_resumed, num_workers, tuple(watch.tasks))
+
+
+def open_encode_job(
+    plan: Plan, folder: Folder, executor: Executor, *, overwrite: bool
+) -> AbstractContextManager[OpenJob]:
+    """The job in its work folder, which an earlier run may have begun."""
+    is_inside = executor.work_folder is None or folder.has_parts
+    target = None if is_inside else folder.location
+    job = job_of_plan(plan, name=folder.name, target=target, part_bytes=executor.part_bytes)
+    location = job_location(
+        job, work_folder=None if is_inside else executor.work_folder, default=f"{folder.location}/{PARTS_FOLDER}"
+    )
+    return open_job(location, job, partial(make_parts, plan, job), overwrite=overwrite)
+
+
+def run_job(work: EncodeWork, folder: Folder, workers: Workers, watch: Watch) -> Manifest:
+    """Encode all parts, assemble all shards, and finish; what was done before is not done again."""
+
+    def encode(_: list[Outcome]) -> list[Call]:
+        return encode_calls(work)
+
+    def assemble(outcomes: list[Outcome]) -> list[Call]:
+        return assemble_calls(work, [outcome.done for outcome in outcomes])
+
+    encoded, assembled = run_stages(workers, work.folder, [encode, assemble], watch)
+    return _finish(work, folder, [one.done for one in encoded], [one.done for one in assembled])
+
+
+def encode_calls(work: EncodeWork) -> list[Call]:
+    """The calls of the first stage, one per part."""
+    location = work.folder.location
+    return [Call(ENCODE, ENCODE_PART, location, i, work.num_bytes(i)) for i in range(len(work.job.parts))]
+
+
+def assemble_calls(work: EncodeWork, encoded: Sequence[Done]) -> list[Call]:
+    """The calls of the second stage, one per shard, given what all parts have made."""
+    joined = join_parts([done.result for done in encoded], work.splits)
+    _check_not_empty(work, joined, encoded)
+    shards = plan_shards(joined, work.layout, work.shard_tokens, _reader_of_ends(work.folder))
+    write_shard_plans(work.folder, shards)
+    size = work.dtype.itemsize
+    calls = [
+        Call(ASSEMBLE, ASSEMBLE_SHARD, work.folder.location, i, shard.num_tokens * size)
+        for i, shard in enumerate(shards)
+    ]
+    _discard_lost_shards(work, calls)
+    return calls
+
+
+def _check_not_empty(work: EncodeWork, joined: dict[str, SplitPieces], encoded: Sequence[Done]) -> None:
+    if any(pieces.num_documents for pieces in joined.values()):
+        return
+    skipped, num_nulls = _left_out(encoded)
+    work.folder.remove()
+    raise EmptyCorpusError(why_empty(Position(num_nulls=num_nulls, skipped=skipped)))
+
+
+def _left_out(encoded: Sequence[Done]) -> tuple[dict[int, str], int]:
+    """Why inputs were skipped, and how many texts were null."""
+    skipped = {index: reason for done in encoded for index, reason in done.result["skipped"]}
+    return skipped, sum(done.result["num_nulls"] for done in encoded)
+
+
+def _reader_of_ends(folder: WorkFolder) -> ReadEnds:
+    @lru_cache(maxsize=1)  # several shards may end in one piece
+    def read(piece: Piece) -> NDArray[np.int64]:
+        return np.concatenate(list(read_ends(folder, piece)))
+
+    return read
+
+
+def _discard_lost_shards(work: EncodeWork, calls: Sequence[Call]) -> None:
+    """Let shards be made again that are no longer where their task has put them."""
+    target = work.target
+    for call in calls:
+        done = read_done(work.folder, call.name)
+        if done is None:
+            continue
+        entry = ShardEntry(**done.result)
+        sizes = [(entry.file, entry.bytes)]
+        if entry.index is not None:
+            sizes.append((entry.index, work.layout.index_bytes(entry.documents)))
+        if any(target.size(name) != size for name, size in sizes):
+            work.folder.discard(f"{call.name}.ok")
+
+
+def _finish(work: EncodeWork, folder: Folder, encoded: Sequence[Done], assembled: Sequence[Done]) -> Manifest:
+    """Write what belongs to the shards, and the manifest last."""
+    folder.save_tokenizer(work.layout)
+    joined = join_parts([done.result for done in encoded], work.splits)
+    shards = [ShardEntry(**done.result) for done in assembled]
+    plans = [plan.split for plan in read_shard_plans(work.folder)]
+    splits = {
+        split: Split(
+            documents=pieces.num_documents,
+            tokens=pieces.num_tokens,
+            source_bytes=pieces.source_bytes,
+            shards=tuple(shard for shard, of_split in zip(shards, plans, strict=True) if of_split == split),
+        )
+        for split, pieces in joined.items()
+    }
+    skipped, num_nulls = _left_out(encoded)
+    manifest = folder.request.manifest(splits, skipped=skipped, num_nulls=num_nulls)
+    folder.finish(manifest)
+    return manifest

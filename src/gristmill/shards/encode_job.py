@@ -1,0 +1,236 @@
+"""The job of encoding a corpus in parts: what is written down of a plan, and what a worker makes of it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill.corpus import FoundFiles, Reading
+from gristmill.corpus.inputs import Input, is_url
+from gristmill.corpus.stretches import (
+    Part,
+    cut_into_parts,
+    default_part_bytes,
+    inputs_from_json,
+    inputs_to_json,
+    part_from_json,
+    part_to_json,
+)
+from gristmill.encode.document_encoder import DocumentEncoder
+from gristmill.encode.tokenizer import Tokenizer
+from gristmill.errors import FormatError
+from gristmill.executors.job import JOB_FILE, Job
+from gristmill.executors.work_folder import WorkFolder, open_work_folder
+from gristmill.shards.layouts import Layout, layout_of
+from gristmill.shards.manifest import TOKENIZER_FILE, EndOfText, InputEntry
+from gristmill.shards.plan import Plan
+from gristmill.shards.request import Request
+
+KIND = "encode"
+
+
+def job_of_plan(plan: Plan, *, name: str, target: str | None, part_bytes: int | None) -> Job:
+    """The job that does what was planned, without its parts.
+
+    name: that of the folder of shards, after which some layouts name their files.
+    target: where the shards go; None: into the folder around the work folder.
+    """
+    assert isinstance(plan.source, FoundFiles) and plan.request.inputs is not None
+    options = plan.request.to_json()
+    del options["inputs"], options["command"]
+    if target is not None:
+        options["out"] = target
+    inputs = [
+        {**entry, "samples": recorded.samples}
+        for entry, recorded in zip(inputs_to_json(plan.source), plan.request.inputs, strict=True)
+    ]
+    settings = {
+        "part_bytes": part_bytes or default_part_bytes(plan.source.num_bytes),
+        "name": name,
+        "command": plan.request.command,
+        "current_folder": os.getcwd(),  # noqa: PTH109
+    }
+    return Job(KIND, inputs, options, settings, ())
+
+
+def make_parts(plan: Plan, job: Job, folder: WorkFolder) -> list[Any]:
+    """The parts of a new job, once the workers can find the tokenizer in its folder."""
+    assert isinstance(plan.source, FoundFiles)
+    folder.write(TOKENIZER_FILE, _saved(plan.tokenizer))
+    parts = cut_into_parts(
+        plan.source, plan.reading, part_bytes=job.settings["part_bytes"], cutting=plan.encoder.cutting
+    )
+    return [part_to_json(part) for part in parts]
+
+
+def _saved(tokenizer: Tokenizer) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(Path(folder) / TOKENIZER_FILE)
+        return (Path(folder) / TOKENIZER_FILE).read_bytes()
+
+
+class EncodeWork:
+    """What a worker makes of a job of encoding. Any number of threads may use one."""
+
+    def __init__(self, folder: WorkFolder, job: Job) -> None:
+        self.folder, self.job = folder, job
+        self.request = _request_of(job)
+        self._lock = threading.Lock()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that lies in the work folder."""
+        with self.folder.as_local_file(TOKENIZER_FILE) as local:
+            tokenizer = Tokenizer.load(local.path)
+        if tokenizer.fingerprint != self.request.tokenizer_fingerprint:
+            raise FormatError(
+                f"{self.folder.location}/{TOKENIZER_FILE}: not the tokenizer of this job. Remove the folder to start "
+                f"again."
+            )
+        return tokenizer
+
+    def encoder(self) -> DocumentEncoder:
+        """An encoder for one thread; close it in the end."""
+        with self._lock:  # the first one loads the tokenizer
+            tokenizer = self.tokenizer
+        end_of_text = self.request.end_of_text
+        return tokenizer.document_encoder(
+            allowed_special=self.request.options["allowed_special"],
+            end_of_text=None if end_of_text is None else end_of_text.id,
+            before=end_of_text is not None and end_of_text.position == "before",
+            num_threads=1,
+        )
+
+    @cached_property
+    def files(self) -> FoundFiles:
+        """The inputs, found from wherever this process runs."""
+        files, folder = inputs_from_json(self.job.inputs), self.job.settings["current_folder"]
+        if folder == os.getcwd():  # noqa: PTH109
+            return files
+        return FoundFiles(tuple(_made_absolute(input, folder) for input in files.inputs))
+
+    def part(self, number: int) -> Part:
+        """One of the parts."""
+        return part_from_json(self.job.parts[number])
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How to read the inputs."""
+        options = self.request.options
+        return Reading(**{name: options[name] for name in Reading().options()})
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout of the shards."""
+        return layout_of(self.request.layout, self.request.options)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the ids in the files."""
+        return np.dtype(self.request.dtype).newbyteorder("<")
+
+    @property
+    def shard_tokens(self) -> int | None:
+        """Ids in one shard."""
+        number: int | None = self.request.options["shard_tokens"]
+        return number
+
+    @property
+    def val_fraction(self) -> float:
+        """The share of the documents for validation."""
+        return float(self.request.options["val_fraction"])
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of the splits."""
+        return ["train", "val"] if self.val_fraction else ["train"]
+
+    @property
+    def name(self) -> str:
+        """The name of the folder of shards."""
+        return str(self.job.settings["name"])
+
+    @property
+    def target(self) -> WorkFolder:
+        """Where the shards go."""
+        return open_work_folder(self.job.options.get("out") or parent_of(self.folder.location))
+
+    def num_bytes(self, number: int) -> int:
+        """How much of the inputs a part is, about."""
+        return sum(self._num_bytes(*stretch[:3]) for stretch in self.part(number))
+
+    def _num_bytes(self, index: int, begin: int, end: int | None) -> int:
+        whole = self.job.inputs[index]["num_bytes"]
+        if begin == 0 and end is None:
+            return int(whole)
+        if self.job.inputs[index]["format"] in ("text", "jsonl"):
+            return int(whole if end is None else end) - begin
+        return min(int(whole), int(self.job.settings["part_bytes"]))
+
+    def name_as_given(self, index: int, message: str) -> str:
+        """The message of an error of an input, with the name that the user gave it."""
+        return message.replace(
+            self.files.inputs[index].shown, inputs_from_json([self.job.inputs[index]]).inputs[0].shown
+        )
+
+
+def _request_of(job: Job) -> Request:
+    """What was asked for."""
+    options = {name: value for name, value in job.options.items() if name != "out"}
+    end_of_text = options.pop("end_of_text")
+    return Request(
+        **options,
+        end_of_text=None if end_of_text is None else EndOfText(**end_of_text),
+        inputs=tuple(map(_entry_of, job.inputs)),
+        command=job.settings["command"],
+    )
+
+
+def _entry_of(input: Mapping[str, Any]) -> InputEntry:
+    return InputEntry(
+        path=input["name"],
+        format=input["format"],
+        compression=input["compression"],
+        bytes=input["num_bytes"],
+        modified_ns=input["modified_ns"],
+        samples=input["samples"],
+        skipped=None,
+    )
+
+
+def _made_absolute(input: Input, folder: str) -> Input:
+    if is_url(input.name):
+        return input
+    return dataclasses.replace(input, name=os.path.join(folder, input.name))  # noqa: PTH118
+
+
+def parent_of(location: str) -> str:
+    """The folder around another.
+
+    >>> parent_of("s3://bucket/out/.parts"), parent_of("/data/out/.parts")
+    ('s3://bucket/out', '/data/out')
+    """
+    return location.rstrip("/").rpartition("/")[0] or "/"
+
+
+_lock = threading.Lock()
+_latest: tuple[tuple[str, bytes], EncodeWork] | None = None
+
+
+def load_work(folder: WorkFolder) -> EncodeWork:
+    """The work of a folder; the same object as the last time if it is the same job, so that its tokenizer is warm."""
+    global _latest
+    key = folder.location, hashlib.sha256(folder.read(JOB_FILE)).digest()
+    with _lock:
+        if _latest is None or _latest[0] != key:
+            _latest = key, EncodeWork(folder, Job.read(folder))
+        return _latest[1]

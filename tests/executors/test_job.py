@@ -1,0 +1,163 @@
+"""Jobs: written down once, found again by whoever has the same to do, and by nobody else."""
+
+import json
+import os
+import subprocess
+import sys
+
+import fsspec
+import pytest
+
+from gristmill.errors import FormatError
+from gristmill.executors.job import JOB_FILE, PARTS_FILE, Job, job_location, open_job, reopen_job
+from gristmill.executors.work_folder import LocalWorkFolder, open_work_folder
+
+INPUTS = [{"name": "a.txt", "num_bytes": 5}, {"name": "b\udcff.txt", "num_bytes": 7}]
+PARTS = [[[0, 0, None, False, False]], [[1, 0, None, False, False]]]
+
+
+def _job(**changes):
+    fields = {
+        "kind": "count",
+        "inputs": INPUTS,
+        "options": {"pattern": "gpt4", "min_frequency": 2},
+        "settings": {"num_partitions": 4},
+        "parts": [],
+    }
+    return Job(**(fields | changes))
+
+
+def _never(_):
+    raise AssertionError("the parts were made again")
+
+
+@pytest.fixture(params=["path", "memory"])
+def location(request, tmp_path):
+    yield f"{'memory://' * (request.param == 'memory')}{tmp_path}/deep/work"
+    fsspec.filesystem("memory").store.clear()
+
+
+def test_a_job_is_read_as_it_was_written(location):
+    with open_job(location, _job(), lambda _: PARTS) as opened:
+        assert opened.job == _job(parts=PARTS)
+        assert not opened.is_resumed
+    assert Job.read(open_work_folder(location)) == _job(parts=PARTS)
+
+
+def test_the_id_depends_on_what_decides_the_result_alone():
+    same = [_job(), _job(parts=PARTS), _job(settings={}), _job(options={"min_frequency": 2, "pattern": "gpt4"})]
+    others = [_job(kind="encode"), _job(inputs=INPUTS[::-1]), _job(options={"pattern": "gpt4", "min_frequency": 3})]
+    assert {job.id for job in same} == {_job().id}
+    assert len({job.id for job in [_job(), *others]}) == 4
+
+
+def test_a_second_run_takes_the_parts_and_settings_that_are_there(location):
+    with open_job(location, _job(), lambda _: PARTS):
+        pass
+    with open_job(location, _job(settings={"num_partitions": 9}), _never) as opened:
+        assert opened.is_resumed
+        assert opened.job == _job(parts=PARTS)
+    with reopen_job(location) as opened:
+        assert opened.job == _job(parts=PARTS)
+
+
+def test_a_job_stays_when_its_run_fails_and_is_gone_when_it_is_removed(location):
+    with pytest.raises(KeyError), open_job(location, _job(), lambda _: PARTS):
+        raise KeyError
+    with open_job(location, _job(), _never) as opened:
+        opened.folder.remove()
+    with open_job(location, _job(), lambda _: []) as opened:
+        assert not opened.is_resumed
+
+
+def test_a_job_whose_parts_cannot_be_made_leaves_nothing(location):
+    def fail(folder):
+        folder.write("tokenizer.json", b"{}")
+        raise KeyError
+
+    with pytest.raises(KeyError), open_job(location, _job(), fail):
+        pass
+    folder = open_work_folder(location)
+    assert not (folder.path.exists() if isinstance(folder, LocalWorkFolder) else folder.names())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"options": {"pattern": "gpt2", "min_frequency": 2}}, "pattern was 'gpt4' and is now 'gpt2'"),
+        ({"options": {"pattern": "gpt4"}}, "min_frequency was 2 and is now None"),
+        ({"inputs": INPUTS[:1]}, "there were 2 inputs, and there are now 1"),
+        ({"inputs": [{**INPUTS[0], "num_bytes": 6}, INPUTS[1]]}, r"the input a\.txt is new, has changed"),
+        ({"kind": "encode"}, "it was to count and is now to encode"),
+    ],
+)
+def test_another_job_is_refused_with_the_difference_unless_it_may_be_replaced(location, changes, words):
+    with open_job(location, _job(), lambda _: PARTS) as opened:
+        opened.folder.write("count-00000.ok", b"")
+    with pytest.raises(FileExistsError, match=words), open_job(location, _job(**changes), _never):
+        pass
+    with open_job(location, _job(**changes), lambda _: [], overwrite=True) as opened:
+        assert not opened.is_resumed
+        assert sorted(opened.folder.names()) == [JOB_FILE, PARTS_FILE]
+
+
+def _edited(**changes):
+    def edit(folder):
+        content = json.loads(folder.read(JOB_FILE))
+        folder.write(JOB_FILE, json.dumps({**content, **changes}).encode())
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: folder.write(JOB_FILE, b"\xff"), "not JSON"),
+        (lambda folder: folder.write(JOB_FILE, b"[" * 100_000), "not JSON"),
+        (lambda folder: folder.write(JOB_FILE, b"[]"), "something else"),
+        (lambda folder: folder.write(PARTS_FILE, b"[]\n"), "checksum of its parts"),
+        (lambda folder: folder.discard(PARTS_FILE), "parts.jsonl is missing"),
+        (_edited(version=2), "version 2, and this Gristmill has 1"),
+        (_edited(format="other"), "something else"),
+        (_edited(options={}), "its id is another"),
+        (_edited(kind="delete"), "'delete' is not known"),
+        (_edited(inputs=[1]), "an input is no dict"),
+        (_edited(settings=None), "settings is missing or no dict"),
+    ],
+)
+def test_a_damaged_job_is_an_error_that_says_what_to_do(tmp_path, damage, words):
+    with open_job(str(tmp_path / "work"), _job(), lambda _: PARTS) as opened:
+        damage(opened.folder)
+    for use in (lambda: open_job(str(tmp_path / "work"), _job(), _never), lambda: reopen_job(str(tmp_path / "work"))):
+        with pytest.raises(FormatError, match=rf"work: job\.json is damaged.*{words}.*Remove the folder"), use():
+            pass
+    with open_job(str(tmp_path / "work"), _job(), lambda _: PARTS, overwrite=True) as opened:
+        assert not opened.is_resumed
+
+
+def test_a_folder_without_a_job_cannot_be_reopened(tmp_path):
+    with pytest.raises(FileNotFoundError, match="No job here"), reopen_job(str(tmp_path / "none")):
+        pass
+    assert not (tmp_path / "none").exists()
+
+
+def test_two_processes_do_not_run_one_job(tmp_path):
+    script = (
+        "import sys; from gristmill.executors.job import reopen_job\n"
+        "try:\n  with reopen_job(sys.argv[1]): print('open')\n"
+        "except BlockingIOError as error: print(error.strerror)"
+    )
+
+    def other():
+        command = [sys.executable, "-c", script, str(tmp_path / "work")]
+        return subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True).stdout.strip()
+
+    with open_job(str(tmp_path / "work"), _job(), lambda _: PARTS):
+        assert other().startswith("Another process is running this job")
+    assert other() == "open"
+
+
+def test_where_a_job_lies():
+    job = _job()
+    assert job_location(job, work_folder=None, default="out/.parts") == "out/.parts"
+    assert job_location(job, work_folder="s3://bucket/work/", default="x") == f"s3://bucket/work/count-{job.id}"
