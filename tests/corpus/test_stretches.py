@@ -259,6 +259,20 @@ def test_inputs_that_may_be_left_out_are_never_cut(format, tmp_path, small):
     assert (read, list(skipped)) == ([], [1])
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_json_lines_are_cut_only_between_lines_wherever_parts_would_end(end, tmp_path, small):
+    texts = [b'"a"', b"null", b'"\\n \xc3\xa9"', b'"' + b"long " * 30 + b'"', b'""']
+    lines = [b'{"text": ' + text + b"}" for text in texts]
+    (tmp_path / "a.jsonl").write_bytes(end.join(lines))
+    files, reading = found([tmp_path / "a.jsonl"])
+    expected = whole(files, reading)
+    assert len(expected) == 4
+    for part_bytes in range(1, files.num_bytes + 2):
+        parts = in_parts(files, reading, part_bytes)
+        assert joined(parts) == expected
+        assert sum(batch.spans().num_nulls for part in parts for batch in part) == 1
+
+
 def test_an_error_in_json_lines_names_the_line_of_the_file(tmp_path, small):
     lines = jsonl([b"%d" % i for i in range(100)]).split(b"\n")
     lines[70] = b'{"text": 1}'
