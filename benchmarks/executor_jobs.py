@@ -57,7 +57,7 @@ JOB = Job
 def _start_ray(num_workers: int) -> None:
     import ray
 
-    ray.init(num_cpus=num_workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init("local", num_cpus=num_workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "warm-up.txt"
         path.write_text("the cat sat on the mat\n" * 20_000)
