@@ -28,7 +28,7 @@ from gristmill.corpus.stretches import (
     part_to_json,
     read_part,
 )
-from gristmill.count.regex_counting import _Specials
+from gristmill.count.regex_counting import Specials
 
 SPECIALS = ["<|endoftext|>", "a b c", "aa", "  x"]
 TALE = b"Once upon a time, there was a mill.\nIt ground and ground; and what it ground was salt! \xe4\xb8\xad "
@@ -203,7 +203,7 @@ def test_a_document_under_any_expression_is_cut_after_special_tokens_only(tmp_pa
     path = tmp_path_factory.mktemp("special") / "a.txt"
     path.write_text(text)
     files, reading = found([path], documents="file")
-    finder = _Specials(specials)
+    finder = Specials(specials)
     ends = {0, *(end for _, end in finder.find_in(text.encode()))}
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)

@@ -98,7 +98,7 @@ class _Search:
         return _Window(text, begin, at, to, may_cut=may_cut)
 
     def _after_separator(self, window: _Window) -> Mark | None:
-        """Behind the first separator of a window that is one whatever is before it."""
+        """The end of the first separator of a window that is one whatever is before it."""
         if self.separator is None:
             return None
         begin = _first_certain(window.text, self.separator, window.at - window.begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -9,11 +10,11 @@ from gristmill.corpus.batches import Batch, Cut, Cutting, Mark
 from gristmill.corpus.cuts import Search, searches
 from gristmill.corpus.inputs import FoundFiles, Input
 from gristmill.corpus.options import Reading
-from gristmill.corpus.threads import OnSkip, map_in_order, read_places
+from gristmill.corpus.threads import PATIENCE_SECONDS, OnSkip, map_in_order, read_places
 from gristmill.errors import RemoteInputError
 
 # That look for places to cut inputs at: they wait for a disk or a network.
-NUM_SEARCHERS = 8
+NUM_SEARCHERS = 16
 
 
 class Stretch(NamedTuple):
@@ -112,8 +113,11 @@ def _places(files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutti
         return index, search()
 
     places: dict[int, list[Mark]] = {}
-    for index, found in map_in_order(run, asked(), num_threads=NUM_SEARCHERS):
-        places.setdefault(index, []).extend(found)
+    with contextlib.closing(
+        map_in_order(run, asked(), num_threads=NUM_SEARCHERS, patience=PATIENCE_SECONDS)
+    ) as results:
+        for index, found in results:
+            places.setdefault(index, []).extend(found)
     return places
 
 
