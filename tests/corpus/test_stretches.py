@@ -337,6 +337,19 @@ def test_a_stretch_reads_nothing_before_it(tmp_path):
     assert bytes_read() - before < 600_000
 
 
+def test_a_stretch_of_parquet_reads_its_row_groups_only(tmp_path):
+    texts = [np.random.default_rng(i).bytes(200_000) for i in range(10)]
+    rows = pa.table({"text": pa.array(texts, pa.binary())})
+    pa.parquet.write_table(rows, tmp_path / "a.parquet", row_group_size=1, use_dictionary=False)
+    files, reading = found([tmp_path / "a.parquet"])
+    parts = cut_into_parts(files, reading, part_bytes=files.num_bytes // 5 + 1, cutting=None)
+    assert len(parts) == 5
+    for part in parts:
+        before = bytes_read()
+        assert len(joined([[batch for _, batch in read_part(files, part, reading, cut=None)]])) == 2
+        assert bytes_read() - before < 600_000
+
+
 def bytes_read():
     return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
 
@@ -381,6 +394,15 @@ def memory():
     system = fsspec.filesystem("memory")
     yield system
     system.store.clear()
+
+
+def test_many_small_remote_inputs_come_in_order(memory):
+    for i in range(50):
+        memory.pipe(f"/corpus/{i:02d}.txt", b"%d" % i)
+    files, reading = found(["memory://corpus/*.txt"])
+    parts = in_parts(files, reading, 33)
+    assert len(parts) == 3
+    assert joined(parts) == [b"%d" % i for i in range(50)]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])

@@ -42,7 +42,7 @@ def searches(input: Input, reading: Reading, cutting: Cutting | None, num_parts:
     An input that is read as a whole needs none: a compressed one, and any with on_error="skip". Each place is where a
     stretch begins; its line is unknown.
     """
-    if num_parts < 2 or input.compression or reading.on_error == "skip" or input.failure is not None:
+    if input.compression or reading.on_error == "skip" or input.failure is not None:
         return []
     if input.format == "parquet":
         return [partial(_between_row_groups, input, reading, num_parts)]

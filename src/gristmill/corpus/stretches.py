@@ -15,6 +15,8 @@ from gristmill.errors import RemoteInputError
 
 # That look for places to cut inputs at: they wait for a disk or a network.
 NUM_SEARCHERS = 16
+# That read the inputs of a part ahead; each has a few batches in memory.
+NUM_REMOTE_READERS = 4
 
 
 class Stretch(NamedTuple):
@@ -56,11 +58,14 @@ def read_part(
 ) -> Generator[tuple[int, Batch], None, None]:
     """(index of the input, batch) of all batches of a part, in order, as `read_files` gives those of a corpus.
 
-    One thread reads ahead. The batches of all parts have the documents that those of `read_files` have; where batches
+    A thread reads ahead; several do where inputs are remote, of which many small ones would be waited for one by one.
+    The batches of all parts have the documents that those of `read_files` have; where batches
     end differs. With on_error="skip", `on_skip` gets the index and the error of an input that is left out.
     """
     places = ((stretch.input, stretch.begin_mark, stretch.end_mark) for stretch in part)
-    return read_places(files, places, reading, cut=cut, num_readers=1, on_skip=on_skip)
+    is_local = all(files.inputs[stretch.input].is_local for stretch in part)
+    num_readers = 1 if is_local else NUM_REMOTE_READERS
+    return read_places(files, places, reading, cut=cut, num_readers=num_readers, on_skip=on_skip)
 
 
 def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutting: Cutting | None) -> list[Part]:
@@ -105,8 +110,9 @@ def _places(files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutti
 
     def asked() -> Iterator[tuple[int, Search]]:
         for index, input in enumerate(files.inputs):
-            for search in searches(input, reading, cutting, num_parts=-(-input.num_bytes // part_bytes)):
-                yield index, search
+            if input.num_bytes > part_bytes:
+                num_parts = -(-input.num_bytes // part_bytes)
+                yield from ((index, search) for search in searches(input, reading, cutting, num_parts))
 
     def run(item: tuple[int, Search]) -> tuple[int, list[Mark]]:
         index, search = item
