@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gristmill as gm
 from gristmill import _core
-from gristmill.corpus import Reading, batches, cuts, find_files, read_files
+from gristmill.corpus import FoundFiles, Input, Reading, batches, cuts, find_files, read_files
 from gristmill.corpus.batches import Cutting
 from gristmill.corpus.stretches import (
     Stretch,
@@ -245,6 +245,13 @@ def test_small_inputs_are_gathered_and_large_ones_cut(tmp_path, small):
         Stretch(3, 105, 205),
         Stretch(3, 205, None),
     ]
+
+
+def test_a_part_has_a_limited_number_of_tiny_inputs():
+    one = Input("a.txt", "text", "", 1, 0)
+    parts = cut_into_parts(FoundFiles((one,) * 10_000), Reading(), part_bytes=64_000_000, cutting=None)
+    assert max(map(len, parts)) < 5_000
+    assert [stretch.input for part in parts for stretch in part] == list(range(10_000))
 
 
 @pytest.mark.parametrize("format", ["text", "jsonl", "parquet"])

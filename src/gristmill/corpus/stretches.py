@@ -17,6 +17,8 @@ from gristmill.errors import RemoteInputError
 NUM_SEARCHERS = 16
 # That read the inputs of a part ahead; each has a few batches in memory.
 NUM_REMOTE_READERS = 4
+# Bytes that take about as long to read as an input takes to open: a smaller input counts as this many.
+OPENING_BYTES = 16 << 10
 
 
 class Stretch(NamedTuple):
@@ -59,8 +61,8 @@ def read_part(
     """(index of the input, batch) of all batches of a part, in order, as `read_files` gives those of a corpus.
 
     A thread reads ahead; several do where inputs are remote, of which many small ones would be waited for one by one.
-    The batches of all parts have the documents that those of `read_files` have; where batches
-    end differs. With on_error="skip", `on_skip` gets the index and the error of an input that is left out.
+    The batches of all parts have the documents that those of `read_files` have; where batches end differs. With
+    on_error="skip", `on_skip` gets the index and the error of an input that is left out.
     """
     places = ((stretch.input, stretch.begin_mark, stretch.end_mark) for stretch in part)
     is_local = all(files.inputs[stretch.input].is_local for stretch in part)
@@ -79,7 +81,9 @@ def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutt
     parts: list[Part] = []
     gathered: list[Stretch] = []
     num_bytes = 0
+    least = min(OPENING_BYTES, part_bytes // 1000)
     for stretch, size in _stretches(files, reading, part_bytes, cutting):
+        size = max(size, least)
         if gathered and num_bytes + size > part_bytes:
             parts.append(tuple(gathered))
             gathered, num_bytes = [], 0
