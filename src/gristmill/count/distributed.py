@@ -11,6 +11,7 @@ import dataclasses
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -143,17 +144,13 @@ def _cutting(plan: CountPlan) -> Cutting:
 
 
 def count_calls(job: Job, location: str) -> list[Call]:
-    """The calls of stage "count": one for each part."""
-    inputs = job.inputs
-    sizes = [sum(_num_bytes(inputs, stretch) for stretch in part) for part in job.parts]
+    """The calls of stage "count": one for each part, of about so many bytes as its share of its inputs."""
+    num_stretches = Counter(stretch[0] for part in job.parts for stretch in part)
+    sizes = [
+        sum(int(job.inputs[stretch[0]]["num_bytes"]) // num_stretches[stretch[0]] for stretch in part)
+        for part in job.parts
+    ]
     return [Call("count", COUNT, location, number, size) for number, size in enumerate(sizes)]
-
-
-def _num_bytes(inputs: Sequence[Any], stretch: Sequence[Any]) -> int:
-    """About how much of an input a stretch is: rows have no known size, so a stretch of them counts as its share."""
-    index, begin, end, *_ = stretch
-    size = int(inputs[index]["num_bytes"])
-    return min(size, (size if end is None else end) - begin) if begin <= size else 0
 
 
 def merge_calls(job: Job, location: str, num_bytes: Sequence[int] | None = None) -> list[Call]:

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill._core import Counter, RunMerger, Xxh64, write_runs
-from gristmill.corpus import FoundFiles, Reading, read_files
+from gristmill.corpus import FoundFiles, Reading
 from gristmill.corpus.batches import Batch, Cut
 from gristmill.corpus.files import are_plain_texts
 from gristmill.corpus.stretches import Part, inputs_from_json, part_from_json, read_part
@@ -271,18 +271,12 @@ def _count_by_regex(
 
 
 def _batches(plan: CountPlan, part: Part, cut: Cut, skipped: dict[int, str]) -> Generator[Batch, None, None]:
-    """The batches of a part; with on_error="skip", a part holds whole inputs, and those that are damaged give none."""
-    if plan.reading.on_error == "raise":
-        for _, batch in read_part(plan.files, part, plan.reading, cut=cut):
-            yield batch
-        return
-    indices = [stretch.input for stretch in part]
-    files = FoundFiles(tuple(plan.files.inputs[index] for index in indices))
+    """The batches of a part; `skipped` gets why inputs were left out, by their index."""
 
     def on_skip(index: int, error: Exception) -> None:
-        skipped[indices[index]] = str(error)
+        skipped[index] = str(error)
 
-    with contextlib.closing(read_files(files, plan.reading, cut=cut, num_readers=1, on_skip=on_skip)) as batches:
+    with contextlib.closing(read_part(plan.files, part, plan.reading, cut=cut, on_skip=on_skip)) as batches:
         for _, batch in batches:
             yield batch
 

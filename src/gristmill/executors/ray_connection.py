@@ -98,7 +98,8 @@ def _failure(address: str, error: Exception) -> str:
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:
-    """
+    """The machine and port of an address; None for what is none.
+
     >>> _host_and_port("ray://head"), _host_and_port("10.0.0.1:6379"), _host_and_port("[::1]:6379")
     (('head', 10001), ('10.0.0.1', 6379), ('::1', 6379))
     """
