@@ -1,4 +1,4 @@
-"""benchmarks/bench_executors.py: runs, compares results, and gives every figure. Without Ray, whose start takes long."""
+"""benchmarks/bench_executors.py runs, compares results and gives every figure; without Ray, whose start takes long."""
 
 import os
 import subprocess
