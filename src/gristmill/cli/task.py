@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from gristmill.cli import count_words, encode
-from gristmill.cli.executors import JOB_NAME, parts_beside
+from gristmill.cli.executors import JOB_NAME, parts_beside, remove_parts
 from gristmill.cli.options import format_size, plural
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.values import UsageError, one_of
+from gristmill.corpus import FoundFiles
 
 if TYPE_CHECKING:
     from gristmill.executors.calls import Call
@@ -83,13 +85,17 @@ class PlanEncode(encode.Command, _Plan):
     """
 
     def run(self) -> int:
-        from gristmill.shards.distributed import plan_encode
+        from gristmill.executors import Local
+        from gristmill.shards.steps import plan_encode
 
         self.check_executor()
-        arguments = self.arguments()
-        location = plan_encode(**arguments, work_folder=self.work_folder, part_bytes=self.part_size)
-        print(_overview(location, self.output if self.work_folder is None else location))
+        executor = Local(work_folder=self.work_folder, part_bytes=self.part_size)
+        location = plan_encode(**self.arguments(), executor=executor).location
+        print(_complete(self.output) if location is None else _overview(location, self._shown(location)))
         return 0
+
+    def _shown(self, location: str) -> str:
+        return self.output if self.work_folder is None else location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +106,17 @@ class PlanCountWords(count_words.Command, _Plan):
     """
 
     def run(self) -> int:
-        from gristmill.count.distributed import plan_count
+        from gristmill.count.steps import plan_count
+        from gristmill.executors import Local
         from gristmill.executors.work_folder import open_work_folder
 
         self.check_executor()
-        parts = parts_beside(self.output)
         arguments = self.arguments()
-        location = plan_count(**arguments, work_folder=self.work_folder or str(parts), part_bytes=self.part_size)
+        if not isinstance(arguments["corpus"], FoundFiles):
+            raise UsageError("the corpus is counted words (.gmw), which need no tasks. Name the files to count.")
+        work_folder = self.work_folder or str(parts_beside(self.output))
+        executor = Local(work_folder=work_folder, part_bytes=self.part_size)
+        location = plan_count(**arguments, executor=executor, **self.read_options()).location
         output = {"output": os.path.abspath(self.output), "overwrite": self.overwrite}  # noqa: PTH100
         open_work_folder(location).write(OUTPUT_FILE, json.dumps(output).encode())
         print(_overview(location, str(self.output) if self.work_folder is None else location))
@@ -132,7 +142,7 @@ class Run:
     def run(self) -> int:
         location = find_job(self.folder)
         if location is None:
-            print(f"  {self.folder} is complete already.")
+            print(_complete(self.folder))
             return 0
         run_tasks(location, self.folder, parse_numbers(self.numbers))
         return 0
@@ -154,7 +164,7 @@ class Finish:
     def run(self) -> int:
         location = find_job(self.folder)
         if location is None:
-            print(f"  {self.folder} is complete already.")
+            print(_complete(self.folder))
             return 0
         _check_parts(_Tasks(location), self.folder)
         print(_finish(location))
@@ -173,7 +183,7 @@ class Status:
 
     def run(self) -> int:
         location = find_job(self.folder)
-        print(f"  {self.folder} is complete already." if location is None else _overview(location, self.folder))
+        print(_complete(self.folder) if location is None else _overview(location, self.folder))
         return 0
 
 
@@ -214,7 +224,8 @@ def find_job(text: str) -> str | None:
     from gristmill.executors.work_folder import open_work_folder
 
     beside = f"{os.path.dirname(text) or '.'}/.{os.path.basename(text.rstrip('/'))}.parts"  # noqa: PTH119, PTH120
-    for location in (text, f"{text.rstrip('/')}/.parts", beside):
+    inside = text.rstrip("/")
+    for location in (text, f"{inside}/.parts", f"{inside}/.new/.parts", beside):
         folder = open_work_folder(location)
         if _has(folder, JOB_FILE):
             return location
@@ -243,6 +254,10 @@ def _names(folder: WorkFolder) -> list[str]:
         return []
 
 
+def _complete(shown: str) -> str:
+    return f"  {shown} is complete: nothing is left to do."
+
+
 class _Tasks:
     """The tasks of a job: parts first, then those of the second stage, numbered on."""
 
@@ -251,7 +266,7 @@ class _Tasks:
         from gristmill.executors.work_folder import open_work_folder
 
         self.folder = open_work_folder(location)
-        self.job: Job = Job.read(self.folder)
+        self.job = Job.read(self.folder)
         self.parts = _part_calls(self.folder, self.job)
         self._is_done: dict[str, bool] = {}
 
@@ -272,24 +287,26 @@ class _Tasks:
 
 
 def _part_calls(folder: WorkFolder, job: Job) -> list[Call]:
-    from gristmill.executors.calls import Call
+    """The calls of the first stage, without a look at what is done: each of 10,000 processes asks for them."""
+    if job.kind == "count":
+        from gristmill.count.distributed import count_calls
 
-    function = {"count": "gristmill.count.tasks:count_part", "encode": "gristmill.shards.tasks:encode_part"}[job.kind]
-    return [Call(job.kind, function, folder.location, number) for number in range(len(job.parts))]
+        return count_calls(job, folder.location)
+    from gristmill.shards.distributed import encode_calls
+    from gristmill.shards.encode_job import load_work
+
+    return encode_calls(load_work(folder))
 
 
 def _second_calls(folder: WorkFolder, job: Job) -> list[Call]:
-    from gristmill.executors.calls import Call
-    from gristmill.executors.done import read_done
-
+    """The calls of the second stage. Those of encoding follow from what all parts have made."""
     if job.kind == "count":
-        function = "gristmill.count.tasks:merge_runs"
-        return [Call("merge", function, folder.location, i) for i in range(int(job.settings["num_partitions"]))]
-    from gristmill.shards.distributed import assemble_calls
-    from gristmill.shards.encode_job import load_work
+        from gristmill.count.distributed import merge_calls
 
-    done = [read_done(folder, call.name) for call in _part_calls(folder, job)]
-    return assemble_calls(load_work(folder), [one for one in done if one is not None])
+        return merge_calls(job, folder.location)
+    from gristmill.shards.steps import calls_of_encode
+
+    return calls_of_encode(folder.location)[len(job.parts) :]
 
 
 def run_tasks(location: str, shown: str, numbers: Sequence[int]) -> None:
@@ -369,17 +386,18 @@ def listed(numbers: Sequence[int]) -> str:
 def _overview(location: str, shown: str) -> str:
     """What is done of a job and what is to be done next."""
     tasks = _Tasks(location)
-    job, num_parts = tasks.job, len(tasks.parts)
+    job = tasks.job
     second = tasks.second()
     stages = {job.kind: tasks.parts, {"count": "merge", "encode": "assemble"}[job.kind]: second}
     rows, first, left = [], 0, []
     for stage, calls in stages.items():
-        if calls is None:
-            rows.append([stage, "?", "", f"known when all parts are done; numbers from {num_parts}"])
+        if calls is None:  # the number of shards follows from what all parts have made
+            rows.append([stage, f"from {first}", "?", "0", "known when all parts are done"])
             continue
         missing = [first + number for number in tasks.missing(calls)]
         left.append(missing)
-        rows.append([stage, f"{len(calls):,}", f"{len(calls) - len(missing):,}", listed(missing) or "none"])
+        numbers = listed(range(first, first + len(calls))) or "none"
+        rows.append([stage, numbers, f"{len(calls):,}", f"{len(calls) - len(missing):,}", listed(missing) or "none"])
         first += len(calls)
     num_bytes = sum(int(input.get("num_bytes") or 0) for input in job.inputs)
     summary = pairs(
@@ -389,7 +407,7 @@ def _overview(location: str, shown: str) -> str:
             ("next", _next(shown, left)),
         ]
     )
-    return summary + "\n\n" + columns(["stage", "tasks", "done", "not done"], rows)
+    return summary + "\n\n" + columns(["stage", "numbers", "tasks", "done", "not done"], rows)
 
 
 def _next(shown: str, left: list[list[int]]) -> str:
@@ -410,15 +428,16 @@ def _finish(location: str) -> str:
 
     folder = open_work_folder(location)
     if Job.read(folder).kind == "encode":
-        from gristmill.shards.distributed import finish_encode
+        from gristmill.shards.steps import finish_encode
 
         return encode.summary(finish_encode(location))
-    from gristmill.count.distributed import finish_count
+    from gristmill.count.steps import finish_count_job
 
+    start = time.perf_counter()
     output, overwrite = _read_output(folder)
-    with finish_count(location) as words:
-        words.save(output, overwrite=overwrite)
-    return count_words.summary(words, output)
+    counted = finish_count_job(location, lambda words: words.save(output, overwrite=overwrite))
+    remove_parts(output)
+    return count_words.summary(counted, output, time.perf_counter() - start)
 
 
 def _read_output(folder: WorkFolder) -> tuple[Path, bool]:

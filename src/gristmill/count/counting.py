@@ -189,7 +189,7 @@ def count(corpus: Corpus | Words, options: CountOptions, on_progress: OnProgress
         figures = counted.stages[0]
         num_before, source_bytes = figures.num_words or 0, figures.num_bytes or 0
     if len(counted.words) == 0:
-        raise EmptyCorpusError(_why_empty(source_bytes, num_before, options))
+        raise EmptyCorpusError(why_empty(source_bytes, num_before, options.min_frequency))
     return counted
 
 
@@ -376,10 +376,11 @@ def _count_by_regex(
     return table, figures
 
 
-def _why_empty(source_bytes: int, num_words: int, options: CountOptions) -> str:
+def why_empty(source_bytes: int, num_words: int, min_frequency: int) -> str:
+    """Why a corpus of so many bytes and words is an EmptyCorpusError."""
     if num_words:
         return (
-            f"min_frequency={options.min_frequency} leaves none of the {num_words:,} words of the corpus. "
+            f"min_frequency={min_frequency} leaves none of the {num_words:,} words of the corpus. "
             f"Pass a smaller min_frequency."
         )
     if source_bytes:

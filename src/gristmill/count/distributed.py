@@ -123,14 +123,15 @@ def count_in_parts(request: CountRequest, executor: Executor, on_progress: OnPro
     """The words of a corpus, counted by the workers of `executor`. Its work folder is removed when all is done."""
     warn_of_slow_pattern(Pattern.from_json(request.options["pattern"]))
     watch = Watch(on_progress)
-    with _open(request, executor) as opened, executor.open() as workers:
+    with open_count_job(request, executor) as opened, executor.open() as workers:
         counted = run_count(workers, opened, watch)
         opened.folder.remove()
     return counted._replace(tasks=tuple(watch.tasks))
 
 
 @contextlib.contextmanager
-def _open(request: CountRequest, executor: Executor) -> Iterator[OpenJob]:
+def open_count_job(request: CountRequest, executor: Executor) -> Iterator[OpenJob]:
+    """The job in its folder; without a work folder, in a temporary one that ends with the block."""
     job = request.job(executor.part_bytes)
     with contextlib.ExitStack() as stack:
         default = ""

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -19,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _core
-from gristmill.corpus.batches import Batch, Cut
-from gristmill.corpus.skipped import without_skip_advice
-from gristmill.corpus.stretches import Stretch, read_part
-from gristmill.errors import CorpusError, DamagedInputError, FormatError
+from gristmill.corpus.stretches import read_part
+from gristmill.errors import FormatError
 from gristmill.executors.calls import Check
 from gristmill.executors.done import Done
 from gristmill.executors.work_folder import LocalWorkFolder, WorkFolder
@@ -52,42 +50,23 @@ def encode_part(folder: WorkFolder, number: int, check: Check) -> Done:
     """Encode one part of the corpus."""
     work = load_work(folder)
     part, skipped = work.part(number), dict[int, str]()
-    with work.encoder() as encoder, PartWriter(folder, task_name(number)) as files:
+
+    def skip(index: int, error: Exception) -> None:
+        skipped[index] = work.name_as_given(index, str(error))
+
+    with (
+        work.encoder() as encoder,
+        closing(read_part(work.files, part, work.reading, cut=encoder.cut, on_skip=skip)) as batches,
+        PartWriter(folder, task_name(number)) as files,
+    ):
         encode = JobEncoder(encoder, work.val_fraction, work.request.options["seed"]).encode_job
         output = _PartOutput(files, work.dtype, begins_inside=part[0].begins_inside)
-        for stretch in part:
-            if not _is_usable(work, stretch, encoder.cut, check, skipped):
-                continue
-            for batch in _read(work, stretch, encoder.cut):
-                check()
-                for encoded in encode(Job([batch])).encoded:
-                    output.write(encoded)
+        for _, batch in batches:
+            check()
+            for encoded in encode(Job([batch])).encoded:
+                output.write(encoded)
         files.finish()
     return Done(files.files, {**output.result(), "skipped": sorted(skipped.items())})
-
-
-def _read(work: EncodeWork, stretch: Stretch, cut: Cut) -> Iterator[Batch]:
-    try:
-        for _, batch in read_part(work.files, (stretch,), work.reading, cut=cut):
-            yield batch
-    except DamagedInputError as error:
-        raise without_skip_advice(error) if work.reading.on_error == "skip" else error from None
-
-
-def _is_usable(work: EncodeWork, stretch: Stretch, cut: Cut, check: Check, skipped: dict[int, str]) -> bool:
-    """False for an input to skip, of which the reason is then recorded: only reading all of it tells."""
-    if work.reading.on_error != "skip":
-        return True
-    try:
-        for _, batch in read_part(work.files, (stretch,), work.reading, cut=cut):
-            check()
-            batch.spans()
-    except InterruptedError:
-        raise
-    except (CorpusError, OSError) as error:
-        skipped[stretch.input] = work.name_as_given(stretch.input, str(without_skip_advice(error)))
-        return False
-    return True
 
 
 class _PartOutput:
