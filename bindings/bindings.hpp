@@ -154,6 +154,12 @@ class Watch {
         }
     }
 
+    // Calls `work()` with the GIL, on the thread that run() was called on and while it runs.
+    template <class Work>
+    void with_gil(const Work& work) {
+        released_->with_gil(work);
+    }
+
   private:
     // Reports what was done when the work ends without an error.
     struct Reporting {

@@ -46,7 +46,7 @@ from gristmill.errors import (
     WordsFormatError,
     WorkerError,
 )
-from gristmill.executors import Executor, Local, Processes
+from gristmill.executors import Executor, Local, Processes, Ray
 from gristmill.pretokenize import pattern_names
 from gristmill.profile import Profile
 from gristmill.progress import Progress
@@ -89,6 +89,7 @@ __all__ = [
     "Profile",
     "Progress",
     "Ragged",
+    "Ray",
     "RemoteInputError",
     "Shards",
     "ShardsFormatError",

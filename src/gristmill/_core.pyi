@@ -115,9 +115,13 @@ class Counter:
         memory_limit: int = 0,
         spill_folder: str | bytes | PathLike[str] = "",
         min_frequency: int = 1,
+        num_partitions: int = 1,
         on_progress: OnProgress | None = None,
     ) -> None: ...
     def add_files(self, names: Sequence[str | bytes | PathLike[str]]) -> None: ...
+    def add_file_ranges(self, ranges: Sequence[tuple[str | bytes | PathLike[str], int, int, int, int]]) -> None:
+        """(path, begin, end, size of the file, modification time in ns): each stretch of a file is a text."""
+
     def add_texts(self, texts: Sequence[bytes]) -> None: ...
     def add_spans(self, text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None: ...
     def last_cut(self, text: Buffer, start: int = 0) -> int:
@@ -125,6 +129,36 @@ class Counter:
 
     def finish(self) -> tuple[WordTable, dict[str, Any]]:
         """The table and figures: source_bytes, num_pieces, num_words, num_spilled_runs, count_seconds, join_seconds."""
+
+    def finish_runs(self, write: Callable[[bytes], object]) -> tuple[NDArray[np.uint64], dict[str, Any]]:
+        """Write all words as `num_partitions` sorted runs; (end, checksum, num_words, num_bytes) of each, figures."""
+
+class RunMerger:
+    """Merges sorted runs of words in bounded memory; DamagedPartError, with the name of the run, for one that is not
+    what its checksum says.
+    """
+
+    def __init__(
+        self,
+        *,
+        by_first: bool,
+        spill_folder: str | bytes | PathLike[str],
+        memory_limit: int,
+        on_progress: OnProgress | None = None,
+    ) -> None: ...
+    def add(
+        self, *, name: str, path: str | bytes | PathLike[str], begin: int, end: int, checksum: int, base: int
+    ) -> None: ...
+    def reduce(self) -> None:
+        """Make one run, in a temporary file, of those added since the last call."""
+
+    def write_by_first(self, min_frequency: int, write: Callable[[bytes], object]) -> tuple[NDArray[np.uint64], int]:
+        """Write one run by first occurrence; its (end, checksum, num_words, num_bytes), and the number of all words."""
+
+    def make_table(self, *, num_words: int, num_bytes: int, source_bytes: int) -> WordTable: ...
+
+def write_runs(words: WordTable, num_partitions: int, write: Callable[[bytes], object]) -> NDArray[np.uint64]:
+    """What `Counter.finish_runs` writes, of the words of a table."""
 
 class MergeRun:
     @property

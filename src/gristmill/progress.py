@@ -53,7 +53,7 @@ class Progress:
     unit: str  # "bytes" | "symbols" | "merges"
     seconds: float  # since the stage began
     rate: float  # units a second since the stage began
-    resident_bytes: int | None  # None where the system does not tell
+    resident_bytes: int | None  # worker processes included; None where the system does not tell
     cpu_percent: float  # 100 is one busy core; since the report before, worker processes included
     initial: int = 0  # done by an earlier run that this one goes on with
     tokens: int | None = None  # made so far in this run, while a corpus is encoded
@@ -149,7 +149,7 @@ class _Meter:
                 unit=_UNITS.get(stage, "steps"),
                 seconds=seconds,
                 rate=(done - initial) / seconds if seconds > 0 else 0.0,
-                resident_bytes=resident_bytes(),
+                resident_bytes=_resident_bytes_of_all(),
                 cpu_percent=self._cpu_percent,
                 initial=initial,
                 **counts,
@@ -189,13 +189,18 @@ def _cpu_seconds_of(process: int) -> float:
         return 0.0
 
 
-def resident_bytes() -> int | None:
-    """The memory this process holds now, or None where the system does not tell."""
+def resident_bytes(process: int | str = "self") -> int | None:
+    """The memory that this process, or another one, holds now; None where the system does not tell."""
     try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  ten times a second
+        with open(f"/proc/{process}/statm", "rb") as file:  # noqa: PTH123  ten times a second
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError, AttributeError):
         return None
+
+
+def _resident_bytes_of_all() -> int | None:
+    own = resident_bytes()
+    return None if own is None else own + sum(resident_bytes(worker) or 0 for worker in tuple(running_workers))
 
 
 class _Bars:

@@ -9,6 +9,7 @@ from gristmill.arguments import check_max_token_bytes, check_vocab_size, show_op
 from gristmill.corpus import Corpus, Reading, ReadOptions
 from gristmill.count import CountOptions, Words
 from gristmill.encode import AnyTokenizer, Tokenizer, as_tokenizer
+from gristmill.executors import Executor
 from gristmill.progress import ProgressOption
 from gristmill.tokenizer import learn
 
@@ -27,6 +28,7 @@ def train_tokenizer(
     max_token_bytes: int | None = None,
     memory_limit: int | None = None,
     num_threads: int | None = None,
+    executor: Executor | str = "local",
     progress: ProgressOption = "auto",
     **reading: Unpack[ReadOptions],
 ) -> Tokenizer:
@@ -49,6 +51,8 @@ def train_tokenizer(
     max_token_bytes: no token becomes longer; 1 MiB at most, which is also the default.
     memory_limit: bytes that counting may use; beyond them it works through the temporary folder ($TMPDIR).
     num_threads: default: every core this process may use.
+    executor: who counts the words of files: "local" (threads of this process), "processes", "ray", or an object such as
+        `gm.Ray(address="auto")`. The tokenizer is the same; merges are learned in this process.
     progress: "auto" (bars on a terminal), "bar", "jsonl", None (silence), or a callable that gets a `Progress`.
     reading: how files are read: input_format, text_field, documents, separator, on_error, max_document_bytes;
         `gristmill.corpus.ReadOptions` explains them.
@@ -69,6 +73,7 @@ def train_tokenizer(
         memory_limit=memory_limit,
         num_threads=num_threads,
         reading=reading,
+        executor=executor,
     )
     empty = Tokenizer((), pattern=str(options.pattern), special_tokens=options.special_tokens, tie_break=tie_break)
     parts, profile = learn(

@@ -59,6 +59,10 @@ def test_the_first_word_is_a_command(scripts):
         (["train-model", "--rope"], {"--rope-theta"}),  # of a GPT
         (["train-model", "--latent"], {"--latent-dim", "--latent-injection"}),  # of a VAE
         (["completion", ""], {"bash", "zsh", "fish"}),
+        (["task", ""], {"plan", "run", "finish", "status"}),
+        (["task", "plan", ""], {"count-words", "encode"}),
+        (["task", "plan", "encode", "--shard"], {"--shard-tokens"}),
+        (["encode", "--executor", ""], {"local", "processes", "ray"}),
         (["truncate", "--over"], {"--overwrite"}),
         (["inspect", "tok.j"], set()),  # left to bash, which completes files
     ],

@@ -114,7 +114,7 @@ def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, t
     assert (tmp_path / "out" / "progress.json").is_file()
     code, out, err = encode(folder)
     assert (code, err) == (0, "")
-    assert "; went on with what an earlier run had left)" in rows(out)["time"]
+    assert "; resumed an earlier run)" in rows(out)["time"]
     package.encode_corpus(folder, tok, out=tmp_path / "judge", progress=None)
     assert files_of(tmp_path / "out") == files_of(tmp_path / "judge")
 

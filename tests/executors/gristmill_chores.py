@@ -47,6 +47,9 @@ def chore(folder: WorkFolder, number: int, check: Check) -> Done:
         os.kill(os.getpid(), signal.SIGKILL)
     if _comes_first(folder, content.get("stop_once")):
         os.kill(os.getpid(), signal.SIGSTOP)
+    while "until" in content and not (Path(folder.location) / content["until"]).exists():
+        time.sleep(0.01)
+        check()
     for _ in range(content.get("steps", 0)):
         time.sleep(0.01)
         if not content.get("is_deaf"):

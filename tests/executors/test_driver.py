@@ -126,6 +126,7 @@ def test_the_error_of_a_task_is_raised_as_it_is_and_ends_the_others(clock):
     with pytest.raises(gm.InputChangedError) as raised:
         run_calls(workers, calls(6), Watch(None))
     assert raised.value is error
+    assert error.__notes__ == ["In the task encode-00001."]
     assert workers.num_attempts["encode-00001"] == 1
     assert sorted(workers.cancelled) == [0, 2, 3, 4, 5]
 

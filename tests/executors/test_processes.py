@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from gristmill.executors import driver
 from gristmill.executors.driver import run_calls
 from gristmill.executors.watch import Watch
 from gristmill.executors.work_folder import DamagedPartError
+from gristmill.pretokenize.worker_pool import start_process
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -40,6 +42,16 @@ def test_results_are_in_the_order_of_the_calls_and_each_worker_has_one_thread(tm
     assert len({outcome.worker for outcome in outcomes}) <= 2
     assert all(outcome.peak_memory_bytes > 1e6 for outcome in outcomes)
     assert not progress.running_workers
+
+
+@on_linux
+def test_the_memory_of_a_report_includes_that_of_the_workers(tmp_path):
+    reports = []
+    (call,) = chores(tmp_path, {"steps": 30})
+    with gm.Processes(num_workers=1).open() as workers, progress.open_progress(reports.append) as on_progress:
+        (outcome,) = run_calls(workers, [call], Watch(on_progress))
+    own = progress.resident_bytes()
+    assert max(report.resident_bytes for report in reports) > own + outcome.peak_memory_bytes / 2
 
 
 def test_a_worker_that_is_killed_in_the_middle_of_a_task_is_replaced_and_the_task_runs_again(tmp_path):
@@ -118,6 +130,23 @@ def test_a_cancelled_call_is_never_named_and_its_worker_is_ended(tmp_path):
             finished = workers.wait(0.1)
         assert [one.ticket for one in finished] == [second]
     assert not is_running(attempts(tmp_path, 0)[0])
+
+
+def test_a_work_folder_in_the_memory_of_this_process_is_refused(tmp_path):
+    with pytest.raises(gm.OptionError, match=r"memory://work is in the memory of this process.*work_folder"):
+        gm.Processes(work_folder="memory://work")
+    (call,) = chores(tmp_path, {})
+    with pytest.raises(gm.OptionError, match="memory://out"):
+        run([dataclasses.replace(call, folder="memory://out/.parts")])
+
+
+def test_a_worker_whose_parent_died_before_it_was_ready_ends_without_a_message(capfd):
+    worker = start_process()
+    worker.stdin.close()
+    worker.stdout.close()
+    assert worker.wait() == 0
+    progress.running_workers.discard(worker.pid)
+    assert capfd.readouterr().err == ""
 
 
 DRIVER = """

@@ -35,7 +35,7 @@ from gristmill import progress
 from gristmill.pretokenize.worker_pool import WorkerPool
 pool = WorkerPool("gristmill.count.regex_worker", ({ENDLESS!r},), 1)
 document = b"a" * 100
-task = (0, len(document), [(0, len(document))], document, [0])
+task = (0, len(document), [(0, len(document))], document, [0], [0])
 threading.Thread(target=pool.ask, args=task, daemon=True).start()
 while not progress.running_workers:
     time.sleep(0.01)

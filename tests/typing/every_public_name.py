@@ -109,7 +109,8 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
 def executors() -> gm.Executor:
     here = gm.Local(num_workers=2, work_folder="work", part_bytes=64_000_000)
     children = gm.Processes(num_workers=2)
-    print(here.name, children.num_workers, children.work_folder, children.part_bytes)
+    cluster = gm.Ray(address="auto", num_workers=8, work_folder="s3://bucket/work")
+    print(here.name, children.num_workers, children.work_folder, children.part_bytes, cluster.address)
     return children
 
 

@@ -87,13 +87,23 @@ class SpanTexts final : public Texts {
     Spans spans_;
 };
 
-// Files, each of them one text. A file is opened when its first bytes are read and closed when all are finished, so
+// A stretch of a file, and what the file must be.
+struct FileRange {
+    std::string path;
+    std::uint64_t begin, end;
+    std::uint64_t file_bytes;
+    std::int64_t modified_ns;
+};
+
+// Files, or stretches of them, each of them one text. A file is opened when its first bytes are read and closed when all are finished, so
 // that a corpus may have more files than a process may open. Its state is taken when it is listed and compared at every
 // step: a change while it is read is an error (InputChanged).
 class FileTexts final : public Texts {
   public:
     // Throws FileError for a path that is no regular file.
     explicit FileTexts(const std::vector<std::string>& paths);
+    // Throws InputChanged for a file that is no longer what it was.
+    explicit FileTexts(const std::vector<FileRange>& ranges);
     ~FileTexts() override;
     std::size_t size() const override;
     std::uint64_t num_bytes(std::size_t text) const override;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <stdexcept>
 
 #include "gristmill/corpus.hpp"
 #include "gristmill/errors.hpp"
@@ -18,17 +19,26 @@ void Texts::read(std::size_t text, std::uint64_t at, std::uint8_t* into, std::si
 
 class FileTexts::File {
   public:
-    explicit File(const std::string& path) : path_(path), state_(state_of(-1, path)) {}
+    explicit File(const std::string& path) : path_(path), state_(state_of(-1, path)), size_(state_.size) {}
+    explicit File(const FileRange& range)
+        : path_(range.path), state_(state_of(-1, range.path)), begin_(range.begin), size_(range.end - range.begin) {
+        check_size(range.file_bytes, state_.size);
+        if (state_.modified_seconds * 1'000'000'000 + state_.modified_nanoseconds != range.modified_ns)
+            throw InputChanged(path_, "it was written to or replaced");
+        if (range.begin > range.end || range.end > state_.size)
+            throw std::invalid_argument("a stretch of a file ends before it begins, or after the file");
+    }
     File(const File&) = delete;
     File& operator=(const File&) = delete;
     ~File() {
         if (descriptor_ >= 0) ::close(descriptor_);
     }
 
-    std::uint64_t size() const { return state_.size; }
+    std::uint64_t size() const { return size_; }
 
     void read(std::uint64_t at, std::uint8_t* into, std::size_t size) {
         open_once();
+        at += begin_;
         while (size) {
             const ssize_t got = ::pread(descriptor_, into, size, static_cast<off_t>(at));
             if (got < 0 && errno == EINTR) continue;
@@ -41,7 +51,7 @@ class FileTexts::File {
     }
 
     void finished(std::uint64_t num_bytes) {
-        if (num_finished_.fetch_add(num_bytes) + num_bytes != state_.size) return;
+        if (num_finished_.fetch_add(num_bytes) + num_bytes != size_) return;
         open_once();
         check_unchanged();
         std::uint8_t more;
@@ -90,16 +100,20 @@ class FileTexts::File {
         });
     }
 
+    void check_size(std::uint64_t before, std::uint64_t now) const {
+        if (now != before)
+            throw InputChanged(path_, std::to_string(before) + " bytes became " + std::to_string(now));
+    }
+
     void check_unchanged() const {
         const State now = state_of(descriptor_, path_);
-        if (now.size != state_.size) {
-            throw InputChanged(path_, std::to_string(state_.size) + " bytes became " + std::to_string(now.size));
-        }
+        check_size(state_.size, now.size);
         if (!(now == state_)) throw InputChanged(path_, "it was written to or replaced");
     }
 
     std::string path_;
     State state_;
+    std::uint64_t begin_ = 0, size_;  // of the stretch that is the text
     std::once_flag opened_;
     int descriptor_ = -1;
     std::atomic<std::uint64_t> num_finished_{0};
@@ -107,6 +121,10 @@ class FileTexts::File {
 
 FileTexts::FileTexts(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) files_.push_back(std::make_unique<File>(path));
+}
+
+FileTexts::FileTexts(const std::vector<FileRange>& ranges) {
+    for (const FileRange& range : ranges) files_.push_back(std::make_unique<File>(range));
 }
 
 FileTexts::~FileTexts() = default;

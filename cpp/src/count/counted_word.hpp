@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <string_view>
 
 namespace gristmill {
 
@@ -27,6 +28,20 @@ struct CountedWord {
         return reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(low));
     }
     void set_long_bytes(const std::uint8_t* bytes) { low = reinterpret_cast<std::uintptr_t>(bytes); }
+
+    static CountedWord from_bytes(std::string_view bytes, std::uint64_t count, std::uint64_t first) {
+        const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+        CountedWord word{0, 0, count, first};
+        if (bytes.size() > 15) {
+            word.high = kLongTag | bytes.size();
+            word.set_long_bytes(data);
+            return word;
+        }
+        for (std::size_t i = 0; i < bytes.size(); ++i)
+            (i < 8 ? word.low : word.high) |= static_cast<std::uint64_t>(data[i]) << 8 * (i % 8);
+        (bytes.size() < 8 ? word.low : word.high) |= static_cast<std::uint64_t>(bytes.size()) << 56;
+        return word;
+    }
 
     void copy_bytes(std::uint8_t* to) const {
         if (is_long()) {

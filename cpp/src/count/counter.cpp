@@ -63,9 +63,9 @@ class CountSink {
 
   private:
     void keep_within_share() {
-        // Writing a run takes arrays of its words and counts beside the table.
+        // Writing a run takes arrays of its words, counts and partitions beside the table.
         const std::uint64_t to_spill =
-            table->memory_bytes() + table->size() * (sizeof(CountedWord) + sizeof(std::uint64_t));
+            table->memory_bytes() + table->size() * (sizeof(CountedWord) + sizeof(std::uint64_t) + sizeof(std::uint16_t));
         const std::uint64_t needed =
             std::max(to_spill, table->memory_bytes_after_growth()) + scanner.memory_bytes() + kSpareBytes;
         const std::uint64_t run_bytes = table->size() * sizeof(CountedWord) + table->long_bytes();
@@ -87,7 +87,7 @@ struct Counter::Impl {
           monitor(watching),
           specials(options.specials),
           rules{specials, Cutter(options.pattern, specials)},
-          spill(options.spill_folder, options.memory_limit) {
+          spill(options.spill_folder, options.memory_limit, kMaxFanIn, options.num_partitions) {
         if (!options.block_bytes) options.block_bytes = kTaskBytes;
         options.num_threads = std::max(1u, options.num_threads);
         if (options.memory_limit) {
@@ -119,6 +119,22 @@ struct Counter::Impl {
         count_seconds += seconds_since(start);
     }
 
+    CountStats stats() const {
+        CountStats stats;
+        stats.source_bytes = source_bytes;
+        stats.count_seconds = count_seconds;
+        for (const CountSink& sink : sinks) stats.num_pieces += sink.num_pieces;
+        return stats;
+    }
+
+    void spill_all() {
+        monitor.begin(Stage::spill, source_bytes);
+        for (CountSink& sink : sinks) {
+            if (sink.table && sink.table->size()) spill.write_run(*sink.table, monitor);
+        }
+        sinks.clear();
+    }
+
     CountOptions options;
     Monitor& monitor;
     SpecialFinder specials;
@@ -143,18 +159,11 @@ std::size_t Counter::last_cut(std::string_view text, std::size_t start) const {
 WordTable Counter::finish(CountStats& stats) {
     const auto start = std::chrono::steady_clock::now();
     Impl& impl = *impl_;
-    stats = {};
-    stats.source_bytes = impl.source_bytes;
-    stats.count_seconds = impl.count_seconds;
-    for (const CountSink& sink : impl.sinks) stats.num_pieces += sink.num_pieces;
+    stats = impl.stats();
 
     WordTable result;
     if (impl.spill.num_runs()) {
-        impl.monitor.begin(Stage::spill, impl.source_bytes);
-        for (CountSink& sink : impl.sinks) {
-            if (sink.table && sink.table->size()) impl.spill.write_run(*sink.table, impl.monitor);
-        }
-        impl.sinks.clear();
+        impl.spill_all();
         stats.num_spilled_runs = impl.spill.num_runs();
         result = impl.spill.merge(impl.options.min_frequency, stats.num_words, impl.monitor);
     } else {
@@ -172,6 +181,36 @@ WordTable Counter::finish(CountStats& stats) {
     result.source_bytes = impl.source_bytes;
     stats.join_seconds = seconds_since(start);
     return result;
+}
+
+std::vector<RunEntry> Counter::finish_runs(const Write& write, CountStats& stats) {
+    const auto start = std::chrono::steady_clock::now();
+    Impl& impl = *impl_;
+    stats = impl.stats();
+    std::size_t num_tables = 0;
+    for (const CountSink& sink : impl.sinks) num_tables += sink.table && sink.table->size();
+
+    std::vector<RunEntry> entries;
+    if (impl.spill.num_runs() || num_tables > 1) {
+        impl.spill_all();
+        stats.num_spilled_runs = impl.spill.num_runs();
+        PartitionWriter writer(impl.options.num_partitions, write);
+        impl.spill.merge_into(writer, stats.num_words, impl.monitor);
+        entries = writer.finish();
+    } else {
+        impl.monitor.begin(Stage::join, impl.source_bytes);
+        SortedWords sorted;
+        sorted.ends.resize(impl.options.num_partitions);
+        for (const CountSink& sink : impl.sinks) {
+            if (sink.table && sink.table->size())
+                sorted = sort_table(*sink.table, impl.options.num_partitions, impl.monitor);
+        }
+        stats.num_words = sorted.words.size();
+        entries = write_partitions(sorted, write, impl.monitor);
+    }
+    impl.monitor.set_done(impl.source_bytes);
+    stats.join_seconds = seconds_since(start);
+    return entries;
 }
 
 }  // namespace gristmill

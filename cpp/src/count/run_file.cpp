@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <stdexcept>
 #include <utility>
@@ -16,10 +17,19 @@ namespace {
 
 constexpr std::size_t kWriteBuffer = 256 << 10;
 
-// A record: this, then the bytes of a long word.
+// A record: this, then the bytes of a long word. Runs that travel are little-endian, as every CPU is that we build for.
+static_assert(std::endian::native == std::endian::little);
 struct RecordHead {
     std::uint64_t low, high, count, first;
 };
+
+std::size_t read_at(int descriptor, std::uint8_t* to, std::size_t size, std::uint64_t offset, const std::string& name) {
+    for (;;) {
+        const ssize_t got = ::pread(descriptor, to, size, static_cast<off_t>(offset));
+        if (got >= 0) return static_cast<std::size_t>(got);
+        if (errno != EINTR) throw FileError(errno, name);
+    }
+}
 
 }  // namespace
 
@@ -32,23 +42,21 @@ SpillFile::SpillFile(const std::string& folder) : folder_(folder) {
 
 SpillFile::~SpillFile() { ::close(descriptor_); }
 
-void SpillFile::append(const std::uint8_t* data, std::size_t size) {
-    for (std::size_t done = 0; done < size;) {
-        const ssize_t wrote = ::pwrite(descriptor_, data + done, size - done, static_cast<off_t>(size_ + done));
+void SpillFile::append(std::string_view data) {
+    for (std::size_t done = 0; done < data.size();) {
+        const ssize_t wrote =
+            ::pwrite(descriptor_, data.data() + done, data.size() - done, static_cast<off_t>(size_ + done));
         if (wrote < 0 && errno == EINTR) continue;
         if (wrote < 0) throw FileError(errno, folder_);
         done += static_cast<std::size_t>(wrote);
     }
-    size_ += size;
+    size_ += data.size();
 }
 
 std::size_t SpillFile::read(std::uint8_t* to, std::size_t size, std::uint64_t offset) const {
-    for (;;) {
-        const ssize_t got = ::pread(descriptor_, to, size, static_cast<off_t>(offset));
-        if (got > 0) return static_cast<std::size_t>(got);
-        if (got == 0) throw FileError(EIO, folder_);  // we wrote more than that
-        if (errno != EINTR) throw FileError(errno, folder_);
-    }
+    const std::size_t got = read_at(descriptor_, to, size, offset, folder_);
+    if (got == 0) throw FileError(EIO, folder_);  // we wrote more than that
+    return got;
 }
 
 // NFS reports a failed write when a descriptor is closed, be it a copy.
@@ -57,31 +65,72 @@ void SpillFile::check_writes() const {
     if (copy < 0 || ::close(copy) != 0) throw FileError(errno, folder_);
 }
 
-RunWriter::RunWriter(std::shared_ptr<SpillFile> file) : file_(std::move(file)), begin_(file_->size()) {
-    buffer_.reserve(kWriteBuffer);
+NamedFile::NamedFile(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) throw FileError(errno, path_);
 }
 
-void RunWriter::write(const CountedWord& word) {
+NamedFile::~NamedFile() { ::close(descriptor_); }
+
+std::size_t NamedFile::read(std::uint8_t* to, std::size_t size, std::uint64_t offset) const {
+    return read_at(descriptor_, to, size, offset, path_);
+}
+
+RecordWriter::RecordWriter(Write write) : write_(std::move(write)), buffer_(kWriteBuffer) {}
+
+void RecordWriter::write(const CountedWord& word) {
     const RecordHead head{word.is_long() ? 0 : word.low, word.high, word.count, word.first};
     append(&head, sizeof head);
     if (word.is_long()) append(word.long_bytes(), word.size());
 }
 
-void RunWriter::append(const void* data, std::size_t size) {
-    if (buffer_.size() + size > kWriteBuffer) flush();
-    const auto* bytes = static_cast<const std::uint8_t*>(data);
-    buffer_.insert(buffer_.end(), bytes, bytes + size);
+void RecordWriter::append(const void* data, std::size_t size) {
+    if (size_ + size > kWriteBuffer) flush();
+    if (size > kWriteBuffer) return write_({static_cast<const char*>(data), size});
+    std::memcpy(buffer_.data() + size_, data, size);
+    size_ += size;
 }
 
-void RunWriter::flush() {
-    file_->append(buffer_.data(), buffer_.size());
-    buffer_.clear();
+void RecordWriter::flush() {
+    if (size_) write_({reinterpret_cast<const char*>(buffer_.data()), size_});
+    size_ = 0;
 }
+
+RunWriter::RunWriter(std::shared_ptr<SpillFile> file)
+    : file_(std::move(file)),
+      begin_(file_->size()),
+      records_([target = file_.get()](std::string_view data) { target->append(data); }) {}
 
 Run RunWriter::finish() {
-    flush();
+    records_.flush();
     file_->check_writes();
-    return {file_, begin_, file_->size()};
+    return {.file = file_, .begin = begin_, .end = file_->size(), .name = {}};
+}
+
+PartitionWriter::PartitionWriter(std::size_t num_partitions, const Write& write)
+    : num_partitions_(num_partitions), records_([this, write](std::string_view data) {
+          checksum_.update(data);
+          entry_.end += data.size();
+          write(data);
+      }) {}
+
+void PartitionWriter::write(const CountedWord& word, std::size_t partition) {
+    while (entries_.size() < partition) end_partition();
+    ++entry_.num_words;
+    entry_.num_bytes += word.size();
+    records_.write(word);
+}
+
+std::vector<RunEntry> PartitionWriter::finish() {
+    while (entries_.size() < num_partitions_) end_partition();
+    return std::move(entries_);
+}
+
+void PartitionWriter::end_partition() {
+    records_.flush();
+    entry_.checksum = checksum_.digest();
+    entries_.push_back(entry_);
+    entry_ = {.end = entry_.end};
+    checksum_ = Xxh64();
 }
 
 RunReader::RunReader(Run run, std::size_t buffer_bytes) : run_(std::move(run)), buffer_(buffer_bytes) {}
@@ -92,15 +141,28 @@ bool RunReader::fill(std::size_t wanted) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
-    if (end_ == 0 && run_.begin == run_.end) return false;
-    if (wanted > buffer_.size()) buffer_.resize(wanted);
-    while (end_ < wanted) {
-        const std::uint64_t size = std::min<std::uint64_t>(buffer_.size() - end_, run_.end - run_.begin);
-        const std::size_t got = run_.file->read(buffer_.data() + end_, size, run_.begin);
-        end_ += got;
-        run_.begin += got;
+    if (end_ == 0 && run_.begin == run_.end) {
+        if (!run_.name.empty() && checksum_.digest() != run_.checksum) fail("its checksum does not fit");
+        return false;
     }
+    if (wanted - end_ > run_.end - run_.begin) fail("it ends inside a word");
+    if (wanted > buffer_.size()) buffer_.resize(wanted);
+    while (end_ < wanted) read_more();
     return true;
+}
+
+void RunReader::read_more() {
+    const std::uint64_t size = std::min<std::uint64_t>(buffer_.size() - end_, run_.end - run_.begin);
+    const std::size_t got = run_.file->read(buffer_.data() + end_, size, run_.begin);
+    if (got == 0) fail("it is cut short");
+    if (!run_.name.empty()) checksum_.update({reinterpret_cast<const char*>(buffer_.data()) + end_, got});
+    end_ += got;
+    run_.begin += got;
+}
+
+void RunReader::fail(const char* how) const {
+    if (run_.name.empty()) throw std::logic_error("a run cannot be read that this process has written");
+    throw DamagedRun(run_.name, how);
 }
 
 bool RunReader::next() {
@@ -108,9 +170,9 @@ bool RunReader::next() {
     if (!fill(sizeof head)) return false;
     std::memcpy(&head, buffer_.data() + begin_, sizeof head);
     begin_ += sizeof head;
-    word_ = {head.low, head.high, head.count, head.first};
+    word_ = {head.low, head.high, head.count, head.first + run_.base};
     if (!word_.is_long()) return true;
-    if (!fill(word_.size())) throw std::logic_error("a run ends inside a word");
+    if (!fill(word_.size())) fail("it ends inside a word");
     word_.set_long_bytes(buffer_.data() + begin_);
     begin_ += word_.size();
     return true;

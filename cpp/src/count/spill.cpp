@@ -4,130 +4,38 @@
 #include <malloc.h>
 #endif
 
-#include <algorithm>
-#include <cstdio>
 #include <memory>
-#include <queue>
 #include <utility>
 
-#include "count/run_file.hpp"
-#include "gristmill/count.hpp"
+#include "count/merging.hpp"
 
 namespace gristmill {
-namespace {
 
-// Each run that is open for reading holds a buffer of this size.
-constexpr std::size_t kReadBuffer = 64 << 10;
-// Words, or comparisons of two, between two looks at the monitor.
-constexpr std::size_t kWordsPerCheck = 65536;
-
-bool by_word(const CountedWord& a, const CountedWord& b) { return a.compare(b) < 0; }
-bool by_first(const CountedWord& a, const CountedWord& b) { return a.first < b.first; }
-
-// The allocator keeps freed memory for later; under a limit the next phase must not stand on top of it.
 void return_free_memory() {
 #if defined(__GLIBC__)
     malloc_trim(0);
 #endif
 }
 
-// Sorts the words and writes them as one run. Polls while it sorts: with a large limit that takes many seconds.
-template <class Less>
-Run write_sorted(std::vector<CountedWord>& words, const Less& less, std::shared_ptr<SpillFile> file,
-                 const Monitor& monitor) {
-    std::size_t num_compared = 0;
-    std::sort(words.begin(), words.end(), [&](const CountedWord& a, const CountedWord& b) {
-        if (++num_compared % kWordsPerCheck == 0) monitor.check();
-        return less(a, b);
-    });
-    RunWriter writer(std::move(file));
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        if (i % kWordsPerCheck == 0) monitor.check();
-        writer.write(words[i]);
+std::vector<RunEntry> write_partitions(const SortedWords& sorted, const Write& write, const Monitor& monitor) {
+    PartitionWriter writer(sorted.ends.size(), write);
+    std::size_t i = 0;
+    for (std::size_t p = 0; p < sorted.ends.size(); ++p) {
+        for (; i < sorted.ends[p]; ++i) {
+            if (i % kWordsPerCheck == 0) monitor.check();
+            writer.write(sorted.words[i], p);
+        }
     }
     return writer.finish();
 }
 
-// Calls visit(word) for the words of all runs in order.
-template <class Less, class Visit>
-void merge_runs(const std::vector<Run>& runs, const Less& less, Monitor& monitor, const Visit& visit) {
-    std::vector<std::unique_ptr<RunReader>> readers;
-    const auto later = [&](RunReader* a, RunReader* b) { return less(b->word(), a->word()); };
-    std::priority_queue<RunReader*, std::vector<RunReader*>, decltype(later)> queue(later);
-    for (const Run& run : runs) {
-        readers.push_back(std::make_unique<RunReader>(run, kReadBuffer));
-        if (readers.back()->next()) queue.push(readers.back().get());
-    }
-    for (std::size_t visited = 0; !queue.empty(); ++visited) {
-        if (visited % kWordsPerCheck == 0) monitor.check();
-        RunReader* reader = queue.top();
-        queue.pop();
-        visit(reader->word());
-        if (reader->next()) queue.push(reader);
-    }
+void append_word(WordTable& table, const CountedWord& word) {
+    table.offsets.push_back(table.bytes.size());
+    table.counts.push_back(word.count);
+    table.firsts.push_back(word.first);
+    table.bytes.resize(table.bytes.size() + word.size());
+    word.copy_bytes(table.bytes.data() + table.offsets.back());
 }
-
-// Adds up neighbours that are the same word; a long word's bytes are copied, since its reader moves on.
-class Summing {
-  public:
-    template <class Emit>
-    void add(const CountedWord& word, const Emit& emit) {
-        if (has_word_ && word_.compare(word) == 0) return word_.add(word);
-        flush(emit);
-        word_ = word;
-        has_word_ = true;
-        if (word.is_long()) {
-            bytes_.assign(word.long_bytes(), word.long_bytes() + word.size());
-            word_.set_long_bytes(bytes_.data());
-        }
-    }
-    template <class Emit>
-    void flush(const Emit& emit) {
-        if (has_word_) emit(word_);
-        has_word_ = false;
-    }
-
-  private:
-    bool has_word_ = false;
-    CountedWord word_{};
-    std::vector<std::uint8_t> bytes_;
-};
-
-// Words gathered up to a size, to be sorted and written as a run. The size is reserved at once: a vector that grows
-// holds its contents twice meanwhile.
-class RunBuilder {
-  public:
-    explicit RunBuilder(std::uint64_t memory_bytes) {
-        words_.reserve(memory_bytes / 2 / sizeof(CountedWord) + 1);
-        bytes_.reserve(memory_bytes / 2);
-    }
-    bool has_room(const CountedWord& word) const {
-        return words_.size() < words_.capacity() &&
-               (!word.is_long() || bytes_.size() + word.size() <= bytes_.capacity());
-    }
-    void add(const CountedWord& word) {
-        words_.push_back(word);
-        if (!word.is_long()) return;
-        words_.back().low = bytes_.size();  // an offset until write_sorted_by_first(): the bytes may still move
-        bytes_.insert(bytes_.end(), word.long_bytes(), word.long_bytes() + word.size());
-    }
-    bool empty() const { return words_.empty(); }
-    Run write_sorted_by_first(std::shared_ptr<SpillFile> file, const Monitor& monitor) {
-        for (CountedWord& word : words_) {
-            if (word.is_long()) word.set_long_bytes(bytes_.data() + word.low);
-        }
-        Run run = write_sorted(words_, by_first, std::move(file), monitor);
-        words_.clear();
-        bytes_.clear();
-        return run;
-    }
-
-  private:
-    std::vector<CountedWord> words_;
-    std::vector<std::uint8_t> bytes_;
-};
-
-}  // namespace
 
 std::shared_ptr<SpillFile> Spill::take_idle_file() {
     {
@@ -141,34 +49,56 @@ std::shared_ptr<SpillFile> Spill::take_idle_file() {
     return std::make_shared<SpillFile>(folder_);
 }
 
-void Spill::write_run(PieceTable& table, const Monitor& monitor) {
-    std::vector<CountedWord> words;
-    words.reserve(table.size());
-    const auto take = [&](const auto& part) {
-        const LargeVector<std::uint64_t> counts = part.counts();
-        for (std::size_t i = 0; i < counts.size(); ++i)
-            words.push_back(part.records[i].with_count(counts[i], table.arena()));
+SortedWords sort_table(const PieceTable& table, std::size_t num_partitions, const Monitor& monitor) {
+    const LargeVector<std::uint64_t> shorts = table.short_part().counts(), mediums = table.medium_part().counts(),
+                                     longs = table.long_part().counts();
+    const auto visit_words = [&](const auto& take) {
+        const auto visit = [&](const auto& part, const LargeVector<std::uint64_t>& counts) {
+            for (std::size_t i = 0; i < counts.size(); ++i) take(part.records[i].with_count(counts[i], table.arena()));
+        };
+        visit(table.short_part(), shorts);
+        visit(table.medium_part(), mediums);
+        visit(table.long_part(), longs);
     };
-    take(table.short_part());
-    take(table.medium_part());
-    take(table.long_part());
-    Run run = write_sorted(words, by_word, take_idle_file(), monitor);
+    return sort_into_partitions(table.size(), num_partitions, visit_words, monitor);
+}
+
+void Spill::write_run(PieceTable& table, const Monitor& monitor) {
+    const SortedWords sorted = sort_table(table, num_partitions_, monitor);
+    std::shared_ptr<SpillFile> file = take_idle_file();
+    RunWriter writer(file);
+    for (std::size_t i = 0; i < sorted.words.size(); ++i) {
+        if (i % kWordsPerCheck == 0) monitor.check();
+        writer.write(sorted.words[i]);
+    }
+    Run run = writer.finish();
     table.clear();
     const std::lock_guard lock(mutex_);
-    idle_.push_back(run.file);
+    idle_.push_back(std::move(file));
     runs_.push_back(std::move(run));
     ++num_written_;
 }
 
-WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
+void Spill::reduce_by_word(Monitor& monitor) {
     return_free_memory();
     idle_.clear();  // from here on a file is freed with its last run
     reduce(monitor, [&](const std::vector<Run>& some, RunWriter& writer) {
-        Summing summing;
-        const auto write = [&](const CountedWord& word) { writer.write(word); };
-        merge_runs(some, by_word, monitor, [&](const CountedWord& word) { summing.add(word, write); });
-        summing.flush(write);
+        merge_and_sum(some, num_partitions_, monitor, [&](const CountedWord& word, std::size_t) { writer.write(word); });
     });
+}
+
+void Spill::merge_into(PartitionWriter& writer, std::uint64_t& num_words, Monitor& monitor) {
+    reduce_by_word(monitor);
+    num_words = 0;
+    merge_and_sum(runs_, num_partitions_, monitor, [&](const CountedWord& word, std::size_t partition) {
+        ++num_words;
+        writer.write(word, partition);
+    });
+    runs_.clear();
+}
+
+WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
+    reduce_by_word(monitor);
     const Size size = sort_by_first(min_frequency, num_words, monitor);
     if (size.allocated() > memory_limit_) {
         throw MemoryLimitExceeded("the table of " + std::to_string(size.num_words) + " words takes " +
@@ -178,7 +108,7 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
     }
     return_free_memory();
     reduce(monitor, [&](const std::vector<Run>& some, RunWriter& writer) {
-        merge_runs(some, by_first, monitor, [&](const CountedWord& word) { writer.write(word); });
+        merge_runs(some, 1, by_first, monitor, [&](const CountedWord& word, std::size_t) { writer.write(word); });
     });
     return read_result(size, monitor);
 }
@@ -205,18 +135,15 @@ Spill::Size Spill::sort_by_first(std::uint64_t min_frequency, std::uint64_t& num
     Size size;
     num_words = 0;
     RunBuilder builder(memory_limit_ / 2);
-    const auto keep = [&](const CountedWord& word) {
+    merge_and_sum(by_words, num_partitions_, monitor, [&](const CountedWord& word, std::size_t) {
         ++num_words;
         if (word.count < min_frequency) return;
         ++size.num_words;
         size.num_bytes += word.size();
-        if (!builder.has_room(word) && !builder.empty()) runs_.push_back(builder.write_sorted_by_first(file, monitor));
+        if (!builder.has_room(word) && !builder.empty()) runs_.push_back(builder.write_sorted(file, monitor));
         builder.add(word);
-    };
-    Summing summing;
-    merge_runs(by_words, by_word, monitor, [&](const CountedWord& word) { summing.add(word, keep); });
-    summing.flush(keep);
-    if (!builder.empty()) runs_.push_back(builder.write_sorted_by_first(file, monitor));
+    });
+    if (!builder.empty()) runs_.push_back(builder.write_sorted(file, monitor));
     return size;
 }
 
@@ -226,13 +153,8 @@ WordTable Spill::read_result(const Size& size, Monitor& monitor) {
     result.offsets.reserve(size.num_words + 1);
     result.counts.reserve(size.num_words);
     result.firsts.reserve(size.num_words);
-    merge_runs(runs_, by_first, monitor, [&](const CountedWord& word) {
-        result.offsets.push_back(result.bytes.size());
-        result.counts.push_back(word.count);
-        result.firsts.push_back(word.first);
-        result.bytes.resize(result.bytes.size() + word.size());
-        word.copy_bytes(result.bytes.data() + result.offsets.back());
-    });
+    merge_runs(runs_, 1, by_first, monitor,
+               [&](const CountedWord& word, std::size_t) { append_word(result, word); });
     result.offsets.push_back(result.bytes.size());
     runs_.clear();
     return result;

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "count/merging.hpp"
 #include "count/piece_table.hpp"
 #include "count/run_file.hpp"
 #include "gristmill/count.hpp"
@@ -22,17 +23,26 @@
 
 namespace gristmill {
 
+// The words of a table, as runs have them.
+SortedWords sort_table(const PieceTable& table, std::size_t num_partitions, const Monitor& monitor);
+
 class Spill {
   public:
     // More than `max_fan_in` runs are merged in several passes: each run that is read holds a buffer.
-    Spill(std::string folder, std::uint64_t memory_limit, std::size_t max_fan_in = 128)
-        : folder_(std::move(folder)), memory_limit_(memory_limit), max_fan_in_(max_fan_in) {}
+    Spill(std::string folder, std::uint64_t memory_limit, std::size_t max_fan_in = kMaxFanIn,
+          std::size_t num_partitions = 1)
+        : folder_(std::move(folder)),
+          memory_limit_(memory_limit),
+          max_fan_in_(max_fan_in),
+          num_partitions_(num_partitions) {}
 
     // Writes `table` as one run and clears it. Safe to call from several threads.
     void write_run(PieceTable& table, const Monitor& monitor);
     std::size_t num_runs() const { return num_written_; }
     // Merges all runs and frees them. Throws MemoryLimitExceeded when the result alone is larger than the limit.
     WordTable merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);
+    // Likewise, but the words stay in the order of runs.
+    void merge_into(PartitionWriter& writer, std::uint64_t& num_words, Monitor& monitor);
 
   private:
     // Of the result.
@@ -44,6 +54,7 @@ class Spill {
     };
 
     std::shared_ptr<SpillFile> take_idle_file();
+    void reduce_by_word(Monitor& monitor);
     template <class MergeSome>
     void reduce(Monitor& monitor, const MergeSome& merge_some);
     Size sort_by_first(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);
@@ -52,6 +63,7 @@ class Spill {
     std::string folder_;
     std::uint64_t memory_limit_;
     std::size_t max_fan_in_;
+    std::size_t num_partitions_;
     std::mutex mutex_;
     std::size_t num_written_ = 0;
     std::vector<Run> runs_;

@@ -38,6 +38,7 @@ GROUPS = {
     "encode a corpus": {
         "encode": "encode a corpus into token shards",
         "verify": "check every byte of a folder of shards against its manifest",
+        "task": "run encode or count-words in tasks, with Slurm or the like",
     },
     "train a model": {
         "train-model": "train a language model on token shards",

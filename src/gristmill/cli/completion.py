@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from gristmill.cli import COMMANDS
+from gristmill.cli import COMMANDS, task
 from gristmill.cli.usage import HELP, Option, options_of
 from gristmill.cli.values import one_of
 
@@ -124,7 +124,12 @@ def _choice_cases(commands: dict[str, list[Option]]) -> list[tuple[str, str]]:
         for option in options
         if option.choices
     ]
-    return [*cases, ('"completion completion"', " ".join(SHELLS))]
+    return [
+        *cases,
+        ('"completion completion"', " ".join(SHELLS)),
+        ('"task task"', " ".join(task.ACTIONS)),
+        ('"task plan"', " ".join(task.PLANNED)),
+    ]
 
 
 def _flag_cases(commands: dict[str, list[Option]]) -> list[tuple[str, str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind
-from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts
+from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -21,7 +22,12 @@ from gristmill.cli.options import (
     format_size,
 )
 from gristmill.cli.table import pairs
+from gristmill.cli.train_tokenizer import profile_table
 from gristmill.cli.values import UsageError, byte_size, whole_number
+
+if TYPE_CHECKING:
+    from gristmill import Profile
+    from gristmill.count.counting import Counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,33 +61,59 @@ class Command(ExecutorOptions, ReadingOptions):
     progress: ProgressKind = "auto"
     """Bars on a terminal, bars always, JSON lines, or nothing; on stderr."""
 
-    def run(self) -> int:
-        import gristmill
+    profile: Flag = False
+    """Show what each stage took."""
 
+    def run(self) -> int:
+        from gristmill.count.counting import CountOptions, count
+        from gristmill.progress import open_progress
+
+        who = {"num_threads": None, "executor": "local"} | self.run_options(parts_beside(self.output))
+        arguments = self.arguments()
+        start = time.perf_counter()
+        options = CountOptions.checked(**arguments, **who, reading=self.read_options())
+        with open_progress(None if self.progress == "none" else self.progress) as on_progress:
+            counted = count(arguments["corpus"], options, on_progress)
+        counted.words.save(self.output, overwrite=self.overwrite)
+        remove_parts(self.output)
+        seconds = time.perf_counter() - start
+        print(summary(counted, self.output, seconds, with_times=self.profile))
+        if self.profile and counted.stages:
+            print("\n" + profile_table(_profile(counted, seconds, options.num_threads)))
+        return 0
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of `count_words` that say what to count, without how files are read."""
         if self.output.suffix != ".gmw":
             raise UsageError(f"--output {self.output} does not end in .gmw, by which training knows counted words.")
-        run_options = self.run_options(parts_beside(self.output))
-        corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
-        start = time.perf_counter()
-        words = gristmill.count_words(
-            corpus,
-            pattern=self.pattern,
-            special_tokens=self.special_tokens,
-            min_frequency=self.min_frequency,
-            memory_limit=self.memory_limit,
-            progress=None if self.progress == "none" else self.progress,
-            **run_options,
-            **self.read_options(),
-        )
-        words.save(self.output, overwrite=self.overwrite)
-        remove_parts(self.output)
-        rows = [
-            ("corpus", f"{words.source_bytes:,} bytes"),
-            ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),
-            ("pattern", words.pattern),
-            ("special", ", ".join(words.special_tokens) or "none"),
-            ("time", f"{time.perf_counter() - start:.2f} s"),
-            ("saved to", f"{self.output}  ({format_size(self.output.stat().st_size)})"),
-        ]
-        print(pairs(rows))
-        return 0
+        return {
+            "corpus": find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite),
+            "pattern": self.pattern,
+            "special_tokens": self.special_tokens,
+            "min_frequency": self.min_frequency,
+            "memory_limit": self.memory_limit,
+        }
+
+
+def _profile(counted: Counted, seconds: float, num_threads: int) -> Profile:
+    from gristmill.profile import Profile, peak_memory_bytes
+
+    num_workers = len({task.worker for task in counted.tasks}) or num_threads
+    return Profile(
+        stages=tuple(counted.stages), seconds=seconds, num_threads=num_workers, peak_memory_bytes=peak_memory_bytes()
+    )
+
+
+def summary(counted: Counted, output: Path, seconds: float, *, with_times: bool = False) -> str:
+    """What was counted, and where it is; `with_times`, what the tasks took."""
+    words = counted.words
+    rows = [
+        ("corpus", f"{words.source_bytes:,} bytes"),
+        ("words", f"{len(words):,}  ({words.num_pieces:,} pieces)"),
+        ("pattern", words.pattern),
+        ("special", ", ".join(words.special_tokens) or "none"),
+        ("time", f"{seconds:.2f} s"),
+        *task_rows(counted.tasks),
+        ("saved to", f"{output}  ({format_size(output.stat().st_size)})"),
+    ]
+    return pairs(rows) + task_tables(counted.tasks, with_times=with_times)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from gristmill.cli.choices import LayoutName, Position, ProgressKind, TokenIdType, listed
-from gristmill.cli.executors import ExecutorOptions
+from gristmill.cli.executors import ExecutorOptions, task_rows, task_tables
 from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, plural
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
@@ -77,36 +77,42 @@ class Command(ExecutorOptions, ReadingOptions, TokenizerOptions):
     """Show what each stage took."""
 
     def run(self) -> int:
+        import gristmill
+
+        run_options = self.run_options()
+        run = gristmill.encode_corpus(
+            **self.arguments(),
+            checkpoint_seconds=self.checkpoint_seconds,
+            progress=None if self.progress == "none" else self.progress,
+            **run_options,
+        )
+        print(summary(run, with_times=self.profile))
+        return 0
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of `encode_corpus` that say what to encode, and into what."""
         if not self.corpus:
             raise UsageError("no corpus given. Name at least one file or folder.")
         import gristmill
 
-        run_options = self.run_options()
         tokenizer = self.load_tokenizer()
         check_allowed(self.allowed_special, tokenizer, self.tokenizer, "file")
-        run = gristmill.encode_corpus(
-            gristmill.Files(self.corpus),
-            tokenizer,
-            out=self.output,
-            format=self.format,
-            end_of_text=_parse_end_of_text(self.end_of_text),
-            end_of_text_position=self.end_of_text_position,
-            allowed_special=allowed(self.allowed_special),
-            dtype=self.dtype,
-            shard_tokens=self.shard_tokens,
-            tokens_column=self.tokens_column,
-            val_fraction=self.val_fraction,
-            seed=self.seed,
-            overwrite=self.overwrite,
-            checkpoint_seconds=self.checkpoint_seconds,
-            progress=None if self.progress == "none" else self.progress,
-            **run_options,
+        return {
+            "corpus": gristmill.Files(self.corpus),
+            "tokenizer": tokenizer,
+            "out": self.output,
+            "format": self.format,
+            "end_of_text": _parse_end_of_text(self.end_of_text),
+            "end_of_text_position": self.end_of_text_position,
+            "allowed_special": allowed(self.allowed_special),
+            "dtype": self.dtype,
+            "shard_tokens": self.shard_tokens,
+            "tokens_column": self.tokens_column,
+            "val_fraction": self.val_fraction,
+            "seed": self.seed,
+            "overwrite": self.overwrite,
             **self.read_options(),
-        )
-        print(_summary(run))
-        if self.profile and run.profile is not None:
-            print("\n" + _profile_table(run.profile))
-        return 0
+        }
 
 
 def _parse_end_of_text(text: str) -> str | int | None:
@@ -115,7 +121,8 @@ def _parse_end_of_text(text: str) -> str | int | None:
     return int(text) if text.isdecimal() else text
 
 
-def _summary(run: EncodeRun) -> str:
+def summary(run: EncodeRun, *, with_times: bool = False) -> str:
+    """What was encoded, into what, and how fast; `with_times`, what each stage took."""
     manifest = run.manifest
     num_skipped = sum(entry.skipped is not None for entry in manifest.inputs)
     rows = [("inputs", _inputs(run, num_skipped))]
@@ -130,7 +137,10 @@ def _summary(run: EncodeRun) -> str:
         rows.append(("time", "none: these shards were complete already"))
     else:
         rows += _times(run, run.profile)
-    return pairs([*rows, ("saved to", str(run.folder))])
+    text = pairs([*rows, ("saved to", str(run.folder))])
+    if run.profile is None:
+        return text
+    return text + task_tables(run.profile.tasks, with_times=with_times) + _profile_table(run.profile) * with_times
 
 
 def _inputs(run: EncodeRun, num_skipped: int) -> str:
@@ -144,8 +154,9 @@ def _times(run: EncodeRun, profile: Profile) -> list[tuple[str, str]]:
     encode = next(stage for stage in profile.stages if stage.stage == "encode")
     num_bytes, num_tokens = encode.num_bytes or 0, encode.num_tokens or 0
     rates = f"{num_bytes / 1e6 / profile.seconds:,.0f} MB/s, {num_tokens / 1e6 / profile.seconds:,.1f}M tokens/s"
-    resumed = "; went on with what an earlier run had left" if run.resumed else ""
-    rows = [("time", f"{profile.seconds:.2f} s  ({rates}, {plural(profile.num_threads, 'thread')}{resumed})")]
+    workers = plural(profile.num_threads, "worker" if profile.tasks else "thread")
+    resumed = "; resumed an earlier run" if run.resumed else ""
+    rows = [("time", f"{profile.seconds:.2f} s  ({rates}, {workers}{resumed})"), *task_rows(profile.tasks)]
     if profile.peak_memory_bytes is not None:
         rows.append(("peak memory", format_size(profile.peak_memory_bytes)))
     return rows
@@ -155,6 +166,7 @@ _MEANINGS: dict[str, str] = {
     "read": "waiting for the readers",
     "find": "finding documents, in all threads together",
     "encode": "encoding, in all threads together",
+    "assemble": "putting shards together, in all workers together",
     "write": "writing and checksums",
     "sync": "waiting for the disk",
 }
@@ -162,8 +174,9 @@ _MEANINGS: dict[str, str] = {
 
 def _profile_table(profile: Profile) -> str:
     rows: list[Any] = []
+    width = max(len(stage.stage) for stage in profile.stages) + 1
     for stage in profile.stages:
         rate = f"{stage.num_bytes / 1e6 / stage.seconds:,.0f}" if stage.num_bytes and stage.seconds else ""
-        rows.append([f"{stage.stage:7} {_MEANINGS[stage.stage]}", f"{stage.seconds:.3f}", rate])
+        rows.append([f"{stage.stage:{width}} {_MEANINGS[stage.stage]}", f"{stage.seconds:.3f}", rate])
     rows.append(["total", f"{profile.seconds:.3f}", ""])
-    return columns(["stage", "seconds", "MB/s"], rows)
+    return "\n\n" + columns(["stage", "seconds", "MB/s"], rows)

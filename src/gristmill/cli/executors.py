@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from gristmill.cli.options import Threads
+from gristmill.cli.options import Threads, format_size
+from gristmill.cli.table import columns
 from gristmill.cli.values import UsageError, byte_size, one_of, whole_number
 from gristmill.executors.executor import EXECUTORS, executor_class
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gristmill.executors import Executor
+    from gristmill.executors.summary import NodeFigures
+    from gristmill.profile import TaskTime
 
 # What `job_location` calls the folder of a job.
-_JOB = re.compile(r"(count|encode)-[0-9a-f]{16}")
+JOB_NAME = re.compile(r"(count|encode)-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +66,7 @@ class ExecutorOptions:
         parts: the work folder of a command whose function has none beside the output; a job that was left there is
             finished, whoever began it.
         """
-        self._check()
+        self.check_executor()
         if not self.uses_tasks and not (parts is not None and _jobs_in(parts)):
             return {"num_threads": self.threads}
         return {"executor": self._make(parts)}
@@ -76,8 +81,8 @@ class ExecutorOptions:
             options["address"] = self.address
         return executor_class(self.executor)(**options)
 
-    def _check(self) -> None:
-        """Refuse options that mean nothing to the executor, or that it cannot do."""
+    def check_executor(self) -> None:
+        """Raise UsageError for options that mean nothing to the executor, or that it cannot do."""
         if self.address is not None and self.executor != "ray":
             raise UsageError(f"--address is for a Ray cluster, and --executor is {self.executor}. Pass --executor ray.")
         if self.workers is not None and self.executor == "local":
@@ -118,4 +123,70 @@ def remove_parts(output: Path) -> None:
 
 
 def _jobs_in(parts: Path) -> list[Path]:
-    return [path for path in parts.glob("*-*") if _JOB.fullmatch(path.name)] if parts.is_dir() else []
+    return [path for path in parts.glob("*-*") if JOB_NAME.fullmatch(path.name)] if parts.is_dir() else []
+
+
+def task_rows(tasks: Sequence[TaskTime]) -> list[tuple[str, str]]:
+    """The row of a summary about tasks; none where there were no tasks."""
+    return [("tasks", _counts(tasks))] if tasks else []
+
+
+def task_tables(tasks: Sequence[TaskTime], *, with_times: bool) -> str:
+    """What each machine did, where there is more than one worker, and `with_times` what the tasks of a stage took."""
+    from gristmill.executors.summary import figures_by_node
+
+    nodes = figures_by_node(tasks)
+    tables = []
+    if sum(node.num_workers for node in nodes) > 1:
+        tables.append(_table_of_nodes(nodes))
+    if with_times and tasks:
+        tables.append(_table_of_stages(tasks))
+    return "".join(f"\n\n{table}" for table in tables)
+
+
+def _counts(tasks: Sequence[TaskTime]) -> str:
+    num_reused = sum(task.is_reused for task in tasks)
+    num_retries = sum(task.attempts - 1 for task in tasks)
+    by_stage = {stage: sum(task.stage == stage for task in tasks) for stage in dict.fromkeys(t.stage for t in tasks)}
+    counts = [", ".join(f"{number:,} {stage}" for stage, number in by_stage.items())]
+    counts += [f"{num_reused:,} reused from an earlier run"] * bool(num_reused)
+    counts += [f"{num_retries:,} {'retry' if num_retries == 1 else 'retries'}"] * bool(num_retries)
+    return "; ".join(counts)
+
+
+def _table_of_nodes(nodes: Sequence[NodeFigures]) -> str:
+    head = ["node", "workers", "tasks", "reused", "retries", "bytes", "busy s", "MB/s each", "memory"]
+    rows = [
+        [
+            node.node,
+            f"{node.num_workers:,}",
+            f"{node.num_tasks:,}",
+            f"{node.num_reused:,}",
+            f"{node.num_retries:,}",
+            format_size(node.num_bytes),
+            f"{node.busy_seconds:,.1f}",
+            f"{node.bytes_per_second / 1e6:,.1f}" if node.bytes_per_second else "",
+            "" if node.peak_memory_bytes is None else format_size(node.peak_memory_bytes),
+        ]
+        for node in nodes
+    ]
+    return columns(head, rows)
+
+
+def _table_of_stages(tasks: Sequence[TaskTime]) -> str:
+    from gristmill.executors.summary import figures_by_stage
+
+    head = ["seconds per task", "tasks", "min", "median", "max", "sum", "slowest"]
+    rows = [
+        [
+            stage.stage,
+            f"{stage.num_tasks:,}",
+            f"{stage.min_seconds:.2f}",
+            f"{stage.median_seconds:.2f}",
+            f"{stage.max_seconds:.2f}",
+            f"{stage.busy_seconds:,.1f}",
+            ", ".join(f"{task.number} ({task.seconds:.2f} s, {task.node})" for task in stage.slowest),
+        ]
+        for stage in figures_by_stage(tasks)
+    ]
+    return columns(head, rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gristmill.cli.choices import ProgressKind, TieBreak
-from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts
+from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -95,7 +95,8 @@ class Command(ExecutorOptions, ReadingOptions):
         )
         tokenizer.save(self.output, overwrite=self.overwrite)
         remove_parts(self.output)
-        print(self._summary(tokenizer, corpus))
+        tables = task_tables(tokenizer.profile.tasks, with_times=self.profile) if tokenizer.profile is not None else ""
+        print(self._summary(tokenizer, corpus) + tables)
         if self.profile and tokenizer.profile is not None:
             print("\n" + profile_table(tokenizer.profile))
         return 0
@@ -130,12 +131,13 @@ def _run_rows(profile: Profile) -> list[tuple[str, str]]:
     num_bytes = (count.num_bytes if count else None) or 0
     num_words = max((stage.num_words or 0 for stage in profile.stages), default=0)
     pieces = f"  ({count.num_pieces:,} pieces)" if count and count.num_pieces else ""
-    threads = plural(profile.num_threads, "thread")
+    threads = plural(profile.num_threads, "worker" if profile.tasks else "thread")
     speed = f"{num_bytes / 1e6 / profile.seconds:,.0f} MB/s, " if num_bytes and profile.seconds else ""
     rows = [
         ("corpus", f"{num_bytes:,} bytes"),
         ("words", f"{num_words:,}{pieces}"),
         ("time", f"{profile.seconds:.2f} s  ({speed}{threads})"),
+        *task_rows(profile.tasks),
     ]
     if profile.peak_memory_bytes is not None:
         rows.append(("peak memory", format_size(profile.peak_memory_bytes)))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from gristmill._core import Counter, WordTable
 from gristmill.arguments import (
@@ -27,10 +27,14 @@ from gristmill.corpus.options import check_applies
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.corpus.threads import find_documents
 from gristmill.count.words import Words
-from gristmill.errors import EmptyCorpusError, PatternError, SpecialTokenError
+from gristmill.errors import EmptyCorpusError, OptionError, PatternError, SpecialTokenError
+from gristmill.executors import Executor, check_executor
 from gristmill.pretokenize.patterns import DEFAULT_PATTERN, Pattern, resolve_pattern, warn_of_slow_pattern
-from gristmill.profile import Stage
+from gristmill.profile import Stage, TaskTime
 from gristmill.progress import OnProgress, ProgressOption, open_progress
+
+if TYPE_CHECKING:
+    from gristmill.count.distributed import CountRequest
 
 __all__ = ["count_words"]
 
@@ -50,6 +54,7 @@ class CountOptions:
     memory_limit: int | None
     num_threads: int
     reading: Reading
+    executor: Executor
 
     @classmethod
     def checked(
@@ -62,12 +67,14 @@ class CountOptions:
         memory_limit: int | None,
         num_threads: int | None,
         reading: ReadOptions,
+        executor: Executor | str = "local",
     ) -> CountOptions:
         """The options; counted words bring their pattern and specials along, and only the same ones may be given."""
         check_kernel()
         given_pattern = None if pattern is None else resolve_pattern(pattern)
         given_specials = None if special_tokens is None else check_special_tokens(special_tokens)
         checked_reading = Reading.checked(reading, documents="file")
+        checked_executor = check_executor(executor)
         if isinstance(corpus, Words):
             if given_pattern is not None and str(given_pattern) != corpus.pattern:
                 raise PatternError(
@@ -80,15 +87,42 @@ class CountOptions:
                     f"special_tokens={list(corpus.special_tokens)}. Leave special_tokens= out, or count again."
                 )
             check_applies(checked_reading, (), "counted words")
+            if not streams(checked_executor):
+                raise OptionError(
+                    f"executor={checked_executor.name!r} does not apply: the words are counted already. Leave it out."
+                )
             given_pattern, given_specials = resolve_pattern(corpus.pattern), corpus.special_tokens
         return cls(
             pattern=given_pattern or resolve_pattern(DEFAULT_PATTERN),
             special_tokens=DEFAULT_SPECIAL_TOKENS if given_specials is None else given_specials,
             min_frequency=check_min_frequency(min_frequency),
             memory_limit=check_memory_limit(memory_limit),
-            num_threads=check_num_threads(num_threads),
+            num_threads=threads_of(checked_executor, num_threads),
             reading=checked_reading,
+            executor=checked_executor,
         )
+
+
+def streams(executor: Executor) -> bool:
+    """Whether the threads of this process do it all at once, without tasks and a work folder."""
+    return executor.name == "local" and executor.work_folder is None and executor.part_bytes is None
+
+
+def threads_of(executor: Executor, num_threads: int | None) -> int:
+    """How many threads this process uses; OptionError where that is said twice, or nobody would use them."""
+    if num_threads is None:
+        return check_num_threads(executor.num_workers if executor.name == "local" else None)
+    number = check_num_threads(num_threads)
+    if not streams(executor):
+        raise OptionError(
+            f"num_threads={num_threads} does not apply to executor={executor.name!r} with tasks: each worker uses one "
+            f"thread. Pass num_workers= to the executor instead."
+        )
+    if executor.num_workers not in (None, number):
+        raise OptionError(
+            f"num_threads={num_threads}, but num_workers={executor.num_workers} of the executor. Pass one of them."
+        )
+    return number
 
 
 @show_options(ReadOptions, Reading(documents="file").options())
@@ -100,6 +134,7 @@ def count_words(
     min_frequency: int = 1,
     memory_limit: int | None = None,
     num_threads: int | None = None,
+    executor: Executor | str = "local",
     progress: ProgressOption = "auto",
     **reading: Unpack[ReadOptions],
 ) -> Words:
@@ -110,6 +145,10 @@ def count_words(
     (bytes), counting moves sorted parts of the table to the temporary folder ($TMPDIR) and joins them at the end, with
     the same result. `reading` says how files are read: input_format, text_field, documents, separator, on_error and
     max_document_bytes, all of them explained at `gristmill.corpus.ReadOptions`.
+
+    `executor` says who counts: "local" (threads, the default), "processes" or "ray", or an object such as
+    `gm.Ray(address="auto", work_folder="/shared/work")`. The table is the same, byte for byte. The corpus must then be
+    files, each worker uses one thread, and `memory_limit` is that of one worker, 200 MB unless given.
 
     >>> words = count_words(["low low lower"])
     >>> words.most_common()
@@ -125,26 +164,65 @@ def count_words(
         memory_limit=memory_limit,
         num_threads=num_threads,
         reading=reading,
+        executor=executor,
     )
     with open_progress(progress) as on_progress:
-        words, _ = count(corpus, options, on_progress)
-    return words
+        return count(corpus, options, on_progress).words
 
 
-def count(corpus: Corpus | Words, options: CountOptions, on_progress: OnProgress | None) -> tuple[Words, list[Stage]]:
-    """The words of `corpus`, at least one, and the figures of counting them."""
+class Counted(NamedTuple):
+    """Words, and the figures of counting them."""
+
+    words: Words
+    stages: list[Stage]
+    tasks: tuple[TaskTime, ...] = ()  # where an executor ran them
+
+
+def count(corpus: Corpus | Words, options: CountOptions, on_progress: OnProgress | None) -> Counted:
+    """The words of `corpus`, at least one."""
     if isinstance(corpus, Words):
-        words, stages = corpus, list[Stage]()
-        if options.min_frequency > 1:
-            words = corpus.at_least(options.min_frequency)
+        words = corpus.at_least(options.min_frequency) if options.min_frequency > 1 else corpus
+        counted = Counted(words, [])
         num_before, source_bytes = len(corpus), corpus.source_bytes
     else:
-        table, stages = _count_source(open_corpus(corpus, options.reading), options, on_progress)
-        words = Words(table, pattern=options.pattern, special_tokens=options.special_tokens)
-        num_before, source_bytes = stages[0].num_words or 0, stages[0].num_bytes or 0
-    if len(words) == 0:
-        raise EmptyCorpusError(_why_empty(source_bytes, num_before, options))
-    return words, stages
+        counted = _count_corpus(corpus, options, on_progress)
+        figures = counted.stages[0]
+        num_before, source_bytes = figures.num_words or 0, figures.num_bytes or 0
+    if len(counted.words) == 0:
+        raise EmptyCorpusError(why_empty(source_bytes, num_before, options.min_frequency))
+    return counted
+
+
+def _count_corpus(corpus: Corpus, options: CountOptions, on_progress: OnProgress | None) -> Counted:
+    source = open_corpus(corpus, options.reading)
+    tasks: tuple[TaskTime, ...] = ()
+    if streams(options.executor):
+        table, stages = _count_source(source, options, on_progress)
+    else:
+        from gristmill.count.distributed import count_in_parts  # not at the top: few corpora are counted in parts
+
+        table, stages, tasks = count_in_parts(count_request(source, options), options.executor, on_progress)
+    words = Words(table, pattern=options.pattern, special_tokens=options.special_tokens)
+    return Counted(words, stages, tasks)
+
+
+def count_request(source: Source, options: CountOptions) -> CountRequest:
+    """What a job that counts is to do; OptionError for documents in memory, which no worker can read."""
+    from gristmill.count.distributed import make_request
+
+    if not isinstance(source, FoundFiles):
+        raise OptionError(
+            f"executor={options.executor.name!r} cannot count documents in memory: its workers read files. Pass files, "
+            f"folders or URLs, or leave the executor out."
+        )
+    return make_request(
+        source,
+        pattern=options.pattern,
+        special_tokens=options.special_tokens,
+        min_frequency=options.min_frequency,
+        reading=options.reading.options(),
+        memory_limit=options.memory_limit,
+    )
 
 
 def _count_source(
@@ -298,10 +376,11 @@ def _count_by_regex(
     return table, figures
 
 
-def _why_empty(source_bytes: int, num_words: int, options: CountOptions) -> str:
+def why_empty(source_bytes: int, num_words: int, min_frequency: int) -> str:
+    """Why a corpus of so many bytes and words is an EmptyCorpusError."""
     if num_words:
         return (
-            f"min_frequency={options.min_frequency} leaves none of the {num_words:,} words of the corpus. "
+            f"min_frequency={min_frequency} leaves none of the {num_words:,} words of the corpus. "
             f"Pass a smaller min_frequency."
         )
     if source_bytes:

@@ -48,13 +48,37 @@ def count_by_regex(
     on_progress: OnProgress | None,
 ) -> WordTable:
     """The words of `source` under any regular expression: the same table for every number of workers."""
-    specials = _Specials(special_tokens)
+    specials = Specials(special_tokens)
     if isinstance(source, FoundFiles) and are_plain_texts(source, reading):
         tasks, total = _tasks_of_files(source, specials, reading.max_document_bytes), source.num_bytes
     elif isinstance(source, FoundFiles):
         tasks, total = _tasks_of_inputs(source, specials, reading, on_skip, min(num_threads, MAX_READERS)), 0
     else:
         tasks, total = _tasks_of_batches(source.read_batches(TASK_BYTES), specials), 0
+    return _count(tasks, regex, num_threads, memory_limit, on_progress, total)
+
+
+def count_batches_by_regex(
+    batches: Iterable[Batch],
+    *,
+    regex: str,
+    special_tokens: Iterable[str],
+    memory_limit: int | None,
+    on_progress: OnProgress | None,
+) -> WordTable:
+    """The words of one part of a corpus, counted by one worker."""
+    tasks = _tasks_of_batches(batches, Specials(special_tokens))
+    return _count(tasks, regex, 1, memory_limit, on_progress, 0)
+
+
+def _count(
+    tasks: Generator[Task, None, None],
+    regex: str,
+    num_threads: int,
+    memory_limit: int | None,
+    on_progress: OnProgress | None,
+    total: int,
+) -> WordTable:
     words: dict[bytes, int] = {}
     firsts: list[int] = []
     done = table_bytes = 0
@@ -92,7 +116,7 @@ def _count_tasks(
     return map_in_order(ask, tasks, num_threads=num_workers, cancel=pool.stop)
 
 
-class _Specials:
+class Specials:
     """Finds special tokens: the leftmost, then the longest."""
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
@@ -164,14 +188,14 @@ def _between(specials: Iterable[tuple[int, int]], begin: int, size: int) -> Iter
 
 
 def _tasks_of_inputs(
-    source: FoundFiles, specials: _Specials, reading: Reading, on_skip: OnSkip, num_readers: int
+    source: FoundFiles, specials: Specials, reading: Reading, on_skip: OnSkip, num_readers: int
 ) -> Generator[Task, None, None]:
     batches = read_files(source, reading, cut=specials.last_cut, num_readers=num_readers, on_skip=on_skip)
     with contextlib.closing(batches):
         yield from _tasks_of_batches((batch for _, batch in batches), specials)
 
 
-def _tasks_of_batches(batches: Iterable[Batch], specials: _Specials) -> Generator[Task, None, None]:
+def _tasks_of_batches(batches: Iterable[Batch], specials: Specials) -> Generator[Task, None, None]:
     """A task for every batch."""
     position = number = 0
     for batch in batches:
@@ -181,18 +205,23 @@ def _tasks_of_batches(batches: Iterable[Batch], specials: _Specials) -> Generato
         offset, end = int(spans.begins[0]), int(spans.ends[-1])
         data = bytes(spans.text[offset:end])
         documents: list[tuple[int, int]] = []
+        starts: list[int] = []
         numbers: list[int] = []
         number -= spans.continued
+        num_bytes = 0
         for start, stop in zip((spans.begins - offset).tolist(), (spans.ends - offset).tolist(), strict=True):
             inside = list(_between(specials.find_in(data, start, stop), start, stop))
             documents += inside
+            # Positions are those of the text alone, as the native counter has them: they depend on no batch.
+            starts += [num_bytes + begin - start for begin, _ in inside]
             numbers += [number] * len(inside)
             number += 1
-        yield Task(position, end - offset, documents, data, numbers)
-        position += end - offset
+            num_bytes += stop - start
+        yield Task(position, num_bytes, documents, data, starts, numbers)
+        position += num_bytes
 
 
-def _tasks_of_files(source: FoundFiles, specials: _Specials, max_document_bytes: int) -> Generator[Task, None, None]:
+def _tasks_of_files(source: FoundFiles, specials: Specials, max_document_bytes: int) -> Generator[Task, None, None]:
     position = 0
     for path in source.paths:
         with Path(path).open("rb") as file:
@@ -216,4 +245,5 @@ def _tasks_of_files(source: FoundFiles, specials: _Specials, max_document_bytes:
 def _file_task(position: int, path: str, signature: Signature, documents: list[tuple[int, int]]) -> Task:
     offset, end = documents[0][0], documents[-1][1]
     inside = [(start - offset, stop - offset) for start, stop in documents]
-    return Task(position + offset, end - offset, inside, None, path=path, offset=offset, signature=signature)
+    starts = [start for start, _ in inside]
+    return Task(position + offset, end - offset, inside, None, starts, path=path, offset=offset, signature=signature)

@@ -24,9 +24,10 @@ class Task:
     """A stretch of the corpus and the documents in it."""
 
     position: int  # of the stretch in the corpus
-    num_bytes: int
+    num_bytes: int  # of text
     documents: list[tuple[int, int]]  # (start, end) in the stretch
     data: bytes | None  # the stretch itself; None for one that lies in a file
+    starts: list[int]  # of the documents in the text of the stretch, which separators are no part of
     numbers: list[int] = field(default_factory=list)  # which item of the iterable each document is from
     path: str = ""
     offset: int = 0  # of the stretch in the file
@@ -54,7 +55,7 @@ def count_words(task: Task, regex: str) -> Counts:
         pieces = cut_within_time(document, regex, task.name_of(i))
         counts.update(pieces)
         lengths = map(len, pieces if document.isascii() else map(to_bytes, pieces))
-        for piece, position in zip(pieces, accumulate(lengths, initial=task.position + start), strict=False):
+        for piece, position in zip(pieces, accumulate(lengths, initial=task.position + task.starts[i]), strict=False):
             if piece not in firsts:
                 firsts[piece] = position
     return {to_bytes(piece): (count, firsts[piece]) for piece, count in counts.items()}

@@ -11,6 +11,7 @@ the result is the same bytes, and what was finished is not done again.
 | `executor.py` | `Executor` and `Workers`: what is the same for all executors; their registry `EXECUTORS` |
 | `local.py` | `Local`: threads of this process |
 | `processes.py`, `process_worker.py` | `Processes`: child processes of this one |
+| `ray_cluster.py`, `ray_connection.py`, `ray_worker.py` | `Ray`: the workers of a Ray cluster |
 | `driver.py`, `watch.py` | `run_stages`: the calls of a job on the workers of an executor; what becomes of them |
 | `summary.py` | figures of the tasks by machine and by stage |
 | `work_folder.py` | `WorkFolder`: files that appear whole or not at all, in a folder of this machine |
@@ -22,5 +23,6 @@ the result is the same bytes, and what was finished is not done again.
 from gristmill.executors.executor import EXECUTORS, Executor, check_executor, executor_class
 from gristmill.executors.local import Local
 from gristmill.executors.processes import Processes
+from gristmill.executors.ray_cluster import Ray
 
-__all__ = ["EXECUTORS", "Executor", "Local", "Processes", "check_executor", "executor_class"]
+__all__ = ["EXECUTORS", "Executor", "Local", "Processes", "Ray", "check_executor", "executor_class"]

@@ -162,6 +162,7 @@ class _Run:
 
     def _error(self, index: int, finished: Finished) -> BaseException:
         if not finished.worker_died and finished.error is not None:
+            finished.error.add_note(f"In the task {self._calls[index].name}.")
             return finished.error
         where = f" (the last one on {finished.node})" if finished.node else ""
         cause = finished.error or "the worker died."

@@ -103,6 +103,15 @@ def check_executor(executor: Any) -> Executor:
     return executor_class(executor)()
 
 
+def check_shared(location: str) -> None:
+    """Raise if other processes cannot see what is at `location`, a work folder."""
+    if location.startswith("memory://"):
+        raise OptionError(
+            f"{location} is in the memory of this process, where no worker of another process sees it. Pass a "
+            f"work_folder that all of them see: a folder of a shared file system, or a URL such as s3://bucket/work."
+        )
+
+
 def executor_class(name: Any) -> type[Executor]:
     """The class of executors with this name."""
     module, _, attribute = EXECUTORS[check_choice("executor", name, EXECUTORS)].partition(":")

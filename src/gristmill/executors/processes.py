@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gristmill.arguments import usable_cores
 from gristmill.errors import WorkerError
 from gristmill.executors.calls import Call
-from gristmill.executors.executor import Executor, Finished, Workers
+from gristmill.executors.executor import Executor, Finished, Workers, check_shared
 from gristmill.executors.process_worker import unpack_outcome
 from gristmill.pretokenize import pieces
 from gristmill.pretokenize.worker import unpack_error
@@ -39,6 +39,10 @@ class Processes(Executor):
     """
 
     name: ClassVar[str] = "processes"
+
+    def __post_init__(self) -> None:
+        Executor.__post_init__(self)
+        check_shared(self.work_folder or "")
 
     @contextmanager
     def open(self) -> Iterator[Workers]:
@@ -76,6 +80,7 @@ class ProcessWorkers(Workers):
         return self._num_workers
 
     def submit(self, call: Call) -> int:
+        check_shared(call.folder)
         ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
         self._calls[ticket] = call
         self._waiting.append(ticket)

@@ -118,12 +118,12 @@ def main() -> None:
     """Answer requests until there are no more, or nobody is left to answer."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints must not end up among the answers
-    answers.write(READY)  # what was printed before, such as by a sitecustomize, ends here
-    answers.flush()
     if hasattr(signal, "SIGALRM"):
         _alarm.parent = os.getppid()
         signal.signal(signal.SIGALRM, _alarm)
     try:
+        answers.write(READY)  # what was printed before, such as by a sitecustomize, ends here
+        answers.flush()
         _serve(sys.stdin.buffer, answers)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         os._exit(0)  # not even a flush: the other end is gone

@@ -73,9 +73,9 @@ def learn(
     vocabulary = parts.vocabulary
     given = plain_merges(vocabulary)
     with open_progress(progress) as on_progress:
-        words, stages = count(corpus, options, on_progress)
+        counted = count(corpus, options, on_progress)
         learned, merge_stages = learn_merges(
-            words,
+            counted.words,
             num_merges=vocab_size - vocabulary.size,
             tie_break=parts.tie_break,
             max_token_bytes=max_token_bytes,
@@ -86,10 +86,11 @@ def learn(
     if vocabulary.size + len(learned) < vocab_size:
         _warn_of_early_stop(len(learned), vocabulary.size, vocab_size, max_token_bytes)
     profile = Profile(
-        stages=(*stages, *merge_stages),
+        stages=(*counted.stages, *merge_stages),
         seconds=time.perf_counter() - start,
         num_threads=options.num_threads,
         peak_memory_bytes=peak_memory_bytes(),
+        tasks=counted.tasks,
     )
     return dataclasses.replace(parts, vocabulary=extended(vocabulary, given, learned)), profile
 

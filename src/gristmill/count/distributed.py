@@ -1,0 +1,251 @@
+"""Counting in parts, which any executor runs: the job, its calls, and the table at the end.
+
+The table is byte for byte the one that `count_words` makes in one process, for every size of parts, number of
+partitions and executor. `tasks.py` has what the workers do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from gristmill._core import RunMerger, WordTable
+from gristmill.corpus import FoundFiles
+from gristmill.corpus.batches import Cutting
+from gristmill.corpus.skipped import warn_of_skipped
+from gristmill.corpus.stretches import cut_into_parts, default_part_bytes, inputs_to_json, part_to_json
+from gristmill.count.tasks import CountPlan, RunPlace, added_runs, open_plan, unpack_runs
+from gristmill.errors import MemoryLimitError
+from gristmill.executors.calls import Call, Outcome
+from gristmill.executors.done import Done, read_done
+from gristmill.executors.driver import MAX_ATTEMPTS, run_stages
+from gristmill.executors.executor import Executor, Workers
+from gristmill.executors.job import Job, OpenJob, job_location, open_job
+from gristmill.executors.watch import Watch
+from gristmill.executors.work_folder import DamagedPartError, WorkFolder
+from gristmill.pretokenize.patterns import Pattern, warn_of_slow_pattern
+from gristmill.profile import Stage, TaskTime
+from gristmill.progress import OnProgress
+
+KIND = "count"
+COUNT = "gristmill.count.tasks:count_part"
+MERGE = "gristmill.count.tasks:merge_runs"
+# So many partitions let a small cluster merge at the same time; each costs a small file and a task.
+MIN_PARTITIONS = 8
+MAX_PARTITIONS = 128
+BYTES_PER_PARTITION = 16_000_000_000
+# What the driver's merger holds beside the table.
+JOIN_BYTES = 64_000_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CountRequest:
+    """What to count, how, and what it may take: the options of `count_words` that concern files."""
+
+    files: FoundFiles
+    options: dict[str, Any]  # JSON, all that decides the result
+    memory_limit: int | None
+
+    def job(self, part_bytes: int | None) -> Job:
+        """The job, still without parts."""
+        num_bytes = self.files.num_bytes
+        size = part_bytes or default_part_bytes(num_bytes)
+        settings = {
+            "part_bytes": size,
+            "num_partitions": default_partitions(num_bytes, size),
+            "memory_limit": self.memory_limit,
+        }
+        return Job(KIND, list(inputs_to_json(self.files)), self.options, settings, [])
+
+
+class CountedParts(NamedTuple):
+    """The result of a job."""
+
+    table: WordTable
+    stages: list[Stage]
+    tasks: tuple[TaskTime, ...]
+
+
+def default_partitions(num_bytes: int, part_bytes: int) -> int:
+    """How many partitions the words of a corpus have when nobody says: more than a few only where it is large.
+
+    >>> default_partitions(10**9, 64_000_000), default_partitions(10**12, 256_000_000), default_partitions(1000, 2000)
+    (8, 63, 1)
+    """
+    if num_bytes <= part_bytes:
+        return 1
+    return min(max(-(-num_bytes // BYTES_PER_PARTITION), MIN_PARTITIONS), MAX_PARTITIONS)
+
+
+def make_request(
+    files: FoundFiles,
+    *,
+    pattern: Pattern,
+    special_tokens: Sequence[str],
+    min_frequency: int,
+    reading: dict[str, Any],
+    memory_limit: int | None,
+) -> CountRequest:
+    """What to count. Names of files become absolute: a worker may have another current folder."""
+    inputs = tuple(
+        dataclasses.replace(input, name=os.path.abspath(input.name)) if input.is_local else input  # noqa: PTH100
+        for input in files.inputs
+    )
+    options = {
+        "pattern": pattern.to_json(),
+        "special_tokens": list(special_tokens),
+        "min_frequency": min_frequency,
+        "reading": reading,
+    }
+    return CountRequest(FoundFiles(inputs), options, memory_limit)
+
+
+def count_in_parts(request: CountRequest, executor: Executor, on_progress: OnProgress | None) -> CountedParts:
+    """The words of a corpus, counted by the workers of `executor`. Its work folder is removed when all is done."""
+    warn_of_slow_pattern(Pattern.from_json(request.options["pattern"]))
+    watch = Watch(on_progress)
+    with open_count_job(request, executor) as opened, executor.open() as workers:
+        counted = run_count(workers, opened, watch)
+        opened.folder.remove()
+    return counted._replace(tasks=tuple(watch.tasks))
+
+
+@contextlib.contextmanager
+def open_count_job(request: CountRequest, executor: Executor) -> Iterator[OpenJob]:
+    """The job in its folder; without a work folder, in a temporary one that ends with the block."""
+    job = request.job(executor.part_bytes)
+    with contextlib.ExitStack() as stack:
+        default = ""
+        if executor.work_folder is None:
+            default = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='gristmill-'))}/{KIND}"
+        location = job_location(job, work_folder=executor.work_folder, default=default)
+        yield stack.enter_context(open_job(location, job, lambda _: make_parts(job, request.files)))
+
+
+def make_parts(job: Job, files: FoundFiles) -> list[Any]:
+    """The parts of a new job, as `Job.parts` has them."""
+    plan = CountPlan.from_job(job, files)
+    parts = cut_into_parts(files, plan.reading, part_bytes=job.settings["part_bytes"], cutting=_cutting(plan))
+    return [part_to_json(part) for part in parts]
+
+
+def _cutting(plan: CountPlan) -> Cutting:
+    if plan.pattern.name is not None:
+        return Cutting.of(plan.make_counter().last_cut, plan.special_tokens)
+    from gristmill.count.regex_counting import Specials  # not at the top: rarely needed
+
+    return Specials(plan.special_tokens).cutting
+
+
+def count_calls(job: Job, location: str) -> list[Call]:
+    """The calls of stage "count": one for each part, of about so many bytes as its share of its inputs."""
+    num_stretches = Counter(stretch[0] for part in job.parts for stretch in part)
+    sizes = [
+        sum(int(job.inputs[stretch[0]]["num_bytes"]) // num_stretches[stretch[0]] for stretch in part)
+        for part in job.parts
+    ]
+    return [Call("count", COUNT, location, number, size) for number, size in enumerate(sizes)]
+
+
+def merge_calls(job: Job, location: str, num_bytes: Sequence[int] | None = None) -> list[Call]:
+    """The calls of stage "merge": one for each partition, of so many bytes."""
+    num_partitions = job.settings["num_partitions"]
+    sizes = num_bytes or [0] * num_partitions
+    return [Call("merge", MERGE, location, number, size) for number, size in enumerate(sizes)]
+
+
+def run_count(workers: Workers, opened: OpenJob, watch: Watch) -> CountedParts:
+    """Run all tasks of a job that are not done yet, and make the table."""
+    job, folder = opened.job, opened.folder
+
+    def count_stage(_: list[Outcome]) -> list[Call]:
+        return count_calls(job, folder.location)
+
+    def merge_stage(outcomes: list[Outcome]) -> list[Call]:
+        return merge_calls(job, folder.location, _partition_bytes(outcomes, job.settings["num_partitions"]))
+
+    began = time.perf_counter()
+    for attempt in range(MAX_ATTEMPTS):
+        counted, merged = run_stages(workers, folder, [count_stage, merge_stage], watch)
+        counting_seconds = time.perf_counter() - began
+        try:
+            result = finish_count(folder, [outcome.done for outcome in counted], [outcome.done for outcome in merged])
+        except DamagedPartError as error:
+            if attempt == MAX_ATTEMPTS - 1:
+                raise
+            folder.discard(f"{error.task}.ok")
+            continue
+        break
+    result.stages[0] = dataclasses.replace(result.stages[0], seconds=counting_seconds)
+    return result
+
+
+def _partition_bytes(outcomes: Iterable[Outcome], num_partitions: int) -> list[int]:
+    sizes = [0] * num_partitions
+    for outcome in outcomes:
+        for partition, run in enumerate(unpack_runs(outcome.call.name, outcome.done.result["runs"])):
+            sizes[partition] += run.end - run.begin
+    return sizes
+
+
+def read_results(folder: WorkFolder, stage: str, number: int) -> list[Done]:
+    """What the `number` tasks of a stage have made; DamagedPartError for the first that is not done."""
+    found = []
+    for task in (f"{stage}-{index:05d}" for index in range(number)):
+        done = read_done(folder, task)
+        if done is None:
+            raise DamagedPartError(f"the task {task} is not done in {folder.location}", task=task)
+        found.append(done)
+    return found
+
+
+def finish_count(folder: WorkFolder, counted: Sequence[Done], merged: Sequence[Done]) -> CountedParts:
+    """The table of all words, from the results of the tasks of both stages.
+
+    DamagedPartError, with the task to run again, for a file that is not what was written.
+    """
+    began = time.perf_counter()
+    plan = open_plan(folder)
+    runs = [unpack_runs(f"merge-{number:05d}", done.result["runs"])[0] for number, done in enumerate(merged)]
+    num_words, num_bytes = sum(run.num_words for run in runs), sum(run.num_bytes for run in runs)
+    _check_size(plan, num_words, num_bytes)
+    source_bytes = sum(done.result["source_bytes"] for done in counted)
+    table = _join(folder, runs, num_words, num_bytes, source_bytes)
+    _warn(plan, counted)
+    stages = [
+        Stage(
+            stage="count",
+            seconds=0.0,
+            num_bytes=source_bytes,
+            num_words=sum(done.result["num_words"] for done in merged),
+            num_pieces=sum(done.result["num_pieces"] for done in counted),
+        ),
+        Stage(stage="join", seconds=time.perf_counter() - began, num_words=len(table)),
+    ]
+    return CountedParts(table, stages, ())
+
+
+def _join(folder: WorkFolder, runs: list[RunPlace], num_words: int, num_bytes: int, source_bytes: int) -> WordTable:
+    merger = RunMerger(by_first=True, spill_folder=tempfile.gettempdir(), memory_limit=JOIN_BYTES)
+    with added_runs(folder, merger, ((run, 0) for run in runs)):
+        return merger.make_table(num_words=num_words, num_bytes=num_bytes, source_bytes=source_bytes)
+
+
+def _check_size(plan: CountPlan, num_words: int, num_bytes: int) -> None:
+    needed = num_bytes + 3 * 8 * (num_words + 1)
+    if plan.memory_limit is not None and needed > plan.memory_limit:
+        raise MemoryLimitError(
+            f"the table of {num_words} words takes {needed} bytes, more than memory_limit={plan.memory_limit}. "
+            f"Pass a larger memory_limit, or a larger min_frequency to keep fewer words."
+        )
+
+
+def _warn(plan: CountPlan, counted: Iterable[Done]) -> None:
+    skipped = {index: reason for done in counted for index, reason in done.result["skipped"]}
+    warn_of_skipped(skipped, len(plan.files.inputs))
