@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gristmill as gm
 from gristmill import _core
-from gristmill.corpus import Reading, batches, cuts, find_files, read_files
+from gristmill.corpus import FoundFiles, Input, Reading, batches, cuts, find_files, read_files
 from gristmill.corpus.batches import Cutting
 from gristmill.corpus.stretches import (
     Stretch,
@@ -28,7 +28,7 @@ from gristmill.corpus.stretches import (
     part_to_json,
     read_part,
 )
-from gristmill.count.regex_counting import _Specials
+from gristmill.count.regex_counting import Specials
 
 SPECIALS = ["<|endoftext|>", "a b c", "aa", "  x"]
 TALE = b"Once upon a time, there was a mill.\nIt ground and ground; and what it ground was salt! \xe4\xb8\xad "
@@ -203,7 +203,7 @@ def test_a_document_under_any_expression_is_cut_after_special_tokens_only(tmp_pa
     path = tmp_path_factory.mktemp("special") / "a.txt"
     path.write_text(text)
     files, reading = found([path], documents="file")
-    finder = _Specials(specials)
+    finder = Specials(specials)
     ends = {0, *(end for _, end in finder.find_in(text.encode()))}
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
@@ -245,6 +245,13 @@ def test_small_inputs_are_gathered_and_large_ones_cut(tmp_path, small):
         Stretch(3, 105, 205),
         Stretch(3, 205, None),
     ]
+
+
+def test_a_part_has_a_limited_number_of_tiny_inputs():
+    one = Input("a.txt", "text", "", 1, 0)
+    parts = cut_into_parts(FoundFiles((one,) * 10_000), Reading(), part_bytes=64_000_000, cutting=None)
+    assert max(map(len, parts)) < 5_000
+    assert [stretch.input for part in parts for stretch in part] == list(range(10_000))
 
 
 @pytest.mark.parametrize("format", ["text", "jsonl", "parquet"])
@@ -337,6 +344,19 @@ def test_a_stretch_reads_nothing_before_it(tmp_path):
     assert bytes_read() - before < 600_000
 
 
+def test_a_stretch_of_parquet_reads_its_row_groups_only(tmp_path):
+    texts = [np.random.default_rng(i).bytes(200_000) for i in range(10)]
+    rows = pa.table({"text": pa.array(texts, pa.binary())})
+    pa.parquet.write_table(rows, tmp_path / "a.parquet", row_group_size=1, use_dictionary=False)
+    files, reading = found([tmp_path / "a.parquet"])
+    parts = cut_into_parts(files, reading, part_bytes=files.num_bytes // 5 + 1, cutting=None)
+    assert len(parts) == 5
+    for part in parts:
+        before = bytes_read()
+        assert len(joined([[batch for _, batch in read_part(files, part, reading, cut=None)]])) == 2
+        assert bytes_read() - before < 600_000
+
+
 def bytes_read():
     return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
 
@@ -381,6 +401,15 @@ def memory():
     system = fsspec.filesystem("memory")
     yield system
     system.store.clear()
+
+
+def test_many_small_remote_inputs_come_in_order(memory):
+    for i in range(50):
+        memory.pipe(f"/corpus/{i:02d}.txt", b"%d" % i)
+    files, reading = found(["memory://corpus/*.txt"])
+    parts = in_parts(files, reading, 33)
+    assert len(parts) == 3
+    assert joined(parts) == [b"%d" % i for i in range(50)]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])

@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar
 
-from gristmill.errors import OptionError, WorkerError
+from gristmill.errors import WorkerError
 from gristmill.executors.calls import Call
-from gristmill.executors.executor import Executor, Finished, Workers
+from gristmill.executors.executor import Executor, Finished, Workers, check_shared
 from gristmill.executors.process_worker import unpack_outcome
 from gristmill.executors.ray_connection import check_address, connected
 from gristmill.packages import load_package
@@ -49,7 +49,7 @@ class Ray(Executor):
         Executor.__post_init__(self)
         if self.address is not None:
             check_address(self.address)
-        _check_shared(self.work_folder or "")
+        check_shared(self.work_folder or "")
 
     @contextmanager
     def open(self) -> Iterator[Workers]:
@@ -88,7 +88,7 @@ class RayWorkers(Workers):
         return min(self._num_cpus, self._limit or self._num_cpus)
 
     def submit(self, call: Call) -> int:
-        _check_shared(call.folder)
+        check_shared(call.folder)
         ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
         self._waiting.append((ticket, call))
         self._give_out_calls()
@@ -185,14 +185,6 @@ def _described(error: Any) -> WorkerError:
     name = type(getattr(error, "cause", None) or error).__name__
     text = " ".join(str(error).split())[:600]
     return WorkerError(f"{text} (Ray's {name}). If memory is short, pass a smaller num_workers or part_bytes.")
-
-
-def _check_shared(location: str) -> None:
-    if location.startswith("memory://"):
-        raise OptionError(
-            f"{location} is in the memory of this process, where no worker of another process sees it. Pass a "
-            f"work_folder that all of them see: a folder of a shared file system, or a URL such as s3://bucket/work."
-        )
 
 
 @contextmanager
