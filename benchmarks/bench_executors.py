@@ -34,7 +34,7 @@ worker process. driver MB: that of the process that calls Gristmill, in `local` 
 def parse_options() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="large:1000MB", help="a name or path (corpora.py), default: %(default)s")
+    parser.add_argument("--corpus", help="a name or path (corpora.py), default: large:1000MB")
     parser.add_argument("--executors", default=",".join(EXECUTORS), help="default: %(default)s")
     parser.add_argument("--tasks", default="count,encode", help="default: %(default)s")
     parser.add_argument("--workers", type=int, default=2, help="threads or workers, default: %(default)s")
@@ -46,7 +46,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a smoke test of some seconds; writes nothing")
     options = parser.parse_args()
     if options.quick:
-        options.corpus, options.rounds, options.vocab_size, options.parts = "quick", 1, 1_000, 100
+        options.rounds, options.vocab_size, options.parts = 1, 1_000, 100
+    options.corpus = options.corpus or ("quick" if options.quick else "large:1000MB")
     return options
 
 

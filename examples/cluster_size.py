@@ -33,13 +33,13 @@ class Rates:
     """What was measured, per core. Rates are in MB/s."""
 
     count_rate: float = 320  # of text: 5.1 GB/s on 16 cores (benchmarks/results/scaling_16t.md)
-    merge_rate: float = 60  # of runs
+    merge_rate: float = 140  # of runs: 1 GB of English, two processes on two cores
     encode_rate: float = 150  # of text: 2.4 GB/s on 16 cores (docs/performance.md)
-    assemble_rate: float = 800  # of ids
+    assemble_rate: float = 325  # of ids: the same
     words_per_gb: float = 1.0e6  # distinct words in the first GB of text
     growth: float = 0.62  # Heaps' law: distinct words grow with size ** growth
     record_bytes: float = 32  # a word in a run, with its count and its place
-    bytes_per_token: float = 3.65
+    bytes_per_token: float = 4.0  # English, 32,000 tokens
     id_bytes: int = 2  # uint16; 4 for vocabularies of more than 65,536 tokens
     task_seconds: float = 0.1  # to start a task and to publish its files
 

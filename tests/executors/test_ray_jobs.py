@@ -18,12 +18,12 @@ pytest.importorskip("ray")
 sys.path[:0] = [str(Path(__file__).parents[1] / "shards"), str(Path(__file__).parents[1])]
 
 from shard_corpora import digest, documents, text_documents, tokenizer, write_jsonl, write_text
-from texts import random_story
 
 import gristmill as gm
 from gristmill.corpus.packages import load_zstd
 from gristmill.executors.calls import perform
 from gristmill.shards.steps import calls_of_encode, plan_encode
+from texts import random_story
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +21,8 @@ from gristmill.corpus.packages import load_zstd
 from gristmill.errors import EmptyCorpusError, InputChangedError, OptionError, ShardsFormatError, ShardsMismatchError
 from gristmill.executors import Local, Processes
 from gristmill.executors.calls import perform
-from gristmill.shards import LAYOUTS, tasks, verify_shards
+from gristmill.executors.work_folder import LocalWorkFolder
+from gristmill.shards import LAYOUTS, part_files, tasks, verify_shards
 from gristmill.shards.steps import calls_of_encode, finish_encode, plan_encode
 from texts import random_story
 
@@ -112,6 +117,27 @@ def test_a_work_folder_elsewhere_holds_the_parts_and_is_removed(tok, corpus, tmp
     encode(corpus, tok, tmp_path / "parts" / "out", executor=Local(work_folder=str(tmp_path / "work")))
     assert digest(tmp_path / "parts" / "out") == digest(tmp_path / "plain" / "out")
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_shards_named_after_a_folder_with_any_name(tok, corpus, tmp_path):
+    encode(corpus, tok, tmp_path / "plain" / "märchen 1", format="llmc")
+    in_parts(corpus, tok, tmp_path / "parts" / "märchen 1", format="llmc")
+    assert digest(tmp_path / "parts" / "märchen 1") == digest(tmp_path / "plain" / "märchen 1")
+
+
+def test_a_file_that_ends_right_after_a_flush_began_waits_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(part_files, "FLUSHED_BYTES", 1)
+
+    def write_many():
+        for number in range(30):
+            with part_files.create_checked(LocalWorkFolder(tmp_path), f"{number}") as file:
+                file.write(b"ids")
+
+    thread = threading.Thread(target=write_many, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(list(tmp_path.iterdir())) == 30
 
 
 def test_damaged_inputs_are_skipped_as_without_an_executor(tok, tmp_path, monkeypatch):
@@ -364,3 +390,46 @@ def test_the_job_holds_all_that_decides_the_bytes(tok, corpus, tmp_path):
     assert job["options"]["options"]["val_fraction"] == 0.25
     assert [entry["name"] for entry in job["inputs"]] == list(map(str, corpus))
     assert job["num_parts"] == planned.num_parts
+
+
+KILLED = """
+import os, signal, sys
+import gristmill as gm
+from gristmill.executors import Local
+from gristmill.shards import tasks
+
+where, out, tokenizer, *corpus = sys.argv[1:]
+calls = []
+
+def kill(original):
+    def call(*arguments):
+        calls.append(1)
+        if len(calls) > 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments)
+    return call
+
+if where == "part":
+    tasks.PartWriter.finish = kill(tasks.PartWriter.finish)  # its files are there under temporary names
+elif where == "shard":
+    tasks._copy_tokens = kill(tasks._copy_tokens)
+executor = Local(num_workers=1, part_bytes=2000)
+gm.encode_corpus(corpus, tokenizer, out=out, shard_tokens=2000, progress=None, executor=executor)
+"""
+
+
+@pytest.mark.parametrize("where", ["part", "shard"])
+def test_a_driver_that_was_killed_inside_a_task_loses_that_task_alone(tok, corpus, tmp_path, where):
+    encode(corpus, tok, tmp_path / "plain" / "out", shard_tokens=2000)
+    tok.save(tmp_path / "tokenizer.json")
+    out = tmp_path / "parts" / "out"
+    out.parent.mkdir()
+    arguments = [where, out, tmp_path / "tokenizer.json", *corpus]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, arguments)], check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    run = encode(corpus, tok, out, shard_tokens=2000)
+    assert run.resumed
+    stage = "encode" if where == "part" else "assemble"
+    assert len([task for task in run.profile.tasks if task.stage == stage and task.is_reused]) == 3
+    assert digest(out) == digest(tmp_path / "plain" / "out")
+    assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []
