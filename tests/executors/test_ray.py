@@ -169,7 +169,7 @@ def is_running(process: int) -> bool:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-def test_a_local_cluster_starts_in_silence_and_ends_with_a_driver_that_is_killed_whose_parts_are_reused(python_path, folder):
+def test_a_local_cluster_is_silent_and_ends_with_a_driver_that_is_killed_whose_parts_are_reused(python_path, folder):
     parent = start_driver(python_path, "", folder, 0, 10**6, 10**6)
     while not ((folder / "count-00000.ok").exists() and attempts(folder, 1) and attempts(folder, 2)):
         assert parent.poll() is None, parent.stderr.read()

@@ -14,16 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("ray")
-sys.path[:0] = [str(Path(__file__).parents[1] / "shards"), str(Path(__file__).parents[1])]
-
-from shard_corpora import digest, documents, text_documents, tokenizer, write_jsonl, write_text
-from texts import random_story
-
 import gristmill as gm
 from gristmill.corpus.packages import load_zstd
 from gristmill.executors.calls import perform
 from gristmill.shards.steps import calls_of_encode, plan_encode
+from shards.shard_corpora import digest, documents, text_documents, tokenizer, write_jsonl, write_text
+from texts import random_story
+
+pytest.importorskip("ray")
 
 
 @pytest.fixture(scope="module")
