@@ -45,7 +45,8 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and error.filename is None:
+        # Errors of ours, such as InputChangedError, have no number, and a message that a file name would replace.
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             error.filename = str(target)  # a full disk does not say whose
         raise
     flush_folder(target.parent)

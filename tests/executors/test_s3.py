@@ -47,9 +47,11 @@ def test_objects_appear_whole_and_ranges_of_them_are_fetched(bucket, monkeypatch
         assert folder.size("a.bin") is None
     assert folder.read("a.bin") == data
     assert folder.size("a.bin") == 4500
-    for begin, end in [(0, None), (100, 3300), (4000, 9000), (4500, None)]:
+    for begin, end in [(0, None), (100, 3300), (4000, 9000), (4500, None), (4500, 4600), (5000, 6000)]:
         with folder.as_local_file("a.bin", begin, end) as (path, first):
             assert path.read_bytes()[first:] == data[begin:end]
+    folder.write("a.bin", b"")
+    assert folder.read("a.bin") == b""
     folder.write("a.bin", b"shorter")
     assert folder.read("a.bin") == b"shorter"
     assert folder.names() == ["a.bin"]

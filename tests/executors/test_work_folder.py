@@ -115,8 +115,14 @@ def test_a_name_that_could_lead_out_of_the_folder_is_refused(folder, name):
 def test_a_file_that_is_too_large_to_read_whole_is_refused(folder):
     folder.write("a.bin", b"12345")
     assert folder.read("a.bin", max_bytes=5) == b"12345"
-    with pytest.raises(FormatError, match=r"a\.bin.*5"):
+    with pytest.raises(FormatError, match=r"a\.bin: has"):
         folder.read("a.bin", max_bytes=4)
+
+
+def test_an_empty_file_is_read(folder):
+    folder.write("a.bin", b"")
+    assert folder.read("a.bin") == b""
+    assert folder.size("a.bin") == 0
 
 
 def test_a_relative_path_stays_the_same_folder_in_another_current_folder(tmp_path, monkeypatch):

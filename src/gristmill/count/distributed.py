@@ -55,7 +55,7 @@ class CountRequest:
     def job(self, part_bytes: int | None) -> Job:
         """The job, still without parts."""
         num_bytes = self.files.num_bytes
-        size = part_bytes or default_part_bytes(num_bytes)
+        size = part_bytes or default_count_bytes(num_bytes)
         settings = {
             "part_bytes": size,
             "num_partitions": default_partitions(num_bytes, size),
@@ -70,6 +70,19 @@ class CountedParts(NamedTuple):
     table: WordTable
     stages: list[Stage]
     tasks: tuple[TaskTime, ...]
+
+
+def default_count_bytes(num_bytes: int) -> int:
+    """How large parts are when nobody says.
+
+    Larger than those of an encoding: one core counts 256 MB in 0.4 seconds, and what a part costs beside that (sorting,
+    writing and merging its words) grows with its vocabulary. On 1 GB of English, two threads of `Local` took 1.15 times
+    the CPU time of one process with parts of 256 MB, 1.3 times with 128 MB and 1.5 times with 64 MB.
+
+    >>> default_count_bytes(10**8), default_count_bytes(10**9), default_count_bytes(10**12)
+    (64000000, 250000000, 256000000)
+    """
+    return min(max(-(-num_bytes // 4), default_part_bytes(num_bytes)), 256_000_000)
 
 
 def default_partitions(num_bytes: int, part_bytes: int) -> int:

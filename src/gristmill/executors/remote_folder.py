@@ -8,6 +8,7 @@ asked for again each time: other machines write to the same folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 import time
@@ -55,13 +56,10 @@ class RemoteWorkFolder(WorkFolder):
         return self._protocol == "memory"
 
     def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
-        size = self.size(name)
-        if size is None:
-            raise FileNotFoundError(2, os.strerror(2), self._url(name))
-        if size > max_bytes:
-            raise FormatError(f"{self._url(name)}: has {size:,} bytes; at most {max_bytes:,} are read.")
-        with self._at(name) as (system, path):
-            return bytes(system.cat_file(path))
+        data = self._range(name, 0, max_bytes + 1)  # in one request: its size is not asked for
+        if len(data) > max_bytes:
+            raise FormatError(f"{self._url(name)}: has more than {max_bytes:,} bytes.")
+        return data
 
     def size(self, name: str) -> int | None:
         try:
@@ -133,13 +131,27 @@ class RemoteWorkFolder(WorkFolder):
 
     def _fetch(self, name: str, begin: int, end: int | None, file: Any) -> None:
         """Write the bytes from `begin` to `end` to a local file, or as many of them as there are."""
-        size = self.size(name)
-        if size is None:
-            raise FileNotFoundError(2, os.strerror(2), self._url(name))
-        end = size if end is None else min(end, size)
-        with self._at(name) as (system, path):
-            for first in range(begin, end, BLOCK_BYTES):
-                file.write(system.cat_file(path, start=first, end=min(first + BLOCK_BYTES, end)))
+        if end is None:
+            end = self.size(name)
+            if end is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._url(name))
+        for first in range(begin, end, BLOCK_BYTES):
+            last = min(first + BLOCK_BYTES, end)
+            data = self._range(name, first, last)
+            file.write(data)
+            if len(data) < last - first:
+                return
+
+    def _range(self, name: str, begin: int, end: int) -> bytes:
+        """The bytes from `begin` to `end`, or as many of them as there are."""
+        try:
+            with self._at(name) as (system, path):
+                return bytes(system.cat_file(path, start=begin, end=end))
+        except RemoteInputError:
+            size = self.size(name)
+            if size is None or begin < size:
+                raise
+            return b""  # object stores refuse a range that begins at the end, or after it
 
     def _url(self, name: str | None = None) -> str:
         return self.location if name is None else f"{self.location}/{check_name(name)}"
