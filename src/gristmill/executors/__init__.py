@@ -5,6 +5,9 @@ a work folder and a number; everything else is read from files in that folder, a
 small `.ok` file beside it that has its size and checksum. So a task can run anywhere, twice, or again after a crash:
 the result is the same bytes, and what was finished is not done again.
 
+A new executor is one module, with a subclass of `Executor` and one of `Workers`, and one line in `EXECUTORS`. Retries,
+copies of slow tasks and progress are the driver's, the same for all.
+
 | in reading order | holds |
 |---|---|
 | `calls.py` | `Call`: a task by name; `perform`: running it; `Outcome` |

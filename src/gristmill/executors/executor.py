@@ -64,8 +64,6 @@ class Executor(ABC):
     num_workers: how many tasks run at the same time; default: what the machine, or the cluster, has.
     work_folder: a folder or URL that all workers see. Default: beside the output.
     part_bytes: about how much of the inputs is one task. Default: by the size of the corpus, at most 256 MB.
-
-    A subclass with checks of its own calls `Executor.__post_init__(self)` first.
     """
 
     name: ClassVar[str]
@@ -73,6 +71,7 @@ class Executor(ABC):
     work_folder: str | None = None
     part_bytes: int | None = None
 
+    # A subclass with checks of its own calls `Executor.__post_init__(self)` first: slots break `super()`.
     def __post_init__(self) -> None:
         if self.num_workers is not None:
             _set(self, "num_workers", _check_num_workers(self.num_workers))
