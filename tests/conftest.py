@@ -12,6 +12,9 @@ settings.register_profile("gristmill", deadline=None, derandomize=True, max_exam
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gristmill"))
 
+# The processes of `pytest -n` share the cores: with threads of torch in each of them, threads wait for one another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that: tests that send it would wait in vain.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -5,9 +5,11 @@ import re
 
 import pytest
 
-from gristmill.cli import encode
-from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts
+from gristmill.cli import encode, main
+from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.executors import Local, Processes
+from gristmill.executors.work_folder import open_work_folder
+from gristmill.profile import TaskTime
 
 COMMANDS = {
     "encode": ["encode", "a.txt", "-t", "tok.json", "-o", "out"],
@@ -78,3 +80,54 @@ def test_every_command_has_the_same_options_for_executors(gristmill):
     assert {field.name for field in dataclasses.fields(ExecutorOptions)} <= {
         field.name for field in dataclasses.fields(encode.Command)
     }
+
+
+@pytest.fixture(scope="module")
+def words_path(stories_path, tmp_path_factory):
+    path = tmp_path_factory.mktemp("words") / "words.gmw"
+    assert main(["count-words", str(stories_path), "-o", str(path), "--progress", "none"]) == 0
+    return path
+
+
+@pytest.mark.parametrize("options", [["--executor", "processes"], ["--work-folder", "w"], ["--part-size", "1M"]])
+def test_counted_words_are_not_read_by_an_executor(gristmill, words_path, tmp_path, options):
+    for command in (["count-words"], ["train-tokenizer", "--vocab-size", "300"]):
+        code, out, err = gristmill(command[0], words_path, *command[1:], "-o", tmp_path / "new.gmw", *options)
+        assert (code, out) == (2, "")
+        assert "holds counted words. Leave them out." in err
+
+
+@pytest.mark.parametrize("place", ["path", "file", "memory"])
+def test_a_work_folder_anywhere_gives_the_same_words(gristmill, stories_path, words_path, tmp_path, place):
+    work = {"path": f"{tmp_path}/work", "file": f"file://{tmp_path}/work", "memory": "memory://words/work"}[place]
+    options = ["--work-folder", work, "--part-size", "100k", "--threads", "2", "--progress", "none", "--profile"]
+    code, out, err = gristmill("count-words", stories_path, "-o", tmp_path / "words.gmw", *options)
+    assert (code, err) == (0, "")
+    assert re.search(r"tasks +3 count, 8 merge\n", out)
+    assert re.search(r"seconds per task +tasks +min +median +max", out)
+    assert (tmp_path / "words.gmw").read_bytes() == words_path.read_bytes()
+    assert open_work_folder(work).names() == []
+
+
+def test_tables_show_machines_workers_retries_and_the_slowest_tasks():
+    def task(number, node, worker, seconds, **changes):
+        fields = {"stage": "encode", "num_bytes": 10**6, "attempts": 1, "is_reused": False} | changes
+        return TaskTime(number=number, node=node, worker=worker, seconds=seconds, **fields)
+
+    tasks = [
+        task(0, "a", "1", 1.0),
+        task(1, "b", "1", 9.0, attempts=3),
+        task(2, "b", "2", 2.0),
+        task(3, "b", "2", 0.0, is_reused=True),
+        task(0, "a", "1", 0.5, stage="assemble"),
+    ]
+    assert task_rows(tasks) == [("tasks", "4 encode, 1 assemble; 1 reused from an earlier run; 2 retries")]
+    text = task_tables(tasks, with_times=True)
+    nodes, stages = text.strip("\n").split("\n\n")
+    assert [line.split()[:5] for line in nodes.splitlines()[1:]] == [
+        ["a", "1", "2", "0", "0"],
+        ["b", "2", "2", "1", "2"],
+    ]
+    assert "1 (9.00 s, b), 2 (2.00 s, b), 0 (1.00 s, a)" in stages
+    assert task_rows([]) == [] and task_tables([], with_times=True) == ""
+    assert task_tables(tasks[:1], with_times=False) == ""  # one worker needs no table

@@ -247,6 +247,24 @@ def test_an_interrupted_task_can_run_again(gristmill, gristmill_process, stories
     assert gristmill("task", "finish", shards)[0] == 0
 
 
+def test_every_process_that_srun_starts_reports_its_own_mistake(gristmill, plan_count, tmp_path, monkeypatch):
+    plan_count()
+    for name, value in (("SLURM_PROCID", "3"), ("SLURM_NTASKS", "4"), ("SLURM_LOCALID", "3")):
+        monkeypatch.setenv(name, value)
+    code, _, err = gristmill("task", "run", tmp_path / "words.gmw", "x")
+    assert code == 2
+    assert "'x' is not the number of a task" in err
+
+
+def test_another_job_in_the_same_folder_is_refused_with_the_difference(gristmill, plan_encode):
+    assert plan_encode()[0] == 0
+    code, _, err = plan_encode("--val-fraction", "0.5")
+    assert code == 1
+    assert "val_fraction was 0.0 and is now 0.5" in err.replace("--val-fraction", "val_fraction")
+    assert "--overwrite" in err
+    assert plan_encode("--val-fraction", "0.5", "--overwrite")[0] == 0
+
+
 @pytest.mark.parametrize("action", ["plan", "plan encode", "plan count-words", "run", "finish", "status"])
 def test_help_of_an_action_fits_in_80_columns(gristmill, action, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import gristmill as gm
 from gristmill import _core
-from gristmill.corpus import Reading, batches, cuts, find_files, read_files
+from gristmill.corpus import FoundFiles, Input, Reading, batches, cuts, find_files, read_files
 from gristmill.corpus.batches import Cutting
 from gristmill.corpus.stretches import (
     Stretch,
@@ -28,7 +28,7 @@ from gristmill.corpus.stretches import (
     part_to_json,
     read_part,
 )
-from gristmill.count.regex_counting import _Specials
+from gristmill.count.regex_counting import Specials
 
 SPECIALS = ["<|endoftext|>", "a b c", "aa", "  x"]
 TALE = b"Once upon a time, there was a mill.\nIt ground and ground; and what it ground was salt! \xe4\xb8\xad "
@@ -48,6 +48,7 @@ def counter(specials=SPECIALS):
 
 NATIVE = counter()
 CUTTING = Cutting.of(NATIVE.last_cut, SPECIALS)
+PLAIN = Cutting.of(counter([]).last_cut, [])
 
 
 @pytest.fixture
@@ -163,14 +164,32 @@ def words_of(counter):
     return table.data.tobytes(), table.offsets.tolist(), table.counts.tolist()
 
 
-def check_beginnings(files, reading, part_bytes):
-    """The first bytes of a document, by which it is assigned to a split, are in one part."""
-    for part in cut_into_parts(files, reading, part_bytes=part_bytes, cutting=CUTTING):
+def check_beginnings(files, reading, part_bytes, cutting=CUTTING):
+    """How many documents are cut; the first bytes of each, by which it is assigned to a split, are in one part."""
+    num_cut = 0
+    for part in cut_into_parts(files, reading, part_bytes=part_bytes, cutting=cutting):
         for stretch in part:
-            if stretch.ends_inside and not stretch.begins_inside:
-                data = Path(files.inputs[stretch.input].name).read_bytes()[stretch.begin : stretch.end]
-                last = plain_documents(data, reading)[-1]
-                assert len(last) >= batches.MIN_STRETCH_BYTES
+            data = Path(files.inputs[stretch.input].name).read_bytes()[stretch.begin : stretch.end]
+            documents = plain_documents(data, reading)
+            if stretch.ends_inside and not (stretch.begins_inside and len(documents) == 1):
+                assert len(documents[-1]) >= batches.MIN_STRETCH_BYTES
+                num_cut += 1
+    return num_cut
+
+
+@pytest.mark.parametrize("separator", [None, "--", "a - b", "\n\n"])
+def test_places_inside_documents_are_far_from_their_beginning_and_in_no_separator(separator, tmp_path, small):
+    options = {"documents": "file"} if separator is None else {"separator": separator}
+    end = (separator or " ").encode()
+    num_inside = 0
+    for size in range(0, 60, 2):
+        text = b"word " * 9 + b"x" * size + end + b"word is " * 12 + end + b"no w" + end * 3 + b"to " * 30
+        (tmp_path / f"{size}.txt").write_bytes(text)
+        files, reading = found([tmp_path / f"{size}.txt"], **options)
+        for part_bytes in (3, 17, 50):
+            assert joined(in_parts(files, reading, part_bytes, cutting=PLAIN)) == plain_documents(text, reading)
+            num_inside += check_beginnings(files, reading, part_bytes, PLAIN)
+    assert num_inside > 20
 
 
 @settings(max_examples=100, deadline=None)
@@ -184,7 +203,7 @@ def test_a_document_under_any_expression_is_cut_after_special_tokens_only(tmp_pa
     path = tmp_path_factory.mktemp("special") / "a.txt"
     path.write_text(text)
     files, reading = found([path], documents="file")
-    finder = _Specials(specials)
+    finder = Specials(specials)
     ends = {0, *(end for _, end in finder.find_in(text.encode()))}
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
@@ -228,6 +247,13 @@ def test_small_inputs_are_gathered_and_large_ones_cut(tmp_path, small):
     ]
 
 
+def test_a_part_has_a_limited_number_of_tiny_inputs():
+    one = Input("a.txt", "text", "", 1, 0)
+    parts = cut_into_parts(FoundFiles((one,) * 10_000), Reading(), part_bytes=64_000_000, cutting=None)
+    assert max(map(len, parts)) < 5_000
+    assert [stretch.input for part in parts for stretch in part] == list(range(10_000))
+
+
 @pytest.mark.parametrize("format", ["text", "jsonl", "parquet"])
 def test_inputs_that_may_be_left_out_are_never_cut(format, tmp_path, small):
     path = write_documents(tmp_path / {"text": "a.txt"}.get(format, f"a.{format}"), [TALE] * 100)
@@ -238,6 +264,20 @@ def test_inputs_that_may_be_left_out_are_never_cut(format, tmp_path, small):
     skipped = {}
     read = list(read_part(files, parts[1], reading, cut=None, on_skip=skipped.__setitem__))
     assert (read, list(skipped)) == ([], [1])
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_json_lines_are_cut_only_between_lines_wherever_parts_would_end(end, tmp_path, small):
+    texts = [b'"a"', b"null", b'"\\n \xc3\xa9"', b'"' + b"long " * 30 + b'"', b'""']
+    lines = [b'{"text": ' + text + b"}" for text in texts]
+    (tmp_path / "a.jsonl").write_bytes(end.join(lines))
+    files, reading = found([tmp_path / "a.jsonl"])
+    expected = whole(files, reading)
+    assert len(expected) == 4
+    for part_bytes in range(1, files.num_bytes + 2):
+        parts = in_parts(files, reading, part_bytes)
+        assert joined(parts) == expected
+        assert sum(batch.spans().num_nulls for part in parts for batch in part) == 1
 
 
 def test_an_error_in_json_lines_names_the_line_of_the_file(tmp_path, small):
@@ -304,6 +344,19 @@ def test_a_stretch_reads_nothing_before_it(tmp_path):
     assert bytes_read() - before < 600_000
 
 
+def test_a_stretch_of_parquet_reads_its_row_groups_only(tmp_path):
+    texts = [np.random.default_rng(i).bytes(200_000) for i in range(10)]
+    rows = pa.table({"text": pa.array(texts, pa.binary())})
+    pa.parquet.write_table(rows, tmp_path / "a.parquet", row_group_size=1, use_dictionary=False)
+    files, reading = found([tmp_path / "a.parquet"])
+    parts = cut_into_parts(files, reading, part_bytes=files.num_bytes // 5 + 1, cutting=None)
+    assert len(parts) == 5
+    for part in parts:
+        before = bytes_read()
+        assert len(joined([[batch for _, batch in read_part(files, part, reading, cut=None)]])) == 2
+        assert bytes_read() - before < 600_000
+
+
 def bytes_read():
     return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
 
@@ -348,6 +401,15 @@ def memory():
     system = fsspec.filesystem("memory")
     yield system
     system.store.clear()
+
+
+def test_many_small_remote_inputs_come_in_order(memory):
+    for i in range(50):
+        memory.pipe(f"/corpus/{i:02d}.txt", b"%d" % i)
+    files, reading = found(["memory://corpus/*.txt"])
+    parts = in_parts(files, reading, 33)
+    assert len(parts) == 3
+    assert joined(parts) == [b"%d" % i for i in range(50)]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -108,6 +109,20 @@ def test_a_folder_that_the_nodes_do_not_see_is_named_with_the_node(cluster, fold
     (folder / "job.json").unlink()
     with pytest.raises(gm.WorkerError, match=rf"the node {socket.gethostname()}/\w+ does not see .*{folder}.*shared"):
         run(chores(folder, {}))
+
+
+def test_a_worker_without_gristmill_reports_that_with_its_node_and_what_to_install(monkeypatch):
+    from ray import cloudpickle
+
+    from gristmill.executors import ray_cluster
+
+    sent = cloudpickle.dumps(ray_cluster._portable_task())
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gristmill"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    answer = cloudpickle.loads(sent)("0.1.0", ())
+    assert answer.keys() == {"missing", "node"}
+    message = ray_cluster._missing(**{"node": answer["node"], "reason": answer["missing"]})
+    assert re.search(rf"node {socket.gethostname()} cannot import .*ModuleNotFoundError.*pip install", message)
 
 
 def test_another_version_of_gristmill_on_a_worker_is_refused(cluster, folder, monkeypatch):

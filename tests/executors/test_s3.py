@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+import gristmill as gm
 from gristmill.executors.calls import Call, perform
 from gristmill.executors.done import Done, read_done
 from gristmill.executors.job import Job, open_job
@@ -109,3 +110,25 @@ def test_a_job_is_run_and_resumed_in_a_bucket(bucket, monkeypatch):
         assert read_done(opened.folder, "count-00001") == Done(result={"number": 1})
         opened.folder.remove()
         assert opened.folder.names() == []
+
+
+def test_counting_and_encoding_with_inputs_and_work_folder_in_a_bucket(bucket, tmp_path):
+    import fsspec
+
+    text = "".join(f"Story {i}: the cat sat on mat {i % 7}.<|endoftext|>" for i in range(300))
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    fsspec.filesystem("s3").put_file(str(tmp_path / "a.txt"), "bucket/inputs/a.txt")
+    executor = gm.Local(num_workers=2, work_folder=f"{bucket}/run", part_bytes=5000)
+    words = gm.count_words(f"{bucket}/inputs/a.txt", executor=executor, progress=None)
+    expected = gm.count_words(tmp_path / "a.txt", progress=None)
+    for name, each in (("words.gmw", words), ("expected.gmw", expected)):
+        each.save(tmp_path / name)
+    assert (tmp_path / "words.gmw").read_bytes() == (tmp_path / "expected.gmw").read_bytes()
+    tokenizer = gm.Tokenizer([(b"c", b"a"), (b"ca", b"t")], special_tokens=["<|endoftext|>"])
+    for name, options in (("shards", {"executor": executor}), ("expected", {})):
+        gm.encode_corpus(f"{bucket}/inputs/a.txt", tokenizer, out=tmp_path / name, progress=None, **options)
+    made, wanted = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("shards", "expected")
+    )
+    assert made == wanted
+    assert open_work_folder(f"{bucket}/run").names() == []

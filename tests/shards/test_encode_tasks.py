@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +18,8 @@ from gristmill.corpus.packages import load_zstd
 from gristmill.errors import EmptyCorpusError, InputChangedError, OptionError, ShardsFormatError, ShardsMismatchError
 from gristmill.executors import Local, Processes
 from gristmill.executors.calls import perform
-from gristmill.shards import LAYOUTS, tasks, verify_shards
+from gristmill.executors.work_folder import LocalWorkFolder
+from gristmill.shards import LAYOUTS, part_files, tasks, verify_shards
 from gristmill.shards.steps import calls_of_encode, finish_encode, plan_encode
 from texts import random_story
 
@@ -112,6 +114,27 @@ def test_a_work_folder_elsewhere_holds_the_parts_and_is_removed(tok, corpus, tmp
     encode(corpus, tok, tmp_path / "parts" / "out", executor=Local(work_folder=str(tmp_path / "work")))
     assert digest(tmp_path / "parts" / "out") == digest(tmp_path / "plain" / "out")
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_shards_named_after_a_folder_with_any_name(tok, corpus, tmp_path):
+    encode(corpus, tok, tmp_path / "plain" / "märchen 1", format="llmc")
+    in_parts(corpus, tok, tmp_path / "parts" / "märchen 1", format="llmc")
+    assert digest(tmp_path / "parts" / "märchen 1") == digest(tmp_path / "plain" / "märchen 1")
+
+
+def test_a_file_that_ends_right_after_a_flush_began_waits_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(part_files, "FLUSHED_BYTES", 1)
+
+    def write_many():
+        for number in range(30):
+            with part_files.create_checked(LocalWorkFolder(tmp_path), f"{number}") as file:
+                file.write(b"ids")
+
+    thread = threading.Thread(target=write_many, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(list(tmp_path.iterdir())) == 30
 
 
 def test_damaged_inputs_are_skipped_as_without_an_executor(tok, tmp_path, monkeypatch):

@@ -242,7 +242,8 @@ def _run(command: Any, debug: bool) -> int:
         is_memory = isinstance(error, MemoryError) and not isinstance(error, GristmillError)
         message = _out_of_memory(error, command) if is_memory else in_flags(_one_line(error), command)
         is_usage = isinstance(error, OptionError | UsageError)
-        if _speaks_for_all() or not (is_usage or getattr(error, "is_shown_by_first", False)):
+        speaks = getattr(command, "runs_alone", False) or _speaks_for_all()
+        if speaks or not (is_usage or getattr(error, "is_shown_by_first", False)):
             print(f"gristmill: error: {message}", file=sys.stderr)
         return WRONG_USAGE if is_usage else FAILED
 

@@ -70,6 +70,7 @@ class Command(ExecutorOptions, ReadingOptions):
 
         who = {"num_threads": None, "executor": "local"} | self.run_options(parts_beside(self.output))
         arguments = self.arguments()
+        self.check_words(arguments["corpus"], self.corpus[0])
         start = time.perf_counter()
         options = CountOptions.checked(**arguments, **who, reading=self.read_options())
         with open_progress(None if self.progress == "none" else self.progress) as on_progress:

@@ -19,6 +19,8 @@ from gristmill.executors.executor import EXECUTORS, executor_class
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gristmill.corpus import FoundFiles
+    from gristmill.count import Words
     from gristmill.executors import Executor
     from gristmill.executors.summary import NodeFigures
     from gristmill.profile import TaskTime
@@ -70,6 +72,16 @@ class ExecutorOptions:
         if not self.uses_tasks and not (parts is not None and _jobs_in(parts)):
             return {"num_threads": self.threads}
         return {"executor": self._make(parts)}
+
+    def check_words(self, corpus: FoundFiles | Words, name: str) -> None:
+        """Raise UsageError for options that say how to read a corpus where counted words are given."""
+        from gristmill.corpus import FoundFiles
+
+        if self.uses_tasks and not isinstance(corpus, FoundFiles):
+            raise UsageError(
+                f"--executor, --work-folder and --part-size say how a corpus is read, and {name} holds counted words. "
+                f"Leave them out."
+            )
 
     def _make(self, parts: Path | None) -> Executor:
         options: dict[str, Any] = {

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
@@ -135,6 +135,9 @@ class Run:
 
     folder: Folder
     """The output of the job, or its work folder."""
+
+    # Processes that `srun` starts together perform tasks of their own, so each reports its own mistakes.
+    runs_alone: ClassVar[bool] = True
 
     numbers: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N…", help_behavior_hint="")]
     """Which tasks, such as 7, or 0-9. Parts come first, then what is made of them."""

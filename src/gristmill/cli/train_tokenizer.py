@@ -80,6 +80,7 @@ class Command(ExecutorOptions, ReadingOptions):
 
         run_options = self.run_options(parts_beside(self.output))
         corpus = find_corpus(self.corpus, self, output=self.output, overwrite=self.overwrite)
+        self.check_words(corpus, self.corpus[0])
         tokenizer = gristmill.train_tokenizer(
             corpus,
             vocab_size=self.vocab_size,

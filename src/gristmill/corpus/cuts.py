@@ -42,7 +42,7 @@ def searches(input: Input, reading: Reading, cutting: Cutting | None, num_parts:
     An input that is read as a whole needs none: a compressed one, and any with on_error="skip". Each place is where a
     stretch begins; its line is unknown.
     """
-    if num_parts < 2 or input.compression or reading.on_error == "skip" or input.failure is not None:
+    if input.compression or reading.on_error == "skip" or input.failure is not None:
         return []
     if input.format == "parquet":
         return [partial(_between_row_groups, input, reading, num_parts)]
@@ -98,7 +98,7 @@ class _Search:
         return _Window(text, begin, at, to, may_cut=may_cut)
 
     def _after_separator(self, window: _Window) -> Mark | None:
-        """Behind the first separator of a window that is one whatever is before it."""
+        """The end of the first separator of a window that is one whatever is before it."""
         if self.separator is None:
             return None
         begin = _first_certain(window.text, self.separator, window.at - window.begin)

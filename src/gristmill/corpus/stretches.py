@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -9,11 +10,15 @@ from gristmill.corpus.batches import Batch, Cut, Cutting, Mark
 from gristmill.corpus.cuts import Search, searches
 from gristmill.corpus.inputs import FoundFiles, Input
 from gristmill.corpus.options import Reading
-from gristmill.corpus.threads import OnSkip, map_in_order, read_places
+from gristmill.corpus.threads import PATIENCE_SECONDS, OnSkip, map_in_order, read_places
 from gristmill.errors import RemoteInputError
 
 # That look for places to cut inputs at: they wait for a disk or a network.
-NUM_SEARCHERS = 8
+NUM_SEARCHERS = 16
+# That read the inputs of a part ahead; each has a few batches in memory.
+NUM_REMOTE_READERS = 4
+# Bytes that take about as long to read as an input takes to open: a smaller input counts as this many.
+OPENING_BYTES = 16 << 10
 
 
 class Stretch(NamedTuple):
@@ -55,11 +60,14 @@ def read_part(
 ) -> Generator[tuple[int, Batch], None, None]:
     """(index of the input, batch) of all batches of a part, in order, as `read_files` gives those of a corpus.
 
-    One thread reads ahead. The batches of all parts have the documents that those of `read_files` have; where batches
-    end differs. With on_error="skip", `on_skip` gets the index and the error of an input that is left out.
+    A thread reads ahead; several do where inputs are remote, of which many small ones would be waited for one by one.
+    The batches of all parts have the documents that those of `read_files` have; where batches end differs. With
+    on_error="skip", `on_skip` gets the index and the error of an input that is left out.
     """
     places = ((stretch.input, stretch.begin_mark, stretch.end_mark) for stretch in part)
-    return read_places(files, places, reading, cut=cut, num_readers=1, on_skip=on_skip)
+    is_local = all(files.inputs[stretch.input].is_local for stretch in part)
+    num_readers = 1 if is_local else NUM_REMOTE_READERS
+    return read_places(files, places, reading, cut=cut, num_readers=num_readers, on_skip=on_skip)
 
 
 def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutting: Cutting | None) -> list[Part]:
@@ -73,7 +81,9 @@ def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutt
     parts: list[Part] = []
     gathered: list[Stretch] = []
     num_bytes = 0
+    least = min(OPENING_BYTES, part_bytes // 1000)
     for stretch, size in _stretches(files, reading, part_bytes, cutting):
+        size = max(size, least)
         if gathered and num_bytes + size > part_bytes:
             parts.append(tuple(gathered))
             gathered, num_bytes = [], 0
@@ -104,16 +114,20 @@ def _places(files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutti
 
     def asked() -> Iterator[tuple[int, Search]]:
         for index, input in enumerate(files.inputs):
-            for search in searches(input, reading, cutting, num_parts=-(-input.num_bytes // part_bytes)):
-                yield index, search
+            if input.num_bytes > part_bytes:
+                num_parts = -(-input.num_bytes // part_bytes)
+                yield from ((index, search) for search in searches(input, reading, cutting, num_parts))
 
     def run(item: tuple[int, Search]) -> tuple[int, list[Mark]]:
         index, search = item
         return index, search()
 
     places: dict[int, list[Mark]] = {}
-    for index, found in map_in_order(run, asked(), num_threads=NUM_SEARCHERS):
-        places.setdefault(index, []).extend(found)
+    with contextlib.closing(
+        map_in_order(run, asked(), num_threads=NUM_SEARCHERS, patience=PATIENCE_SECONDS)
+    ) as results:
+        for index, found in results:
+            places.setdefault(index, []).extend(found)
     return places
 
 

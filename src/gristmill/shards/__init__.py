@@ -15,6 +15,7 @@
 | `part_files.py`, `assembly.py` | the files of encoded parts; which stretches of them are which shard |
 | `meter.py` | showing where a run stands |
 | `folder.py`, `place.py`, `names.py` | what may be in the folder already, resuming, what a failure leaves |
+| `remote_output.py` | the same for a folder at a URL, which executors write to |
 | `exchange.py` | how new shards take the place of finished ones |
 | `layouts/` | the formats of token files, one module each, and their registry `LAYOUTS` |
 | `manifest.py` | manifest.json: what a folder holds, with a checksum of every file |

@@ -35,9 +35,9 @@ from gristmill.executors.work_folder import WorkFolder
 from gristmill.profile import Stage, TaskTime
 from gristmill.shards.assembly import Piece, ReadEnds, SplitPieces, join_parts, plan_shards
 from gristmill.shards.encode_job import EncodeWork, job_of_plan, load_work, make_parts
-from gristmill.shards.folder import Folder
 from gristmill.shards.manifest import PARTS_FOLDER, Manifest, ShardEntry, Split
 from gristmill.shards.plan import Plan
+from gristmill.shards.remote_output import AnyFolder
 from gristmill.shards.state import Position, why_empty
 from gristmill.shards.tasks import ASSEMBLE, ENCODE, read_ends, read_shard_plans, write_shard_plans
 
@@ -100,9 +100,16 @@ def check_plan(plan: Plan, executor: Executor) -> None:
         )
 
 
-def encode_in_parts(plan: Plan, folder: Folder, executor: Executor, watch: Watch, *, overwrite: bool) -> EncodedParts:
+def encode_in_parts(
+    plan: Plan, folder: AnyFolder, executor: Executor, watch: Watch, *, overwrite: bool
+) -> EncodedParts:
     """Do all that is left of the job in a folder that holds no finished shards."""
     check_plan(plan, executor)
+    if folder.is_of_this_process and not isinstance(executor, Local):
+        raise OptionError(
+            f"{folder.location} is in the memory of this process, and executor={executor.name!r} runs others. Pass a "
+            f"folder or URL that all workers see, or executor='local'."
+        )
     folder.refuse_state()
     with open_encode_job(plan, folder, executor, overwrite=overwrite) as opened:
         with executor.open() as workers:
@@ -113,7 +120,7 @@ def encode_in_parts(plan: Plan, folder: Folder, executor: Executor, watch: Watch
 
 
 def open_encode_job(
-    plan: Plan, folder: Folder, executor: Executor, *, overwrite: bool
+    plan: Plan, folder: AnyFolder, executor: Executor, *, overwrite: bool
 ) -> AbstractContextManager[OpenJob]:
     """The job in its work folder, which an earlier run may have begun."""
     is_inside = executor.work_folder is None or folder.has_parts
@@ -125,7 +132,7 @@ def open_encode_job(
     return open_job(location, job, partial(make_parts, plan, job), overwrite=overwrite)
 
 
-def run_job(work: EncodeWork, folder: Folder, workers: Workers, watch: Watch) -> Manifest:
+def run_job(work: EncodeWork, folder: AnyFolder, workers: Workers, watch: Watch) -> Manifest:
     """Encode all parts, assemble all shards, and finish; what was done before is not done again."""
 
     def encode(_: list[Outcome]) -> list[Call]:
@@ -196,7 +203,7 @@ def _discard_lost_shards(work: EncodeWork, calls: Sequence[Call]) -> None:
             work.folder.discard(f"{call.name}.ok")
 
 
-def _finish(work: EncodeWork, folder: Folder, encoded: Sequence[Done], assembled: Sequence[Done]) -> Manifest:
+def _finish(work: EncodeWork, folder: AnyFolder, encoded: Sequence[Done], assembled: Sequence[Done]) -> Manifest:
     """Write what belongs to the shards, and the manifest last."""
     folder.save_tokenizer(work.layout)
     joined = join_parts([done.result for done in encoded], work.splits)

@@ -67,8 +67,10 @@ class CheckedFile(io.RawIOBase):
         """End the thread; an error of the disk that nobody has seen yet is raised. The file itself stays open."""
         if not self.closed:
             super().close()
-            self._flusher.close()
-            self._check_flush()
+            try:
+                self._check_flush()  # first: the thread leaves undone what it has not begun
+            finally:
+                self._flusher.close()
 
     def hexdigest(self) -> str:
         """The XXH64 of all that was written, 16 hexadecimal digits."""
@@ -162,7 +164,7 @@ def read_stretch(
 ) -> Iterator[memoryview]:
     """Bytes `begin` to `end` of the `num_bytes` of data of a file, in blocks; DamagedPartError where they are not.
 
-    Nothing is given that is not what the task has written.
+    Nothing is given that is not what the task has written. The next block takes the place of the one before.
     """
     if begin >= end:
         return
@@ -173,12 +175,14 @@ def read_stretch(
         to = min(last * BLOCK_BYTES, num_bytes)
         with folder.as_local_file(name, first * BLOCK_BYTES, to) as local, local.path.open("rb", buffering=0) as file:
             file.seek(local.begin)
+            buffer = memoryview(bytearray(min(BLOCK_BYTES, to - first * BLOCK_BYTES)))  # once: new memory is slow
             for number, expected in zip(range(first, last), sums.tolist(), strict=True):
                 at = number * BLOCK_BYTES
-                block = _read_exactly(file, min(BLOCK_BYTES, to - at))
+                block = buffer[: min(BLOCK_BYTES, to - at)]
+                _fill(file, block)
                 if _core.xxh64(block) != expected:
                     raise EOFError
-                yield memoryview(block)[max(begin - at, 0) : end - at]
+                yield block[max(begin - at, 0) : end - at]
     except (FileNotFoundError, EOFError):
         raise DamagedPartError(
             f"{folder.location}/{name}: the file is missing or damaged, so {task} must run again.", task=task
@@ -186,18 +190,16 @@ def read_stretch(
 
 
 def _read_sums(folder: WorkFolder, name: str, begin: int, number: int) -> NDArray[np.uint64]:
-    size = number * SUM.itemsize
-    with folder.as_local_file(name, begin, begin + size) as local, local.path.open("rb", buffering=0) as file:
+    sums = np.empty(number, SUM)
+    with folder.as_local_file(name, begin, begin + sums.nbytes) as local, local.path.open("rb", buffering=0) as file:
         file.seek(local.begin)
-        return np.frombuffer(_read_exactly(file, size), SUM)
+        _fill(file, sums.view(np.uint8).data)
+    return sums
 
 
-def _read_exactly(file: io.RawIOBase, size: int) -> bytearray:
-    data = bytearray(size)
-    rest = memoryview(data)
+def _fill(file: io.RawIOBase, rest: memoryview) -> None:
     while rest:
         num_bytes = file.readinto(rest)
         if not num_bytes:
             raise EOFError
         rest = rest[num_bytes:]
-    return data

@@ -27,6 +27,7 @@ from gristmill.shards.meter import Meter
 from gristmill.shards.options import DEFAULTS, EncodeOptions
 from gristmill.shards.output import Output
 from gristmill.shards.plan import Plan
+from gristmill.shards.remote_output import RemoteFolder, check_place, is_remote, open_folder, shown_place
 from gristmill.shards.shards import Shards
 from gristmill.shards.state import why_empty
 
@@ -39,7 +40,7 @@ CHECKPOINT_SECONDS = 10.0
 class EncodeRun:
     """What `encode_corpus` did: the manifest it wrote, and the figures of this run. `shards()` opens what it made."""
 
-    folder: Path
+    folder: Path | str  # a str for a URL
     manifest: Manifest
     profile: Profile | None  # None: the shards were there already, made from the same inputs in the same way
     resumed: bool  # a run that was killed or failed had begun them
@@ -106,7 +107,8 @@ def encode_corpus(
     corpus: paths, globs, folders, URLs, an iterable of `str` or `bytes` documents, or a table with a text column;
         `gristmill.corpus` has the whole list.
     tokenizer: a `Tokenizer`, the path of one, a `tiktoken.Encoding`, or a tokenizer of Hugging Face.
-    out: the folder to write; made if it is not there.
+    out: the folder to write; made if it is not there. Also a URL such as "s3://bucket/shards": tasks write to it, and
+        overwrite removes what is there before the new shards are made.
     num_threads: threads that encode; default: every core this process may use.
     executor: who encodes: "local", threads of this process; or an object such as `gm.Processes(num_workers=8)` or
         `gm.Ray(address="auto")`, whose tasks encode parts of the corpus. The files are the same bytes.
@@ -127,18 +129,19 @@ def encode_corpus(
     clock = Clock("read", "find", "encode", "write", "sync")
     chosen = choose_executor(executor, num_threads)
     threads = chosen.num_workers if isinstance(chosen, Local) else None
+    out = check_place(out)
     plan = Plan.checked(corpus, tokenizer, out=out, num_threads=threads, options=options)
     interval = check_interval(checkpoint_seconds)
     check_switch("overwrite", overwrite)
-    if runs_tasks(chosen):
+    if runs_tasks(chosen) or is_remote(out):
         check_plan(plan, chosen)
-    with Folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
+    with open_folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
         if folder.finished is not None:
-            return EncodeRun(folder=Path(out), manifest=folder.finished, profile=None, resumed=False)
-        if folder.has_parts or runs_tasks(chosen):
+            return EncodeRun(folder=shown_place(out), manifest=folder.finished, profile=None, resumed=False)
+        if isinstance(folder, RemoteFolder) or folder.has_parts or runs_tasks(chosen):
             with open_progress(progress) as on_progress:
                 done = encode_in_parts(plan, folder, chosen, Watch(on_progress), overwrite=overwrite)
-            return run_of_parts(Path(out), done, clock)
+            return run_of_parts(shown_place(out), done, clock)
         with _open_output(plan, folder, overwrite=overwrite) as output:
             resumed = folder.state is not None
             with open_progress(progress) as on_progress:
@@ -154,7 +157,7 @@ def encode_corpus(
     return EncodeRun(folder=Path(out), manifest=manifest, profile=profile, resumed=resumed)
 
 
-def run_of_parts(out: Path, done: EncodedParts, clock: Clock) -> EncodeRun:
+def run_of_parts(out: Path | str, done: EncodedParts, clock: Clock) -> EncodeRun:
     """What a run in parts has done, with a warning if it left out inputs."""
     skipped = {i: entry.skipped for i, entry in enumerate(done.manifest.inputs) if entry.skipped is not None}
     warn_of_skipped(skipped, len(done.manifest.inputs))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Unpack
 
 from gristmill.arguments import check_switch
@@ -37,10 +36,10 @@ from gristmill.shards.distributed import (
     run_job,
 )
 from gristmill.shards.encode_job import EncodeWork, load_work, parent_of
-from gristmill.shards.folder import Folder
 from gristmill.shards.manifest import NEW_FOLDER
 from gristmill.shards.options import EncodeOptions
 from gristmill.shards.plan import Plan
+from gristmill.shards.remote_output import check_place, open_folder, shown_place
 from gristmill.shards.run import EncodeRun, run_of_parts
 
 NUM_SHOWN = 10
@@ -69,10 +68,11 @@ def plan_encode(
     executor: only its `work_folder` and `part_bytes` matter here.
     """
     chosen = choose_executor(executor, None)
+    out = check_place(out)
     plan = Plan.checked(corpus, tokenizer, out=out, num_threads=None, options=options)
     check_switch("overwrite", overwrite)
     check_plan(plan, chosen)
-    with Folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
+    with open_folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
         if folder.finished is not None:
             return PlannedEncode(None, 0, True)
         folder.refuse_state()
@@ -102,16 +102,16 @@ def finish_encode(location: str, *, executor: Executor | str = "local", progress
         work = load_work(opened.folder)
         _refuse_missing(work)
         out, is_new = _place_of(work)
-        with Folder(out, work.request, overwrite=is_new, tokenizer=work.tokenizer) as folder:
+        with open_folder(out, work.request, overwrite=is_new, tokenizer=work.tokenizer) as folder:
             if folder.finished is not None:  # killed right after that
                 opened.folder.remove()
-                return EncodeRun(folder=Path(out), manifest=folder.finished, profile=None, resumed=False)
+                return EncodeRun(folder=shown_place(out), manifest=folder.finished, profile=None, resumed=False)
             with open_progress(progress) as on_progress, chosen.open() as workers:
                 watch = Watch(on_progress)
                 manifest = run_job(work, folder, workers, watch)
                 done = EncodedParts(manifest, True, workers.num_workers, tuple(watch.tasks))
         opened.folder.remove()
-    return run_of_parts(Path(out), done, clock)
+    return run_of_parts(shown_place(out), done, clock)
 
 
 def _refuse_missing(work: EncodeWork) -> None:

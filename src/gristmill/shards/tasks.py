@@ -196,7 +196,7 @@ def read_ends(folder: WorkFolder, piece: Piece) -> Iterator[NDArray[np.int64]]:
     num_bytes = piece.num_documents * INT64.itemsize
     stream = f"{piece.stream}.ends"
     for block in read_stretch(folder, task_name(piece.part), stream, begin=0, end=num_bytes, num_bytes=num_bytes):
-        yield np.frombuffer(block, INT64)
+        yield np.frombuffer(block, INT64).copy()
 
 
 @contextlib.contextmanager

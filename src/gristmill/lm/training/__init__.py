@@ -12,6 +12,7 @@ In reading order:
     run_folder.py, run_lock.py             the folder of a run, and who may write there
     replacing.py                           a run that is replaced stays until the new one has started
     devices.py, processes.py               what it is computed on; one process per device
+    fabric.py                              Lightning Fabric, imported without what it does not need
     launchers.py                           which process this is, where torchrun or srun has started it
     precision.py                           mixed precision, and the scaler of gradients
 

@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments import (
-    ClusterEnvironment,
-    LightningEnvironment,
-    SLURMEnvironment,
-    TorchElasticEnvironment,
-)
-from lightning_fabric.strategies import ModelParallelStrategy
 from torch import nn
 
 from gristmill.errors import OptionError
 from gristmill.lm.training.config import TrainConfig
+from gristmill.lm.training.fabric import (
+    ClusterEnvironment,
+    Fabric,
+    LightningEnvironment,
+    ModelParallelStrategy,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
+)
 from gristmill.lm.training.launchers import World, find_world, is_first_process
 from gristmill.lm.training.precision import find_precision, precision_plugin
 from gristmill.lm.training.processes import join_others, joining, one_error, start_others

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning_fabric.plugins import MixedPrecision, Precision
 
 from gristmill.errors import OptionError, warn_user
+from gristmill.lm.training.fabric import MixedPrecision, Precision
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, Unpack
 
 import torch
-from lightning_fabric import Fabric
 
 from gristmill.arguments import check_option_names, show_options
 from gristmill.errors import TrainingError
@@ -38,6 +37,7 @@ from gristmill.lm.training.config import (
 )
 from gristmill.lm.training.devices import check_devices, launched
 from gristmill.lm.training.display import open_display, say_starting
+from gristmill.lm.training.fabric import Fabric
 from gristmill.lm.training.launchers import find_world, is_first_process, options_of_world, unused_tasks
 from gristmill.lm.training.options import TrainOptions, train_defaults
 from gristmill.lm.training.preflight import check_plan
