@@ -81,12 +81,12 @@ def part_size(corpus_bytes: int) -> int:
 
 
 def partitions(corpus_bytes: int) -> int:
-    """The number of partitions of the word table: one for each 16 GB of text, from 2 to 1,024.
+    """The number of partitions of the word table: one for each 16 GB of text, from 8 to 128.
 
     >>> partitions(GB), partitions(TB), partitions(100 * TB)
-    (2, 63, 1024)
+    (8, 63, 128)
     """
-    return min(max(math.ceil(corpus_bytes / (16 * GB)), 2), 1024)
+    return min(max(math.ceil(corpus_bytes / (16 * GB)), 8), 128)
 
 
 def distinct_words(num_bytes: float, rates: Rates) -> float:

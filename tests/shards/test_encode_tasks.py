@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 
 import pyarrow as pa
@@ -387,3 +390,46 @@ def test_the_job_holds_all_that_decides_the_bytes(tok, corpus, tmp_path):
     assert job["options"]["options"]["val_fraction"] == 0.25
     assert [entry["name"] for entry in job["inputs"]] == list(map(str, corpus))
     assert job["num_parts"] == planned.num_parts
+
+
+KILLED = """
+import os, signal, sys
+import gristmill as gm
+from gristmill.executors import Local
+from gristmill.shards import tasks
+
+where, out, tokenizer, *corpus = sys.argv[1:]
+calls = []
+
+def kill(original):
+    def call(*arguments):
+        calls.append(1)
+        if len(calls) > 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments)
+    return call
+
+if where == "part":
+    tasks.PartWriter.finish = kill(tasks.PartWriter.finish)  # its files are there under temporary names
+elif where == "shard":
+    tasks._copy_tokens = kill(tasks._copy_tokens)
+executor = Local(num_workers=1, part_bytes=2000)
+gm.encode_corpus(corpus, tokenizer, out=out, shard_tokens=2000, progress=None, executor=executor)
+"""
+
+
+@pytest.mark.parametrize("where", ["part", "shard"])
+def test_a_driver_that_was_killed_inside_a_task_loses_that_task_alone(tok, corpus, tmp_path, where):
+    encode(corpus, tok, tmp_path / "plain" / "out", shard_tokens=2000)
+    tok.save(tmp_path / "tokenizer.json")
+    out = tmp_path / "parts" / "out"
+    out.parent.mkdir()
+    arguments = [where, out, tmp_path / "tokenizer.json", *corpus]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *map(str, arguments)], check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    run = encode(corpus, tok, out, shard_tokens=2000)
+    assert run.resumed
+    stage = "encode" if where == "part" else "assemble"
+    assert len([task for task in run.profile.tasks if task.stage == stage and task.is_reused]) == 3
+    assert digest(out) == digest(tmp_path / "plain" / "out")
+    assert sorted(path.name for path in out.iterdir() if path.name.startswith(".")) == []

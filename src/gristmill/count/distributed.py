@@ -82,7 +82,7 @@ def default_count_bytes(num_bytes: int) -> int:
     >>> default_count_bytes(10**8), default_count_bytes(10**9), default_count_bytes(10**12)
     (64000000, 250000000, 256000000)
     """
-    return min(max(num_bytes // 4, default_part_bytes(num_bytes)), 256_000_000)
+    return min(max(-(-num_bytes // 4), default_part_bytes(num_bytes)), 256_000_000)
 
 
 def default_partitions(num_bytes: int, part_bytes: int) -> int:
