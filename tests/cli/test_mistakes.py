@@ -169,7 +169,7 @@ ON_THE_COMMAND_LINE = {
         2,
         ["Did you mean '--learning-rate'?"],
     ),
-    "a missing flag": (["encode", "corpus.txt", "-t", "tok.json"], 2, ["missing --output FOLDER (-o)"]),
+    "a missing flag": (["encode", "corpus.txt", "-t", "tok.json"], 2, ["missing --output FOLDER|URL (-o)"]),
     "a misspelled choice": (["export", "tok.json", "-f", "hf", "-o", "x"], 2, ["Did you mean 'huggingface'?"]),
     "a misspelled layout": (
         ["encode", "corpus.txt", "-t", "tok.json", "-o", "out", "-f", "nanogtp"],

@@ -7,6 +7,8 @@ import sys
 
 import fsspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gristmill.errors import FormatError
 from gristmill.executors.job import JOB_FILE, PARTS_FILE, Job, job_location, open_job, reopen_job
@@ -133,6 +135,29 @@ def test_a_damaged_job_is_an_error_that_says_what_to_do(tmp_path, damage, words)
             pass
     with open_job(str(tmp_path / "work"), _job(), lambda _: PARTS, overwrite=True) as opened:
         assert not opened.is_resumed
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_FIELDS = ["format", "version", "id", "kind", "inputs", "options", "settings", "num_parts", "parts_sha256"]
+
+
+@given(changes=st.dictionaries(st.sampled_from(_FIELDS), _JSON, max_size=3), cut=st.integers(0, 2000))
+def test_whatever_a_job_file_holds_is_a_job_or_a_format_error(tmp_path_factory, changes, cut):
+    folder = LocalWorkFolder(tmp_path_factory.getbasetemp())
+    _job(parts=PARTS).write(folder)
+    whole = json.dumps({**json.loads(folder.read(JOB_FILE)), **changes}).encode()
+    for data in (whole, whole[:cut]):
+        (folder.path / JOB_FILE).write_bytes(data)
+        try:
+            job = Job.read(folder)
+        except FormatError as error:
+            assert "Remove the folder to start again" in str(error)
+        else:
+            assert job.id == json.loads(data)["id"]
 
 
 def test_a_folder_without_a_job_cannot_be_reopened(tmp_path):

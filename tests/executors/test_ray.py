@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -110,6 +111,20 @@ def test_a_folder_that_the_nodes_do_not_see_is_named_with_the_node(cluster, fold
         run(chores(folder, {}))
 
 
+def test_a_worker_without_gristmill_reports_that_with_its_node_and_what_to_install(monkeypatch):
+    from ray import cloudpickle
+
+    from gristmill.executors import ray_cluster
+
+    sent = cloudpickle.dumps(ray_cluster._portable_task())
+    for name in [name for name in sys.modules if name.partition(".")[0] == "gristmill"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    answer = cloudpickle.loads(sent)("0.1.0", ())
+    assert answer.keys() == {"missing", "node"}
+    message = ray_cluster._missing(**{"node": answer["node"], "reason": answer["missing"]})
+    assert re.search(rf"node {socket.gethostname()} cannot import .*ModuleNotFoundError.*pip install", message)
+
+
 def test_another_version_of_gristmill_on_a_worker_is_refused(cluster, folder, monkeypatch):
     monkeypatch.setattr("gristmill.executors.ray_cluster.__version__", "9.9.9")
     with pytest.raises(gm.WorkerError, match=rf"node {socket.gethostname()}.* 9\.9\.9 .*it has version .*pip install"):
@@ -169,9 +184,7 @@ def is_running(process: int) -> bool:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
-def test_a_local_cluster_starts_in_silence_and_ends_with_a_driver_that_is_killed_whose_parts_are_reused(
-    python_path, folder
-):
+def test_a_local_cluster_is_silent_and_ends_with_a_driver_that_is_killed_whose_parts_are_reused(python_path, folder):
     parent = start_driver(python_path, "", folder, 0, 10**6, 10**6)
     while not ((folder / "count-00000.ok").exists() and attempts(folder, 1) and attempts(folder, 2)):
         assert parent.poll() is None, parent.stderr.read()

@@ -13,6 +13,7 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -39,6 +40,8 @@ MAX_OUTPUT_BYTES = 1 << 20
 # How often a task is run again whose files another task finds damaged.
 MAX_REPAIRS = 3
 MAX_SHOWN = 8
+# Of a work folder at a URL, at the same time.
+MAX_REQUESTS = 16
 
 Folder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER|URL")]
 
@@ -271,7 +274,7 @@ class _Tasks:
         self.folder = open_work_folder(location)
         self.job = Job.read(self.folder)
         self.parts = _part_calls(self.folder, self.job)
-        self._is_done: dict[str, bool] = {}
+        self._done: set[str] = set()
 
     def second(self) -> list[Call] | None:
         """The calls of the second stage; None while they are not known: parts are missing."""
@@ -283,10 +286,12 @@ class _Tasks:
         """The numbers of the calls that are not done, counted within their stage."""
         from gristmill.executors.done import read_done
 
-        for call in calls:
-            if not self._is_done.get(call.name):
-                self._is_done[call.name] = read_done(self.folder, call.name) is not None
-        return [call.number for call in calls if not self._is_done[call.name]]
+        there = set(_names(self.folder))  # one request, where each of 10,000 files would be another
+        unknown = [call.name for call in calls if call.name not in self._done and f"{call.name}.ok" in there]
+        with ThreadPoolExecutor(MAX_REQUESTS) as pool:
+            found = list(pool.map(lambda name: read_done(self.folder, name) is not None, unknown))
+        self._done |= {name for name, is_done in zip(unknown, found, strict=True) if is_done}
+        return [call.number for call in calls if call.name not in self._done]
 
 
 def _part_calls(folder: WorkFolder, job: Job) -> list[Call]:

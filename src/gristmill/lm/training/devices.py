@@ -34,15 +34,23 @@ __all__ = ["check_devices", "launch", "launched"]
 
 @contextlib.contextmanager
 def launched(config: TrainConfig) -> Iterator[tuple[Fabric, TrainConfig]]:
-    """`launch`, and within the block one error for all processes, which leave the block together."""
+    """`launch`, and within the block one error for all processes, which leave the block together.
+
+    The connection between them ends with the block, unless it was there before: whoever made it ends it.
+    """
+    was_connected = _is_connected()
     try:
         with one_error():
             fabric, settled = launch(config)
             yield fabric, settled
             _leave_together(fabric)
     finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if _is_connected() and not was_connected:
             torch.distributed.destroy_process_group()
+
+
+def _is_connected() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _leave_together(fabric: Fabric) -> None:

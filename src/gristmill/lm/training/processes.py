@@ -373,7 +373,10 @@ _meeting = _Meeting()
 
 
 def join_others(strategy: Any) -> None:
-    """Connect this process with the others of the run. Lightning does it itself where this has not been done."""
+    """Connect this process with the others of the run. Lightning does it itself where this has not been done.
+
+    Processes that are connected already stay so: Ray Train connects them before it calls the function that trains.
+    """
     environment, launcher = getattr(strategy, "cluster_environment", None), getattr(strategy, "launcher", None)
     if environment is None or (launcher is not None and launcher.is_interactive_compatible):
         return
@@ -382,6 +385,8 @@ def join_others(strategy: Any) -> None:
     rank, size, device = int(environment.global_rank()), num_local * num_nodes, strategy.root_device
     os.environ |= {"MASTER_ADDR": str(environment.main_address), "MASTER_PORT": str(environment.main_port)}
     _meeting.open(rank=rank, size=size)
+    if torch.distributed.is_initialized():
+        return
     torch.distributed.init_process_group(
         strategy.process_group_backend or torch.distributed.get_default_backend_for_device(device),
         store=_meeting.store,
