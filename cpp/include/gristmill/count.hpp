@@ -79,8 +79,9 @@ using Write = std::function<void(std::string_view)>;
 //     u64      the position of its first occurrence
 //     u8 × n   the bytes of a longer word
 //
-// The runs of one part of a corpus lie end to end in one file, one for each partition. A word belongs to partition
-// XXH64(its bytes, seed 0) modulo the number of partitions, so that what is one word in two parts meets in one merge.
+// Words are sorted by XXH64(their bytes, seed 0). The runs of one part of a corpus lie end to end in one file, one for
+// each partition: of n partitions, a word belongs to number XXH64 × n / 2^64, rounded down, so that what is one word in
+// two parts meets in one merge.
 struct RunEntry {
     std::uint64_t end = 0;       // in the file; it begins where the one before ends
     std::uint64_t checksum = 0;  // XXH64 of its bytes

@@ -63,9 +63,9 @@ class CountSink {
 
   private:
     void keep_within_share() {
-        // Writing a run takes arrays of its words, counts and partitions beside the table.
+        // Writing a run takes arrays of its words, counts and places beside the table.
         const std::uint64_t to_spill =
-            table->memory_bytes() + table->size() * (sizeof(CountedWord) + sizeof(std::uint64_t) + sizeof(std::uint16_t));
+            table->memory_bytes() + table->size() * (SortedWords::bytes_per_word() + sizeof(std::uint64_t));
         const std::uint64_t needed =
             std::max(to_spill, table->memory_bytes_after_growth()) + scanner.memory_bytes() + kSpareBytes;
         const std::uint64_t run_bytes = table->size() * sizeof(CountedWord) + table->long_bytes();
@@ -87,7 +87,7 @@ struct Counter::Impl {
           monitor(watching),
           specials(options.specials),
           rules{specials, Cutter(options.pattern, specials)},
-          spill(options.spill_folder, options.memory_limit, kMaxFanIn, options.num_partitions) {
+          spill(options.spill_folder, options.memory_limit) {
         if (!options.block_bytes) options.block_bytes = kTaskBytes;
         options.num_threads = std::max(1u, options.num_threads);
         if (options.memory_limit) {
@@ -190,23 +190,20 @@ std::vector<RunEntry> Counter::finish_runs(const Write& write, CountStats& stats
     std::size_t num_tables = 0;
     for (const CountSink& sink : impl.sinks) num_tables += sink.table && sink.table->size();
 
+    const std::size_t num_partitions = impl.options.num_partitions;
     std::vector<RunEntry> entries;
     if (impl.spill.num_runs() || num_tables > 1) {
         impl.spill_all();
         stats.num_spilled_runs = impl.spill.num_runs();
-        PartitionWriter writer(impl.options.num_partitions, write);
-        impl.spill.merge_into(writer, stats.num_words, impl.monitor);
-        entries = writer.finish();
+        entries = impl.spill.merge_into_partitions(num_partitions, write, stats.num_words, impl.monitor);
     } else {
         impl.monitor.begin(Stage::join, impl.source_bytes);
-        SortedWords sorted;
-        sorted.ends.resize(impl.options.num_partitions);
+        SortedWords sorted(0);
         for (const CountSink& sink : impl.sinks) {
-            if (sink.table && sink.table->size())
-                sorted = sort_table(*sink.table, impl.options.num_partitions, impl.monitor);
+            if (sink.table && sink.table->size()) sorted = sort_table(*sink.table, impl.monitor);
         }
-        stats.num_words = sorted.words.size();
-        entries = write_partitions(sorted, write, impl.monitor);
+        stats.num_words = sorted.size();
+        entries = write_partitions(sorted, num_partitions, write, impl.monitor);
     }
     impl.monitor.set_done(impl.source_bytes);
     stats.join_seconds = seconds_since(start);

@@ -18,27 +18,30 @@ inline constexpr std::size_t kReadBuffer = 64 << 10;
 // More runs are merged in several passes.
 inline constexpr std::size_t kMaxFanIn = 128;
 
-inline bool by_word(const CountedWord& a, const CountedWord& b) { return a.compare(b) < 0; }
 inline bool by_first(const CountedWord& a, const CountedWord& b) { return a.first < b.first; }
 
-// Calls visit(word, partition) for the words of all runs, in the order of the partitions and then of `less`.
-template <class Less, class Visit>
-void merge_runs(const std::vector<Run>& runs, std::size_t num_partitions, const Less& less, Monitor& monitor,
-                const Visit& visit) {
+// What runs are sorted by. A key is compared in the place of a word: of words with the same one, any may come first.
+struct ByWord {
+    static std::uint64_t key(const CountedWord& word) { return order_of(word); }
+};
+struct ByFirst {
+    static std::uint64_t key(const CountedWord& word) { return word.first; }
+};
+
+// Calls visit(word, key) for the words of all runs in the order of their keys.
+template <class Order, class Visit>
+void merge_runs(const std::vector<Run>& runs, Monitor& monitor, const Visit& visit) {
     struct Head {
-        std::size_t partition;
+        std::uint64_t key;
         RunReader* reader;
     };
     std::vector<std::unique_ptr<RunReader>> readers;
-    const auto later = [&](const Head& a, const Head& b) {
-        if (a.partition != b.partition) return a.partition > b.partition;
-        return less(b.reader->word(), a.reader->word());
-    };
+    const auto later = [](const Head& a, const Head& b) { return a.key > b.key; };
     std::vector<Head> heap;
     for (const Run& run : runs) {
         readers.push_back(std::make_unique<RunReader>(run, kReadBuffer));
         RunReader* reader = readers.back().get();
-        if (reader->next()) heap.push_back({partition_of(reader->word(), num_partitions), reader});
+        if (reader->next()) heap.push_back({Order::key(reader->word()), reader});
     }
     std::make_heap(heap.begin(), heap.end(), later);
     // Puts the first one, which has changed, where it belongs now: half the comparisons of a pop and a push.
@@ -46,7 +49,7 @@ void merge_runs(const std::vector<Run>& runs, std::size_t num_partitions, const 
         const Head moved = heap.front();
         std::size_t at = 0;
         for (std::size_t child; (child = 2 * at + 1) < heap.size(); at = child) {
-            if (child + 1 < heap.size() && later(heap[child], heap[child + 1])) ++child;
+            if (child + 1 < heap.size()) child += later(heap[child], heap[child + 1]);
             if (!later(moved, heap[child])) break;
             heap[at] = heap[child];
         }
@@ -55,9 +58,9 @@ void merge_runs(const std::vector<Run>& runs, std::size_t num_partitions, const 
     for (std::size_t visited = 0; !heap.empty(); ++visited) {
         if (visited % kWordsPerCheck == 0) monitor.check();
         Head& first = heap.front();
-        visit(first.reader->word(), first.partition);
+        visit(first.reader->word(), first.key);
         if (first.reader->next()) {
-            first.partition = partition_of(first.reader->word(), num_partitions);
+            first.key = Order::key(first.reader->word());
         } else {
             first = heap.back();
             heap.pop_back();
@@ -66,40 +69,50 @@ void merge_runs(const std::vector<Run>& runs, std::size_t num_partitions, const 
     }
 }
 
-// Adds up neighbours that are the same word; a long word's bytes are copied, since its reader moves on.
+// Adds up words that are the same. Those of one key come together, in any order; that they are different words is so
+// rare that a list will do. A long word's bytes are copied, since its reader moves on.
 class Summing {
   public:
     template <class Emit>
-    void add(const CountedWord& word, std::size_t partition, const Emit& emit) {
-        if (has_word_ && word_.compare(word) == 0) return word_.add(word);
-        flush(emit);
-        word_ = word;
-        partition_ = partition;
-        has_word_ = true;
+    void add(const CountedWord& word, std::uint64_t key, const Emit& emit) {
+        if (key != key_) flush(emit);
+        key_ = key;
+        for (std::size_t i = 0; i < size_; ++i) {
+            if (words_[i].word.compare(word) == 0) return words_[i].word.add(word);
+        }
+        if (size_ == words_.size()) words_.emplace_back();
+        Held& held = words_[size_++];
+        held.word = word;
         if (word.is_long()) {
-            bytes_.assign(word.long_bytes(), word.long_bytes() + word.size());
-            word_.set_long_bytes(bytes_.data());
+            held.bytes.assign(word.long_bytes(), word.long_bytes() + word.size());
+            held.word.set_long_bytes(held.bytes.data());
         }
     }
     template <class Emit>
     void flush(const Emit& emit) {
-        if (has_word_) emit(word_, partition_);
-        has_word_ = false;
+        if (size_ > 1) {
+            std::sort(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(size_),
+                      [](const Held& a, const Held& b) { return a.word.compare(b.word) < 0; });
+        }
+        for (std::size_t i = 0; i < size_; ++i) emit(words_[i].word, key_);
+        size_ = 0;
     }
 
   private:
-    bool has_word_ = false;
-    CountedWord word_{};
-    std::size_t partition_ = 0;
-    std::vector<std::uint8_t> bytes_;
+    struct Held {
+        CountedWord word{};
+        std::vector<std::uint8_t> bytes;  // of a long word; moving it leaves them where they are
+    };
+    std::uint64_t key_ = 0;
+    std::size_t size_ = 0;
+    std::vector<Held> words_;
 };
 
-// Calls visit(word, partition) for each different word of runs that are sorted by word, its counts added up.
+// Calls visit(word, key) for each different word of runs that are sorted by word, its counts added up.
 template <class Visit>
-void merge_and_sum(const std::vector<Run>& runs, std::size_t num_partitions, Monitor& monitor, const Visit& visit) {
+void merge_and_sum(const std::vector<Run>& runs, Monitor& monitor, const Visit& visit) {
     Summing summing;
-    merge_runs(runs, num_partitions, by_word, monitor,
-               [&](const CountedWord& word, std::size_t partition) { summing.add(word, partition, visit); });
+    merge_runs<ByWord>(runs, monitor, [&](const CountedWord& word, std::uint64_t key) { summing.add(word, key, visit); });
     summing.flush(visit);
 }
 
@@ -150,7 +163,8 @@ class RunBuilder {
 // The allocator keeps freed memory for later; under a limit the next phase must not stand on top of it.
 void return_free_memory();
 
-std::vector<RunEntry> write_partitions(const SortedWords& sorted, const Write& write, const Monitor& monitor);
+std::vector<RunEntry> write_partitions(const SortedWords& sorted, std::size_t num_partitions, const Write& write,
+                                       const Monitor& monitor);
 
 // Appends a word to a table; the table's last offset is set by the caller when all are there.
 void append_word(WordTable& table, const CountedWord& word);

@@ -33,11 +33,11 @@ struct RunMerger::Impl {
     Run merge_some(const std::vector<Run>& some) {
         if (!file) file = std::make_shared<SpillFile>(spill_folder);
         RunWriter writer(file);
-        const auto write = [&](const CountedWord& word, std::size_t) { writer.write(word); };
+        const auto write = [&](const CountedWord& word, std::uint64_t) { writer.write(word); };
         if (order == RunOrder::by_word) {
-            merge_and_sum(some, 1, monitor, write);
+            merge_and_sum(some, monitor, write);
         } else {
-            merge_runs(some, 1, by_first, monitor, write);
+            merge_runs<ByFirst>(some, monitor, write);
         }
         return writer.finish();
     }
@@ -58,7 +58,7 @@ struct RunMerger::Impl {
         const auto sorted_file = std::make_shared<SpillFile>(spill_folder);
         std::vector<Run> sorted;
         num_words = 0;
-        merge_and_sum(runs, 1, monitor, [&](const CountedWord& word, std::size_t) {
+        merge_and_sum(runs, monitor, [&](const CountedWord& word, std::uint64_t) {
             ++num_words;
             if (word.count < min_frequency) return;
             if (!builder.has_room(word) && !builder.empty())
@@ -119,8 +119,8 @@ RunEntry RunMerger::write_by_first(std::uint64_t min_frequency, const Write& wri
     impl.order = RunOrder::by_first;
     impl.file = nullptr;
     impl.reduce_all();
-    merge_runs(impl.runs, 1, by_first, impl.monitor,
-               [&](const CountedWord& word, std::size_t) { writer.write(word, 0); });
+    merge_runs<ByFirst>(impl.runs, impl.monitor,
+                        [&](const CountedWord& word, std::uint64_t) { writer.write(word, 0); });
     return writer.finish().front();
 }
 
@@ -135,7 +135,7 @@ WordTable RunMerger::make_table(std::uint64_t num_words, std::uint64_t num_bytes
     std::uint64_t total = 0;
     impl.guard([&] {
         impl.reduce_all();
-        merge_runs(impl.runs, 1, by_first, impl.monitor, [&](const CountedWord& word, std::size_t) {
+        merge_runs<ByFirst>(impl.runs, impl.monitor, [&](const CountedWord& word, std::uint64_t) {
             if (__builtin_add_overflow(total, word.count, &total) || total >> 63)
                 throw std::overflow_error("the counts of all words together pass 2^63 - 1. Count a smaller corpus.");
             append_word(table, word);
@@ -148,11 +148,11 @@ WordTable RunMerger::make_table(std::uint64_t num_words, std::uint64_t num_bytes
 
 std::vector<RunEntry> write_runs(const WordTable& words, std::size_t num_partitions, const Write& write,
                                  Monitor& monitor) {
-    const auto visit_words = [&](const auto& take) {
-        for (std::size_t i = 0; i < words.size(); ++i)
-            take(CountedWord::from_bytes(words.word(i), words.counts[i], words.firsts[i]));
-    };
-    return write_partitions(sort_into_partitions(words.size(), num_partitions, visit_words, monitor), write, monitor);
+    SortedWords sorted(words.size());
+    for (std::size_t i = 0; i < words.size(); ++i)
+        sorted.add(CountedWord::from_bytes(words.word(i), words.counts[i], words.firsts[i]));
+    sorted.sort(monitor);
+    return write_partitions(sorted, num_partitions, write, monitor);
 }
 
 }  // namespace gristmill

@@ -17,15 +17,12 @@ void return_free_memory() {
 #endif
 }
 
-std::vector<RunEntry> write_partitions(const SortedWords& sorted, const Write& write, const Monitor& monitor) {
-    PartitionWriter writer(sorted.ends.size(), write);
-    std::size_t i = 0;
-    for (std::size_t p = 0; p < sorted.ends.size(); ++p) {
-        for (; i < sorted.ends[p]; ++i) {
-            if (i % kWordsPerCheck == 0) monitor.check();
-            writer.write(sorted.words[i], p);
-        }
-    }
+std::vector<RunEntry> write_partitions(const SortedWords& sorted, std::size_t num_partitions, const Write& write,
+                                       const Monitor& monitor) {
+    PartitionWriter writer(num_partitions, write);
+    sorted.visit(monitor, [&](const CountedWord& word, std::uint64_t order) {
+        writer.write(word, partition_of(order, num_partitions));
+    });
     return writer.finish();
 }
 
@@ -49,28 +46,24 @@ std::shared_ptr<SpillFile> Spill::take_idle_file() {
     return std::make_shared<SpillFile>(folder_);
 }
 
-SortedWords sort_table(const PieceTable& table, std::size_t num_partitions, const Monitor& monitor) {
-    const LargeVector<std::uint64_t> shorts = table.short_part().counts(), mediums = table.medium_part().counts(),
-                                     longs = table.long_part().counts();
-    const auto visit_words = [&](const auto& take) {
-        const auto visit = [&](const auto& part, const LargeVector<std::uint64_t>& counts) {
-            for (std::size_t i = 0; i < counts.size(); ++i) take(part.records[i].with_count(counts[i], table.arena()));
-        };
-        visit(table.short_part(), shorts);
-        visit(table.medium_part(), mediums);
-        visit(table.long_part(), longs);
+SortedWords sort_table(const PieceTable& table, const Monitor& monitor) {
+    SortedWords sorted(table.size());
+    const auto take = [&](const auto& part) {
+        const LargeVector<std::uint64_t> counts = part.counts();
+        for (std::size_t i = 0; i < counts.size(); ++i) sorted.add(part.records[i].with_count(counts[i], table.arena()));
     };
-    return sort_into_partitions(table.size(), num_partitions, visit_words, monitor);
+    take(table.short_part());
+    take(table.medium_part());
+    take(table.long_part());
+    sorted.sort(monitor);
+    return sorted;
 }
 
 void Spill::write_run(PieceTable& table, const Monitor& monitor) {
-    const SortedWords sorted = sort_table(table, num_partitions_, monitor);
+    const SortedWords sorted = sort_table(table, monitor);
     std::shared_ptr<SpillFile> file = take_idle_file();
     RunWriter writer(file);
-    for (std::size_t i = 0; i < sorted.words.size(); ++i) {
-        if (i % kWordsPerCheck == 0) monitor.check();
-        writer.write(sorted.words[i]);
-    }
+    sorted.visit(monitor, [&](const CountedWord& word, std::uint64_t) { writer.write(word); });
     Run run = writer.finish();
     table.clear();
     const std::lock_guard lock(mutex_);
@@ -83,18 +76,21 @@ void Spill::reduce_by_word(Monitor& monitor) {
     return_free_memory();
     idle_.clear();  // from here on a file is freed with its last run
     reduce(monitor, [&](const std::vector<Run>& some, RunWriter& writer) {
-        merge_and_sum(some, num_partitions_, monitor, [&](const CountedWord& word, std::size_t) { writer.write(word); });
+        merge_and_sum(some, monitor, [&](const CountedWord& word, std::uint64_t) { writer.write(word); });
     });
 }
 
-void Spill::merge_into(PartitionWriter& writer, std::uint64_t& num_words, Monitor& monitor) {
+std::vector<RunEntry> Spill::merge_into_partitions(std::size_t num_partitions, const Write& write,
+                                                   std::uint64_t& num_words, Monitor& monitor) {
     reduce_by_word(monitor);
     num_words = 0;
-    merge_and_sum(runs_, num_partitions_, monitor, [&](const CountedWord& word, std::size_t partition) {
+    PartitionWriter writer(num_partitions, write);
+    merge_and_sum(runs_, monitor, [&](const CountedWord& word, std::uint64_t order) {
         ++num_words;
-        writer.write(word, partition);
+        writer.write(word, partition_of(order, num_partitions));
     });
     runs_.clear();
+    return writer.finish();
 }
 
 WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
@@ -108,7 +104,7 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
     }
     return_free_memory();
     reduce(monitor, [&](const std::vector<Run>& some, RunWriter& writer) {
-        merge_runs(some, 1, by_first, monitor, [&](const CountedWord& word, std::size_t) { writer.write(word); });
+        merge_runs<ByFirst>(some, monitor, [&](const CountedWord& word, std::uint64_t) { writer.write(word); });
     });
     return read_result(size, monitor);
 }
@@ -135,7 +131,7 @@ Spill::Size Spill::sort_by_first(std::uint64_t min_frequency, std::uint64_t& num
     Size size;
     num_words = 0;
     RunBuilder builder(memory_limit_ / 2);
-    merge_and_sum(by_words, num_partitions_, monitor, [&](const CountedWord& word, std::size_t) {
+    merge_and_sum(by_words, monitor, [&](const CountedWord& word, std::uint64_t) {
         ++num_words;
         if (word.count < min_frequency) return;
         ++size.num_words;
@@ -153,8 +149,7 @@ WordTable Spill::read_result(const Size& size, Monitor& monitor) {
     result.offsets.reserve(size.num_words + 1);
     result.counts.reserve(size.num_words);
     result.firsts.reserve(size.num_words);
-    merge_runs(runs_, 1, by_first, monitor,
-               [&](const CountedWord& word, std::size_t) { append_word(result, word); });
+    merge_runs<ByFirst>(runs_, monitor, [&](const CountedWord& word, std::uint64_t) { append_word(result, word); });
     result.offsets.push_back(result.bytes.size());
     runs_.clear();
     return result;

@@ -24,25 +24,22 @@
 namespace gristmill {
 
 // The words of a table, as runs have them.
-SortedWords sort_table(const PieceTable& table, std::size_t num_partitions, const Monitor& monitor);
+SortedWords sort_table(const PieceTable& table, const Monitor& monitor);
 
 class Spill {
   public:
     // More than `max_fan_in` runs are merged in several passes: each run that is read holds a buffer.
-    Spill(std::string folder, std::uint64_t memory_limit, std::size_t max_fan_in = kMaxFanIn,
-          std::size_t num_partitions = 1)
-        : folder_(std::move(folder)),
-          memory_limit_(memory_limit),
-          max_fan_in_(max_fan_in),
-          num_partitions_(num_partitions) {}
+    Spill(std::string folder, std::uint64_t memory_limit, std::size_t max_fan_in = kMaxFanIn)
+        : folder_(std::move(folder)), memory_limit_(memory_limit), max_fan_in_(max_fan_in) {}
 
     // Writes `table` as one run and clears it. Safe to call from several threads.
     void write_run(PieceTable& table, const Monitor& monitor);
     std::size_t num_runs() const { return num_written_; }
     // Merges all runs and frees them. Throws MemoryLimitExceeded when the result alone is larger than the limit.
     WordTable merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);
-    // Likewise, but the words stay in the order of runs.
-    void merge_into(PartitionWriter& writer, std::uint64_t& num_words, Monitor& monitor);
+    // Likewise, but the words stay in the order of runs, and there may be any number of them.
+    std::vector<RunEntry> merge_into_partitions(std::size_t num_partitions, const Write& write,
+                                                std::uint64_t& num_words, Monitor& monitor);
 
   private:
     // Of the result.
@@ -63,7 +60,6 @@ class Spill {
     std::string folder_;
     std::uint64_t memory_limit_;
     std::size_t max_fan_in_;
-    std::size_t num_partitions_;
     std::mutex mutex_;
     std::size_t num_written_ = 0;
     std::vector<Run> runs_;

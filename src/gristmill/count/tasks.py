@@ -5,9 +5,10 @@
 | `count-NNNNN` | part N of the corpus | `count-NNNNN.runs`: its words in sorted runs, one for each partition |
 | `merge-NNNNN` | run N of all parts | `merge-NNNNN.words`: the words of partition N, in the order of first occurrence |
 
-A word belongs to partition XXH64(its bytes, seed 0) modulo the number of partitions, on every machine, so what is one
-word in two parts meets in one merge. Positions in `count-NNNNN.runs` are relative to the part, those in
-`merge-NNNNN.words` to the corpus. Words that are too rare are left out only there, where their count is complete.
+Runs are sorted by the XXH64 of the words (seed 0). Of n partitions, a word belongs to number XXH64 * n // 2^64, on
+every machine, so what is one word in two parts meets in one merge. Positions in `count-NNNNN.runs` are relative to the
+part, those in `merge-NNNNN.words` to the corpus. Words that are too rare are left out only there, where their count is
+complete.
 
 A record of both files, all numbers little-endian:
 
