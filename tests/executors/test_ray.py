@@ -66,10 +66,11 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_task_is_replaced_and_the_att
     assert first != second
 
 
-def test_a_task_that_kills_every_worker_is_an_error_with_its_name_and_advice(cluster, folder):
-    with pytest.raises(gm.WorkerError, match=r"count-00000 .*4 times.*num_workers or part_bytes"):
+def test_a_task_that_kills_every_worker_is_an_error_with_its_name_and_advice(cluster, folder, monkeypatch):
+    monkeypatch.setattr(driver, "MAX_ATTEMPTS", 2)
+    with pytest.raises(gm.WorkerError, match=r"count-00000 .*2 times.*num_workers or part_bytes"):
         run(chores(folder, {"kill": True}))
-    assert len(attempts(folder, 0)) == driver.MAX_ATTEMPTS
+    assert len(attempts(folder, 0)) == 2
 
 
 def test_the_error_of_a_task_is_the_same_as_without_a_cluster_between(cluster, folder):
@@ -103,6 +104,17 @@ def test_a_cancelled_call_is_never_named_and_ends(cluster, folder):
         while not finished:
             finished = workers.wait(0.5)
         assert [one.ticket for one in finished] == [second]
+
+
+def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(cluster, folder, monkeypatch):
+    monkeypatch.setattr(driver, "SLOW_SECONDS", 0.5)
+    outcomes, _ = run(chores(folder, {}, {"stop_once": "stopped"}, {}))
+    try:
+        assert squares(outcomes) == [0, 1, 4]
+        _, other = attempts(folder, 1)
+        assert outcomes[1].worker == str(other)
+    finally:
+        os.kill(attempts(folder, 1)[0], signal.SIGKILL)
 
 
 def test_a_folder_that_the_nodes_do_not_see_is_named_with_the_node(cluster, folder):

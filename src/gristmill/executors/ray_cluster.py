@@ -76,6 +76,7 @@ class RayWorkers(Workers):
         self._next_ticket = 0
         self._waiting: deque[tuple[int, Call]] = deque()  # calls that Ray does not have yet
         self._under_way: dict[Any, int] = {}  # tickets, by the reference that Ray gave
+        self._cancelled: dict[Any, float] = {}  # when, by reference: tasks that may not have ended yet
         self._num_cpus = 1
         self._asked_at = float("-inf")
 
@@ -95,6 +96,7 @@ class RayWorkers(Workers):
         return ticket
 
     def wait(self, seconds: float) -> list[Finished]:
+        self._kill_cancelled()
         references = list(self._under_way)
         if not references:
             time.sleep(seconds)
@@ -111,22 +113,29 @@ class RayWorkers(Workers):
         self._waiting = deque(pair for pair in self._waiting if pair[0] != ticket)
         for reference in [reference for reference, its in self._under_way.items() if its == ticket]:
             del self._under_way[reference]
+            self._cancelled[reference] = time.monotonic()
             self._end(reference, force=False)
         self._give_out_calls()
 
     def close(self) -> None:
         """End the tasks that are under way, in the way of Ctrl-C; those that do not, by killing their processes."""
         self._waiting.clear()
-        references = list(self._under_way)
-        self._under_way.clear()
-        if not references:
+        for ticket in list(self._under_way.values()):
+            self.cancel(ticket)
+        left = list(self._cancelled)
+        if not left:
             return
-        for reference in references:
-            self._end(reference, force=False)
-        with suppress(Exception):
-            _, left = self._ray.wait(references, num_returns=len(references), timeout=PATIENCE_SECONDS)
-            for reference in left:
-                self._end(reference, force=True)
+        with suppress(Exception):  # the cluster is gone
+            _, left = self._ray.wait(left, num_returns=len(left), timeout=PATIENCE_SECONDS)
+        for reference in left:
+            self._end(reference, force=True)
+
+    def _kill_cancelled(self) -> None:
+        """Kill the processes of cancelled tasks that had the time to end: each takes a CPU of the cluster."""
+        now = time.monotonic()
+        for reference in [one for one, when in self._cancelled.items() if now > when + PATIENCE_SECONDS]:
+            del self._cancelled[reference]
+            self._end(reference, force=True)
 
     def _give_out_calls(self) -> None:
         while self._waiting and (self._limit is None or len(self._under_way) < self._limit):
