@@ -9,9 +9,7 @@ namespace {
 
 // What the core writes, handed on to a function of Python.
 Write write_to(const nb::callable& function, Watch& watch) {
-    return [&](std::string_view data) {
-        watch.with_gil([&] { function(nb::bytes(data.data(), data.size())); });
-    };
+    return [&](std::string_view data) { watch.with_gil([&] { function(nb::bytes(data.data(), data.size())); }); };
 }
 
 // (end, checksum, num_words, num_bytes) of each run.

@@ -95,9 +95,9 @@ struct FileRange {
     std::int64_t modified_ns;
 };
 
-// Files, or stretches of them, each of them one text. A file is opened when its first bytes are read and closed when all are finished, so
-// that a corpus may have more files than a process may open. Its state is taken when it is listed and compared at every
-// step: a change while it is read is an error (InputChanged).
+// Files, or stretches of them, each of them one text. A file is opened when its first bytes are read and closed when
+// all are finished, so that a corpus may have more files than a process may open. Its state is taken when it is listed
+// and compared at every step: a change while it is read is an error (InputChanged).
 class FileTexts final : public Texts {
   public:
     // Throws FileError for a path that is no regular file.

@@ -101,8 +101,7 @@ class FileTexts::File {
     }
 
     void check_size(std::uint64_t before, std::uint64_t now) const {
-        if (now != before)
-            throw InputChanged(path_, std::to_string(before) + " bytes became " + std::to_string(now));
+        if (now != before) throw InputChanged(path_, std::to_string(before) + " bytes became " + std::to_string(now));
     }
 
     void check_unchanged() const {

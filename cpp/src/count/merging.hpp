@@ -112,12 +112,13 @@ class Summing {
 template <class Visit>
 void merge_and_sum(const std::vector<Run>& runs, Monitor& monitor, const Visit& visit) {
     Summing summing;
-    merge_runs<ByWord>(runs, monitor, [&](const CountedWord& word, std::uint64_t key) { summing.add(word, key, visit); });
+    merge_runs<ByWord>(runs, monitor,
+                       [&](const CountedWord& word, std::uint64_t key) { summing.add(word, key, visit); });
     summing.flush(visit);
 }
 
-// Words gathered up to a size, to be sorted by first occurrence. The size is reserved at once: a vector that grows holds
-// its contents twice meanwhile.
+// Words gathered up to a size, to be sorted by first occurrence. The size is reserved at once: a vector that grows
+// holds its contents twice meanwhile.
 class RunBuilder {
   public:
     explicit RunBuilder(std::uint64_t memory_bytes) {

@@ -171,6 +171,11 @@ bool RunReader::next() {
     std::memcpy(&head, buffer_.data() + begin_, sizeof head);
     begin_ += sizeof head;
     word_ = {head.low, head.high, head.count, head.first + run_.base};
+    // Before anybody uses it: the checksum is compared only at the end of the run.
+    const std::size_t size = word_.size();
+    const bool is_short = word_.high == 0;
+    if (size == 0 || (is_short && size > 7) || (!is_short && size < 8) || (!is_short && !word_.is_long() && size > 15))
+        fail("it has a word whose length is wrong");
     if (!word_.is_long()) return true;
     if (!fill(word_.size())) fail("it ends inside a word");
     word_.set_long_bytes(buffer_.data() + begin_);

@@ -58,8 +58,8 @@ class NamedFile final : public RunFile {
 struct Run {
     std::shared_ptr<const RunFile> file;
     std::uint64_t begin, end;
-    std::uint64_t base = 0;     // what to add to its positions
-    std::string name;           // of a run that another process has written: only such a one is checked
+    std::uint64_t base = 0;  // what to add to its positions
+    std::string name;        // of a run that another process has written: only such a one is checked
     std::uint64_t checksum = 0;
 };
 

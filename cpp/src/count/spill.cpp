@@ -50,7 +50,8 @@ SortedWords sort_table(const PieceTable& table, const Monitor& monitor) {
     SortedWords sorted(table.size());
     const auto take = [&](const auto& part) {
         const LargeVector<std::uint64_t> counts = part.counts();
-        for (std::size_t i = 0; i < counts.size(); ++i) sorted.add(part.records[i].with_count(counts[i], table.arena()));
+        for (std::size_t i = 0; i < counts.size(); ++i)
+            sorted.add(part.records[i].with_count(counts[i], table.arena()));
     };
     take(table.short_part());
     take(table.medium_part());
