@@ -90,7 +90,10 @@ def _failure(address: str, error: Exception) -> str:
     if address == "auto":
         advice = "Start one with `ray start --head`, pass the address of one, or leave the address out."
         return f"address='auto': this machine belongs to no Ray cluster ({reason}). {advice}"
-    advice = "The cluster needs the same versions of Ray and Python as this machine."
+    advice = (
+        "Ray and Python must have the same versions here and there. A cluster with token authentication, the default "
+        "of newer versions, needs RAY_AUTH_MODE=token in the environment and its token on this machine."
+    )
     if not address.startswith("ray://"):
         host = address.partition(":")[0]
         advice += f" From a machine outside the cluster, pass address='ray://{host}:10001'."
@@ -155,8 +158,9 @@ def _kept_signal_handler() -> Iterator[None]:
 @contextmanager
 def _silenced(ray: Any) -> Iterator[None]:
     """Ray prints what happens to its workers to the standard output, where results belong."""
-    before = {name: os.environ.get(name) for name in QUIET}
-    os.environ.update({name: value for name, value in QUIET.items() if before[name] is None})
+    # RAY_AUTH_MODE: Ray sets it when it starts a cluster with a token, and leaves it.
+    unset = [name for name in (*QUIET, "RAY_AUTH_MODE") if name not in os.environ]
+    os.environ.update({name: value for name, value in QUIET.items() if name in unset})
     module = getattr(getattr(ray, "_private", None), "worker", None)
     prints = getattr(module, "_worker_logs_enabled", None)  # what Ray's own debugger uses
     if prints is not None:
@@ -166,5 +170,5 @@ def _silenced(ray: Any) -> Iterator[None]:
     finally:
         if prints is not None:
             module._worker_logs_enabled = prints  # type: ignore[union-attr]
-        for name in [name for name, value in before.items() if value is None]:
+        for name in unset:
             os.environ.pop(name, None)
