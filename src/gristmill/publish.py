@@ -17,10 +17,11 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
+def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush_name: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write to, which is at `path` once the block has ended without an error.
 
     A symbolic link at `path` is replaced, not followed. With `overwrite=False` anything at `path` is FileExistsError.
+    With `flush_name=False` the folder is not flushed: the caller publishes another file there, whose flush serves both.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -49,7 +50,8 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             error.filename = str(target)  # a full disk does not say whose
         raise
-    flush_folder(target.parent)
+    if flush_name:
+        flush_folder(target.parent)
 
 
 def _check_target(target: Path, overwrite: bool) -> int | None:

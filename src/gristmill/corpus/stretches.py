@@ -135,9 +135,9 @@ def default_part_bytes(num_bytes: int) -> int:
     """How large parts are when nobody says: by the size of the corpus alone, so that every executor cuts the same.
 
     >>> default_part_bytes(10**9), default_part_bytes(10**12)
-    (64000000, 256000000)
+    (125000000, 256000000)
     """
-    return min(max(num_bytes // 64, 64_000_000), 256_000_000)
+    return min(max(num_bytes // 64, 125_000_000), 256_000_000)
 
 
 def inputs_to_json(files: FoundFiles) -> Sequence[dict[str, Any]]:

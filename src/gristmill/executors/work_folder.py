@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from gristmill.corpus.inputs import is_url
+from gristmill.corpus.threads import map_in_order
 from gristmill.errors import FormatError, GristmillError
 from gristmill.publish import publish
 from gristmill.small_files import read_small_file
 
 # A temporary file that nobody has written to for so long is of a worker that was killed.
+NUM_REMOVERS = 4
 LEFTOVER_SECONDS = 3600
 # A job with a million inputs takes about 200 MB; nothing that is read whole is larger.
 MAX_READ_BYTES = 1 << 30
@@ -123,8 +125,13 @@ class LocalWorkFolder(WorkFolder):
 
     @contextlib.contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        with publish(self._path(name)) as file:
+        """The name is safe after a power failure once a small file was written, as `.ok` is after all others."""
+        with publish(self._path(name), flush_name=False) as file:
             yield file
+
+    def write(self, name: str, data: bytes) -> None:
+        with publish(self._path(name)) as file:
+            file.write(data)
 
     @contextlib.contextmanager
     def as_local_file(self, name: str, begin: int = 0, end: int | None = None) -> Iterator[LocalFile]:
@@ -141,10 +148,25 @@ class LocalWorkFolder(WorkFolder):
         with contextlib.suppress(OSError):
             self.discard("job.json")  # from here on, this is no job that could resume
         for _ in range(20):
+            self._remove_files()
             shutil.rmtree(self.path, ignore_errors=True)
             if not self.path.exists():
                 return
             time.sleep(0.05)
+
+    def _remove_files(self) -> None:
+        """On several threads: removing a file of 100 MB takes a system some 40 ms."""
+
+        def unlink(name: str) -> None:
+            with contextlib.suppress(OSError):
+                (self.path / name).unlink()
+
+        with (
+            contextlib.suppress(OSError),
+            contextlib.closing(map_in_order(unlink, self.names(), num_threads=NUM_REMOVERS)) as removed,
+        ):
+            for _ in removed:
+                pass
 
     def discard_leftovers(self) -> None:
         """Those written to in the last hour stay: a worker may run that this process knows nothing of."""

@@ -24,20 +24,20 @@ from gristmill.executors.work_folder import DamagedPartError, FileEntry, LocalWo
 from gristmill.shards.disk import sync_data
 
 BLOCK_BYTES = 1 << 20
-# How much is written before the disk is told to begin, as in `writer.py`.
-FLUSHED_BYTES = 8 << 20
+# How much is written before the disk is told to begin. What is left in the end is waited for, and a worker does nothing
+# else meanwhile: less than in `writer.py`, where other threads go on encoding.
+FLUSHED_BYTES = 2 << 20
 SUM = np.dtype("<u8")
 
 
-class CheckedFile(io.RawIOBase):
-    """Writes to a file of a folder, with the checksum and the size of what was written so far.
+class FlushedFile(io.RawIOBase):
+    """Writes to a file of a folder, and counts the bytes.
 
     On a disk of this machine, a thread flushes the file meanwhile: little is left to wait for in the end.
     """
 
     def __init__(self, folder: WorkFolder, file: BinaryIO) -> None:
         self._file = file
-        self._digest = _core.Xxh64()
         self._unflushed = 0
         self._is_local = isinstance(folder, LocalWorkFolder)
         self._flusher = Crew(sync_data, num_threads=1, name="flush")
@@ -53,7 +53,6 @@ class CheckedFile(io.RawIOBase):
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         self._file.write(view)
-        self._digest.update(view)
         self.num_bytes += len(view)
         self._unflushed += len(view)
         if self._is_local and self._unflushed >= FLUSHED_BYTES and (self._flushing is None or self._flushing.done()):
@@ -72,14 +71,26 @@ class CheckedFile(io.RawIOBase):
             finally:
                 self._flusher.close()
 
-    def hexdigest(self) -> str:
-        """The XXH64 of all that was written, 16 hexadecimal digits."""
-        return self._digest.hexdigest()
-
     def _check_flush(self) -> None:
         if self._flushing is not None:
             flushing, self._flushing = self._flushing, None
             flushing.result()
+
+
+class CheckedFile(FlushedFile):
+    """The same, with the checksum of what was written so far."""
+
+    def __init__(self, folder: WorkFolder, file: BinaryIO) -> None:
+        super().__init__(folder, file)
+        self._digest = _core.Xxh64()
+
+    def write(self, data: Any) -> int:
+        self._digest.update(memoryview(data).cast("B"))
+        return super().write(data)
+
+    def hexdigest(self) -> str:
+        """The XXH64 of all that was written, 16 hexadecimal digits."""
+        return self._digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -90,9 +101,9 @@ def create_checked(folder: WorkFolder, name: str) -> Iterator[CheckedFile]:
 
 
 class _Stream:
-    """A file of a part as it is written."""
+    """A file of a part as it is written. Its checksum is that of the checksums of its blocks."""
 
-    def __init__(self, name: str, file: CheckedFile) -> None:
+    def __init__(self, name: str, file: FlushedFile) -> None:
         self.name, self.file = name, file
         self._sums: list[int] = []
         self._block = _core.Xxh64()
@@ -115,8 +126,9 @@ class _Stream:
     def finish(self) -> FileEntry:
         if self._in_block:
             self._end_block()
-        self.file.write(np.array(self._sums, SUM).tobytes())
-        return FileEntry(self.name, self.file.num_bytes, self.file.hexdigest())
+        sums = np.array(self._sums, SUM).tobytes()
+        self.file.write(sums)
+        return FileEntry(self.name, self.file.num_bytes, f"{_core.xxh64(sums):016x}")
 
 
 class PartWriter:
@@ -142,7 +154,8 @@ class PartWriter:
             return
         if stream not in self._streams:
             name = file_name(self._task, stream)
-            self._streams[stream] = _Stream(name, self._stack.enter_context(create_checked(self._folder, name)))
+            file = FlushedFile(self._folder, self._stack.enter_context(self._folder.create(name)))
+            self._streams[stream] = _Stream(name, self._stack.enter_context(contextlib.closing(file)))
         self._streams[stream].write(data)
 
     def finish(self) -> None:
