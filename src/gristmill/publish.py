@@ -17,11 +17,11 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush_name: bool = True) -> Iterator[BinaryIO]:
+def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write to, which is at `path` once the block has ended without an error.
 
     A symbolic link at `path` is replaced, not followed. With `overwrite=False` anything at `path` is FileExistsError.
-    With `flush_name=False` the folder is not flushed: the caller publishes another file there, whose flush serves both.
+    With `flush=False` nobody waits for the disk: a power failure within half a minute may leave the file damaged.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -41,7 +41,8 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush_name:
                 temporary.chmod(mode)  # whoever could not read the old file cannot read the new one
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                os.fsync(file.fileno())
         _move(temporary, target, overwrite)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -50,7 +51,7 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush_name:
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             error.filename = str(target)  # a full disk does not say whose
         raise
-    if flush_name:
+    if flush:
         flush_folder(target.parent)
 
 

@@ -72,8 +72,12 @@ class WorkFolder(ABC):
         """The size of a file, None if there is none."""
 
     @abstractmethod
-    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file to write to, which is there under its name once the block has ended without an error."""
+    def create(self, name: str, *, is_scratch: bool = False) -> AbstractContextManager[BinaryIO]:
+        """A file to write to, which is there under its name once the block has ended without an error.
+
+        is_scratch: nobody waits for the disk. For files with checksums that whoever reads them compares, and whose task
+        can run again: after a power failure, it does.
+        """
 
     @abstractmethod
     def as_local_file(self, name: str, begin: int = 0, end: int | None = None) -> AbstractContextManager[LocalFile]:
@@ -100,9 +104,9 @@ class WorkFolder(ABC):
         for name in self.names():
             self.discard(name)
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, is_scratch: bool = False) -> None:
         """Write a small file."""
-        with self.create(name) as file:
+        with self.create(name, is_scratch=is_scratch) as file:
             file.write(data)
 
 
@@ -124,14 +128,9 @@ class LocalWorkFolder(WorkFolder):
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     @contextlib.contextmanager
-    def create(self, name: str) -> Iterator[BinaryIO]:
-        """The name is safe after a power failure once a small file was written, as `.ok` is after all others."""
-        with publish(self._path(name), flush_name=False) as file:
+    def create(self, name: str, *, is_scratch: bool = False) -> Iterator[BinaryIO]:
+        with publish(self._path(name), flush=not is_scratch) as file:
             yield file
-
-    def write(self, name: str, data: bytes) -> None:
-        with publish(self._path(name)) as file:
-            file.write(data)
 
     @contextlib.contextmanager
     def as_local_file(self, name: str, begin: int = 0, end: int | None = None) -> Iterator[LocalFile]:
