@@ -5,7 +5,7 @@ earlier part ("head"), whose split only that part knows. After its data, a file 
 task that reads a stretch of a file checks that stretch, and no more than that.
 
 Nobody waits until these files are on the disk, which would take a quarter of the time of a job: after a power failure,
-the checksums show what is missing, and those parts are encoded again. Shards are flushed before the manifest names them.
+the checksums show what is missing, and those parts are encoded again. Shards are flushed before a manifest names them.
 """
 
 from __future__ import annotations
