@@ -148,4 +148,14 @@ def _check_work_folder(work_folder: Any) -> str:
     location = os.fspath(work_folder)
     if not isinstance(location, str) or not location:
         raise OptionError(f"work_folder={work_folder!r} names no folder. Pass a path or a URL.")
+    if "\0" in location or not _can_be_encoded(location):
+        raise OptionError(f"work_folder={work_folder!r} has a character that no file name can have. Pass another name.")
     return location
+
+
+def _can_be_encoded(location: str) -> bool:
+    try:
+        os.fsencode(location)
+    except UnicodeEncodeError:
+        return False
+    return True
