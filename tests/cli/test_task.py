@@ -134,6 +134,21 @@ def test_wrong_numbers_are_wrong_usage(gristmill, plan_count, tmp_path, numbers,
     assert message in err
 
 
+def test_a_task_does_not_write_into_finished_shards_of_another_run(
+    gristmill, plan_encode, made, stories_path, tokenizer_path, tmp_path
+):
+    work, shards = tmp_path / "work", tmp_path / "shards"
+    assert plan_encode("--work-folder", work)[0] == 0
+    assert gristmill("task", "run", work, "0-2")[0] == 0
+    other = ["encode", stories_path, "-t", tokenizer_path, "-o", shards, "--shard-tokens", "70k", "--overwrite"]
+    assert gristmill(*other)[0] == 0
+    before = contents(shards)
+    for command in (["run", work, "3"], ["finish", work]):
+        code, _, err = gristmill("task", *command)
+        assert code == 1 and "holds finished shards" in err
+        assert contents(shards) == before
+
+
 def test_a_file_that_no_job_has_written_is_not_complete(gristmill, stories_path):
     for command in (["status", stories_path], ["run", stories_path, "0"], ["finish", stories_path]):
         code, out, err = gristmill("task", *command)

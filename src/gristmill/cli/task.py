@@ -347,6 +347,7 @@ def run_tasks(location: str, shown: str, numbers: Iterable[int]) -> None:
             print(_perform(tasks, tasks.parts[number]), flush=True)
             continue
         _check_parts(tasks, shown, f"task {number} needs all parts, and ")
+        _refuse_finished(tasks)
         second = tasks.second() or []
         last = len(tasks.parts) + len(second) - 1
         if number > last:
@@ -385,6 +386,22 @@ def _check_parts(tasks: _Tasks, shown: str, why: str = "") -> None:
         raise GristmillError(
             f"{why}{plural(len(missing), 'part')} of {len(tasks.parts):,} {'is' if len(missing) == 1 else 'are'} not "
             f"done: {listed(missing)}. Run {words!r} first."
+        )
+
+
+def _refuse_finished(tasks: _Tasks) -> None:
+    """Raise if the output holds finished shards, maybe of another job: a task would replace some of their files."""
+    from gristmill.errors import GristmillError
+
+    if tasks.job.kind == "count":
+        return
+    from gristmill.shards.encode_job import load_work
+
+    target = load_work(tasks.folder).target
+    if _has(target, "manifest.json"):
+        raise GristmillError(
+            f"{target.location} holds finished shards, of this job or another, which no task replaces. Remove the work "
+            f"folder {tasks.folder.location}, or plan the job again with another output."
         )
 
 
