@@ -199,3 +199,14 @@ def test_where_a_job_lies():
     job = _job()
     assert job_location(job, work_folder=None, default="out/.parts") == "out/.parts"
     assert job_location(job, work_folder="s3://bucket/work/", default="x") == f"s3://bucket/work/count-{job.id}"
+
+
+def test_a_work_folder_that_is_a_file_is_refused_in_words(tmp_path):
+    (tmp_path / "corpus.txt").write_bytes(b"text")
+    for place in ("corpus.txt/count-0", "corpus.txt/below/count-0"):
+        with (
+            pytest.raises(NotADirectoryError, match="Cannot be a work folder, because it is a file"),
+            open_job(str(tmp_path / place), _job(), _never),
+        ):
+            pass
+    assert (tmp_path / "corpus.txt").read_bytes() == b"text"

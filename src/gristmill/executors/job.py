@@ -194,7 +194,11 @@ def _locked(location: str) -> Iterator[tuple[WorkFolder, bool]]:
     if not isinstance(folder, LocalWorkFolder):
         yield folder, not folder.names()
         return
-    folder.path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        message = "Cannot be a work folder, because it is a file or below one. Pass a folder"
+        raise NotADirectoryError(errno.ENOTDIR, message, str(folder.path.parent)) from None
     descriptor, is_new = create_and_lock(Path(folder.path), reason=IN_USE)
     try:
         yield folder, is_new
