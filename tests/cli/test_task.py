@@ -124,6 +124,7 @@ def test_missing_parts_are_an_error_that_lists_them(gristmill, plan_encode, plan
         (["0-"], "'0-' is not the number of a task"),
         (["1.5"], "'1.5' is not the number of a task"),
         (["0-2", "99"], "there is no task 99: the job has tasks 0 to 10."),
+        (["0-999999999"], "there is no task 11: the job has tasks 0 to 10."),  # a list of them would fill the memory
     ],
 )
 def test_wrong_numbers_are_wrong_usage(gristmill, plan_count, tmp_path, numbers, message):
@@ -131,6 +132,28 @@ def test_wrong_numbers_are_wrong_usage(gristmill, plan_count, tmp_path, numbers,
     code, _, err = gristmill("task", "run", tmp_path / "words.gmw", *numbers)
     assert code == 2
     assert message in err
+
+
+def test_a_task_does_not_write_into_finished_shards_of_another_run(
+    gristmill, plan_encode, made, stories_path, tokenizer_path, tmp_path
+):
+    work, shards = tmp_path / "work", tmp_path / "shards"
+    assert plan_encode("--work-folder", work)[0] == 0
+    assert gristmill("task", "run", work, "0-2")[0] == 0
+    other = ["encode", stories_path, "-t", tokenizer_path, "-o", shards, "--shard-tokens", "70k", "--overwrite"]
+    assert gristmill(*other)[0] == 0
+    before = contents(shards)
+    for command in (["run", work, "3"], ["finish", work]):
+        code, _, err = gristmill("task", *command)
+        assert code == 1 and "holds finished shards" in err
+        assert contents(shards) == before
+
+
+def test_a_file_that_no_job_has_written_is_not_complete(gristmill, stories_path):
+    for command in (["status", stories_path], ["run", stories_path, "0"], ["finish", stories_path]):
+        code, out, err = gristmill("task", *command)
+        assert (code, out) == (1, "")
+        assert "No job here. Write one down with 'gristmill task plan'" in err
 
 
 @pytest.mark.parametrize(

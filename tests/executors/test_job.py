@@ -125,6 +125,8 @@ def _edited(**changes):
         (_edited(kind="delete"), "'delete' is not known"),
         (_edited(inputs=[1]), "an input is no dict"),
         (_edited(settings=None), "settings is missing or no dict"),
+        (_edited(settings={}), "the checksum of its settings"),
+        (_edited(settings={"part_bytes": 4, "num_partitions": 9}), "the checksum of its settings"),
     ],
 )
 def test_a_damaged_job_is_an_error_that_says_what_to_do(tmp_path, damage, words):
@@ -142,7 +144,18 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-_FIELDS = ["format", "version", "id", "kind", "inputs", "options", "settings", "num_parts", "parts_sha256"]
+_FIELDS = [
+    "format",
+    "version",
+    "id",
+    "kind",
+    "inputs",
+    "options",
+    "settings",
+    "settings_sha256",
+    "num_parts",
+    "parts_sha256",
+]
 
 
 @given(changes=st.dictionaries(st.sampled_from(_FIELDS), _JSON, max_size=3), cut=st.integers(0, 2000))
@@ -186,3 +199,14 @@ def test_where_a_job_lies():
     job = _job()
     assert job_location(job, work_folder=None, default="out/.parts") == "out/.parts"
     assert job_location(job, work_folder="s3://bucket/work/", default="x") == f"s3://bucket/work/count-{job.id}"
+
+
+def test_a_work_folder_that_is_a_file_is_refused_in_words(tmp_path):
+    (tmp_path / "corpus.txt").write_bytes(b"text")
+    for place in ("corpus.txt/count-0", "corpus.txt/below/count-0"):
+        with (
+            pytest.raises(NotADirectoryError, match="Cannot be a work folder, because it is a file"),
+            open_job(str(tmp_path / place), _job(), _never),
+        ):
+            pass
+    assert (tmp_path / "corpus.txt").read_bytes() == b"text"

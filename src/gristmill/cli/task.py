@@ -12,9 +12,10 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -206,22 +207,33 @@ def every_command() -> list[type]:
     return [Command, Plan, PlanEncode, PlanCountWords, Run, Finish, Status]
 
 
-def parse_numbers(texts: Sequence[str]) -> list[int]:
+def parse_numbers(texts: Sequence[str]) -> Iterator[int]:
     """The numbers of tasks, each once, in the order given.
 
-    >>> parse_numbers(["7", "0-3", "2"])
+    One at a time, because a range such as 0-999999999, which is far more than the job has, would fill the memory.
+
+    >>> list(parse_numbers(["7", "0-3", "2"]))
     [7, 0, 1, 2, 3]
     """
     if not texts:
         raise UsageError("no task given. Name at least one number, such as 0, or a range, such as 0-9.")
-    numbers: dict[int, None] = {}
-    for text in texts:
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if last < first:
-            raise UsageError(f"{text!r} is not the number of a task. Write a number such as 7, or a range such as 0-9.")
-        numbers |= dict.fromkeys(range(first, last + 1))
-    return list(numbers)
+    return _each_once([_parse_range(text) for text in texts])
+
+
+def _parse_range(text: str) -> range:
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+    if last < first:
+        raise UsageError(f"{text!r} is not the number of a task. Write a number such as 7, or a range such as 0-9.")
+    return range(first, last + 1)
+
+
+def _each_once(ranges: Sequence[range]) -> Iterator[int]:
+    seen: set[int] = set()
+    for number in chain.from_iterable(ranges):
+        if number not in seen:
+            seen.add(number)
+            yield number
 
 
 def find_job(text: str) -> str | None:
@@ -241,9 +253,19 @@ def find_job(text: str) -> str | None:
             raise UsageError(f"{location} holds {len(jobs)} jobs. Name one of them: {', '.join(sorted(jobs))}.")
         if jobs:
             return jobs[0]
-    if Path(text).is_file() or _has(open_work_folder(text), "manifest.json"):
+    if _is_word_table(Path(text)) or _has(open_work_folder(text), "manifest.json"):
         return None
     raise FileNotFoundError(errno.ENOENT, "No job here. Write one down with 'gristmill task plan'", text)
+
+
+def _is_word_table(path: Path) -> bool:
+    """Whether a job that counts has been finished here; any other file, such as an input, is no output of a job."""
+    from gristmill.count.words import MAGIC
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _has(folder: WorkFolder, name: str) -> bool:
@@ -317,7 +339,7 @@ def _second_calls(folder: WorkFolder, job: Job) -> list[Call]:
     return calls_of_encode(folder.location)[len(job.parts) :]
 
 
-def run_tasks(location: str, shown: str, numbers: Sequence[int]) -> None:
+def run_tasks(location: str, shown: str, numbers: Iterable[int]) -> None:
     """Perform tasks by number, in the order given, and print a line for each."""
     tasks = _Tasks(location)
     for number in numbers:
@@ -325,6 +347,7 @@ def run_tasks(location: str, shown: str, numbers: Sequence[int]) -> None:
             print(_perform(tasks, tasks.parts[number]), flush=True)
             continue
         _check_parts(tasks, shown, f"task {number} needs all parts, and ")
+        _refuse_finished(tasks)
         second = tasks.second() or []
         last = len(tasks.parts) + len(second) - 1
         if number > last:
@@ -363,6 +386,22 @@ def _check_parts(tasks: _Tasks, shown: str, why: str = "") -> None:
         raise GristmillError(
             f"{why}{plural(len(missing), 'part')} of {len(tasks.parts):,} {'is' if len(missing) == 1 else 'are'} not "
             f"done: {listed(missing)}. Run {words!r} first."
+        )
+
+
+def _refuse_finished(tasks: _Tasks) -> None:
+    """Raise if the output holds finished shards, maybe of another job: a task would replace some of their files."""
+    from gristmill.errors import GristmillError
+
+    if tasks.job.kind == "count":
+        return
+    from gristmill.shards.encode_job import load_work
+
+    target = load_work(tasks.folder).target
+    if _has(target, "manifest.json"):
+        raise GristmillError(
+            f"{target.location} holds finished shards, of this job or another, which no task replaces. Remove the work "
+            f"folder {tasks.folder.location}, or plan the job again with another output."
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
-from gristmill.errors import WorkerError
+from gristmill.errors import RemoteInputError, WorkerError
 from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.executor import Finished, Workers
 from gristmill.executors.watch import Watch
@@ -111,7 +111,7 @@ class _Run:
                 continue  # the copy of a call that came to its end first, in this very list
             if one.outcome is not None:
                 self._put_away(attempt.index, one.outcome)
-            elif one.worker_died and self._may_run_again(attempt.index):
+            elif _may_pass(one) and self._may_run_again(attempt.index):
                 self._watch.retried()
             else:
                 errors.setdefault(attempt.index, self._error(attempt.index, one))
@@ -174,3 +174,8 @@ class _Run:
 
     def _tickets(self, index: int) -> list[int]:
         return [ticket for ticket, attempt in self._under_way.items() if attempt.index == index]
+
+
+def _may_pass(finished: Finished) -> bool:
+    """Whether the same call may end well the next time: its worker died, or a storage failed, which may be brief."""
+    return finished.worker_died or isinstance(finished.error, RemoteInputError)

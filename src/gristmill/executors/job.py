@@ -66,6 +66,7 @@ class Job:
             "inputs": list(self.inputs),
             "options": dict(self.options),
             "settings": dict(self.settings),
+            "settings_sha256": _sha256_of(self.settings),
             "num_parts": len(self.parts),
             "parts_sha256": hashlib.sha256(lines).hexdigest(),
         }
@@ -85,6 +86,8 @@ class Job:
             job = cls(content["kind"], content["inputs"], content["options"], content["settings"], parts)
             if job.id != content["id"]:
                 raise FormatError("its id is another")
+            if content["settings_sha256"] != _sha256_of(job.settings):  # they are no part of the id
+                raise FormatError("the checksum of its settings is another")
         except (FileNotFoundError, IsADirectoryError, FormatError) as error:
             why = str(error) if isinstance(error, FormatError) else f"{PARTS_FILE} is missing"
             raise FormatError(
@@ -94,12 +97,17 @@ class Job:
         return job
 
 
+def _sha256_of(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
+
+
 _TYPES: dict[str, type] = {
     "id": str,
     "kind": str,
     "inputs": list,
     "options": dict,
     "settings": dict,
+    "settings_sha256": str,
     "num_parts": int,
     "parts_sha256": str,
 }
@@ -186,7 +194,11 @@ def _locked(location: str) -> Iterator[tuple[WorkFolder, bool]]:
     if not isinstance(folder, LocalWorkFolder):
         yield folder, not folder.names()
         return
-    folder.path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        message = "Cannot be a work folder, because it is a file or below one. Pass a folder"
+        raise NotADirectoryError(errno.ENOTDIR, message, str(folder.path.parent)) from None
     descriptor, is_new = create_and_lock(Path(folder.path), reason=IN_USE)
     try:
         yield folder, is_new
