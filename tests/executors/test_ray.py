@@ -88,6 +88,7 @@ def test_the_error_of_a_task_is_the_same_as_without_a_cluster_between(cluster, f
     assert type(bug) is gm.WorkerError
     assert "ZeroDivisionError: division by zero" in str(bug)
     for name, finished in found.items():
+        assert finished.node.startswith(f"{socket.gethostname()}/")
         expected = ERRORS[name]()
         assert (type(finished.error), str(finished.error)) == (type(expected), str(expected))
         assert vars(finished.error) == vars(expected)

@@ -30,7 +30,7 @@ class Finished:
     outcome: Outcome | None = None
     error: BaseException | None = None
     worker_died: bool = False  # nothing is wrong with the task: it may run again elsewhere
-    node: str = ""  # the machine of a worker that died, where it is known
+    node: str = ""  # the machine of a worker that failed or died, where it is known and there may be others
 
 
 class Workers(ABC):

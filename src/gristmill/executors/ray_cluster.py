@@ -151,7 +151,7 @@ class RayWorkers(Workers):
         except self._ray.exceptions.RayError as error:
             return Finished(ticket, error=_described(error), worker_died=_has_died(self._ray.exceptions, error))
         if "error" in answer:
-            return Finished(ticket, error=unpack_error(*answer["error"]))
+            return Finished(ticket, error=unpack_error(*answer["error"]), node=answer["node"])
         if "missing" in answer:
             return Finished(ticket, error=WorkerError(_missing(answer["node"], answer["missing"])))
         return Finished(ticket, outcome=unpack_outcome(answer["outcome"]))
