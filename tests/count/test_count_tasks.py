@@ -192,6 +192,12 @@ def test_threads_and_workers_that_differ_are_an_error():
     assert gm.count_words(["low"], executor=gm.Local(num_workers=2), num_threads=2).count("low") == 1
 
 
+def test_num_threads_is_the_number_of_workers_of_local_tasks(tmp_path):
+    (tmp_path / "a.txt").write_text("low lower")
+    executor = gm.Local(work_folder=str(tmp_path / "work"))
+    assert gm.count_words(gm.Files(tmp_path / "a.txt"), executor=executor, num_threads=2).count("low") == 1
+
+
 def test_an_input_that_changed_after_the_plan_is_refused(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(text(1))

@@ -148,7 +148,7 @@ def test_what_one_machine_of_a_cluster_lacks_is_tried_again_elsewhere(clock, err
 def test_what_all_machines_of_a_cluster_lack_is_an_error_with_the_node_and_the_folders(clock):
     full = OSError(28, "No space left on device")
     workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, full), node="node-7")
-    with pytest.raises(OSError, match=r"No space .* \(in the task encode-00000 on the node node-7\)\. The task writes to"):
+    with pytest.raises(OSError, match=r"No space .*task encode-00000 on the node node-7\)\. The task writes to work"):
         run_calls(workers, calls(1), Watch(None))
     assert workers.num_attempts["encode-00000"] == driver.MAX_ATTEMPTS
 

@@ -74,7 +74,7 @@ def test_parts_give_the_folder_of_a_run_without_an_executor(tok, corpus, tmp_pat
     assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["out"]
 
 
-@pytest.mark.parametrize("part_bytes", [1, 500, 10**9])
+@pytest.mark.parametrize("part_bytes", [20, 500, 10**9])
 @pytest.mark.parametrize("options", [{"end_of_text_position": "before"}, {"end_of_text": None, "separator": EOT}])
 def test_parts_of_any_size_give_the_same_files(tok, corpus, tmp_path, monkeypatch, part_bytes, options):
     small_batches(monkeypatch, 64)
@@ -361,7 +361,7 @@ def test_planning_twice_takes_the_parts_that_are_there(tok, corpus, tmp_path):
     ("options", "message"),
     [
         ({"executor": "processes", "num_threads": 2}, "num_threads=2 does not apply to executor='processes'"),
-        ({"executor": Local(num_workers=2), "num_threads": 3}, "num_threads=3 and num_workers=2"),
+        ({"executor": Local(num_workers=2), "num_threads": 3}, "num_threads=3, but num_workers=2"),
         ({"executor": "slurm"}, "executor='slurm'"),
     ],
 )

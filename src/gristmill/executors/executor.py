@@ -80,13 +80,27 @@ class Executor(ABC):
         if self.part_bytes is not None:
             _set(self, "part_bytes", _check_part_bytes(self.part_bytes))
 
+    @property
+    def runs_tasks(self) -> bool:
+        """Whether work is cut into tasks. Otherwise threads of this process do it all, without files in between."""
+        return True
+
+    def with_threads(self, num_threads: Any) -> Executor:
+        """This executor with so many threads, as an argument of `encode_corpus` and others asks for."""
+        raise OptionError(
+            f"num_threads={num_threads!r} does not apply to executor={self.name!r}: each worker uses one thread. Pass "
+            f"num_workers= to the executor instead."
+        )
+
     @abstractmethod
     def open(self) -> AbstractContextManager[Workers]:
         """Start the workers; they end with the block."""
 
 
-def check_executor(executor: Any) -> Executor:
+def check_executor(executor: Any, num_threads: Any = None) -> Executor:
     """The executor that an argument means: one of its class, or the name of one.
+
+    num_threads: another argument of the same function, how many threads are to work; only `Local` has threads.
 
     >>> check_executor("local")
     Local(num_workers=None, work_folder=None, part_bytes=None)
@@ -95,8 +109,11 @@ def check_executor(executor: Any) -> Executor:
     gristmill.errors.OptionError: executor='procesess' is not known. Did you mean 'processes'? Pass one of 'local', \
 'processes', 'ray'.
     """
-    if isinstance(executor, Executor):
-        return executor
+    chosen = executor if isinstance(executor, Executor) else _named(executor)
+    return chosen if num_threads is None else chosen.with_threads(num_threads)
+
+
+def _named(executor: Any) -> Executor:
     if isinstance(executor, type) and issubclass(executor, Executor):
         raise OptionError(f"executor={executor.__name__} is a class. Pass one of its objects: {executor.__name__}().")
     return executor_class(executor)()
