@@ -56,6 +56,9 @@ class Workers(ABC):
     def cancel(self, ticket: int) -> None:
         """Nobody wants the outcome of this call any more; `wait` never names it again."""
 
+    def check_on_this_machine(self) -> None:  # noqa: B027  most are
+        """Raise OptionError if workers are on other machines, which see no temporary folder of this one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor(ABC):

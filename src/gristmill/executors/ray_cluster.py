@@ -6,6 +6,7 @@ is in files of the work folder, because Ray's object store loses what a process 
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar
 
-from gristmill.errors import WorkerError
+from gristmill.errors import OptionError, WorkerError
 from gristmill.executors.calls import Call
 from gristmill.executors.executor import Executor, Finished, Workers, check_shared
 from gristmill.executors.process_worker import unpack_outcome
@@ -116,6 +117,18 @@ class RayWorkers(Workers):
             self._cancelled[reference] = time.monotonic()
             self._end(reference, force=False)
         self._give_out_calls()
+
+    def check_on_this_machine(self) -> None:
+        with _connection():
+            names = {node["NodeManagerHostname"] for node in self._ray.nodes() if node["Alive"]}
+        others = sorted(names - {socket.gethostname()})
+        if others:
+            some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+            raise OptionError(
+                f"the Ray cluster has other machines ({some}), which do not see the temporary folder of this one. Pass "
+                f"a work_folder that all of them see: a folder of a shared file system, or a URL such as "
+                f"s3://bucket/work."
+            )
 
     def close(self) -> None:
         """End the tasks that are under way, in the way of Ctrl-C; those that do not, by killing their processes."""
