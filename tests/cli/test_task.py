@@ -123,6 +123,7 @@ def test_missing_parts_are_an_error_that_lists_them(gristmill, plan_encode, plan
         (["9-1"], "'9-1' is not the number of a task"),
         (["0-"], "'0-' is not the number of a task"),
         (["1.5"], "'1.5' is not the number of a task"),
+        (["0-999999999"], "'0-999999999' is beyond the tasks of any job"),
         (["0-2", "99"], "there is no task 99: the job has tasks 0 to 10."),
     ],
 )

@@ -26,6 +26,7 @@ from gristmill.cli.options import format_size, plural
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.values import UsageError, one_of
 from gristmill.corpus import FoundFiles
+from gristmill.corpus.stretches import MAX_PARTS
 
 if TYPE_CHECKING:
     from gristmill.executors.calls import Call
@@ -40,6 +41,8 @@ MAX_OUTPUT_BYTES = 1 << 20
 # How often a task is run again whose files another task finds damaged.
 MAX_REPAIRS = 3
 MAX_SHOWN = 8
+# Of both stages of a job; a range with more would fill the memory before the job is looked at.
+MAX_NUMBERS = 2 * MAX_PARTS
 # Of a work folder at a URL, at the same time.
 MAX_REQUESTS = 16
 
@@ -220,6 +223,8 @@ def parse_numbers(texts: Sequence[str]) -> list[int]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if last < first:
             raise UsageError(f"{text!r} is not the number of a task. Write a number such as 7, or a range such as 0-9.")
+        if last >= MAX_NUMBERS:
+            raise UsageError(f"{text!r} is beyond the tasks of any job. 'gristmill task status' shows their numbers.")
         numbers |= dict.fromkeys(range(first, last + 1))
     return list(numbers)
 

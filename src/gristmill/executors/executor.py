@@ -71,7 +71,7 @@ class Executor(ABC):
 
     name: ClassVar[str]
     num_workers: int | None = None
-    work_folder: str | None = None
+    work_folder: str | os.PathLike[str] | None = None
     part_bytes: int | None = None
 
     # A subclass with checks of its own calls `Executor.__post_init__(self)` first: slots break `super()`.
@@ -122,9 +122,9 @@ def _named(executor: Any) -> Executor:
     return executor_class(executor)()
 
 
-def check_shared(location: str) -> None:
+def check_shared(location: str | os.PathLike[str] | None) -> None:
     """Raise if other processes cannot see what is at `location`, a work folder."""
-    if location.startswith("memory://"):
+    if location is not None and os.fspath(location).startswith("memory://"):
         raise OptionError(
             f"{location} is in the memory of this process, where no worker of another process sees it. Pass a "
             f"work_folder that all of them see: a folder of a shared file system, or a URL such as s3://bucket/work."

@@ -133,13 +133,13 @@ class OpenJob:
     is_resumed: bool  # an earlier run has begun it
 
 
-def job_location(job: Job, *, work_folder: str | None, default: str) -> str:
+def job_location(job: Job, *, work_folder: str | os.PathLike[str] | None, default: str) -> str:
     """The folder of a job: `KIND-ID` in the user's work folder, or `default`.
 
     >>> job_location(Job("count", [], {}, {}, []), work_folder="s3://bucket/work", default="x")
     's3://bucket/work/count-ee4fc7fe99b573fc'
     """
-    return default if work_folder is None else f"{work_folder.rstrip('/')}/{job.kind}-{job.id}"
+    return default if work_folder is None else f"{os.fspath(work_folder).rstrip('/')}/{job.kind}-{job.id}"
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class Ray(Executor):
         Executor.__post_init__(self)
         if self.address is not None:
             check_address(self.address)
-        check_shared(self.work_folder or "")
+        check_shared(self.work_folder)
 
     @contextmanager
     def open(self) -> Iterator[Workers]:
