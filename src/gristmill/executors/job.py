@@ -20,6 +20,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ PARTS_FILE = "parts.jsonl"
 FORMAT = "gristmill-job"
 VERSION = 1
 KINDS = ("count", "encode")
+# What `job_location` calls the folder of a job in a work folder.
+JOB_NAME = re.compile(rf"(?:{'|'.join(KINDS)})-[0-9a-f]{{16}}")
 IN_USE = "Another process is running this job. Wait for it to end, or stop it"
 
 
