@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from gristmill.corpus.packages import load_zstd
 from gristmill.errors import EmptyCorpusError, InputChangedError, OptionError, ShardsFormatError, ShardsMismatchError
 from gristmill.executors import Local, Processes
 from gristmill.executors.calls import perform
+from gristmill.executors.job import Job
 from gristmill.executors.work_folder import LocalWorkFolder
 from gristmill.shards import LAYOUTS, part_files, tasks, verify_shards
 from gristmill.shards.steps import calls_of_encode, finish_encode, plan_encode
@@ -386,10 +386,10 @@ def test_a_worker_of_another_tokenizer_file_refuses_it(tok, corpus, tmp_path):
 
 def test_the_job_holds_all_that_decides_the_bytes(tok, corpus, tmp_path):
     planned = plan_encode(corpus, tok, out=tmp_path / "out", val_fraction=0.25, executor=Local(part_bytes=2000))
-    job = json.loads((tmp_path / "out" / ".parts" / "job.json").read_text())
-    assert job["options"]["options"]["val_fraction"] == 0.25
-    assert [entry["name"] for entry in job["inputs"]] == list(map(str, corpus))
-    assert job["num_parts"] == planned.num_parts
+    job = Job.read(LocalWorkFolder(tmp_path / "out" / ".parts"))
+    assert job.options["options"]["val_fraction"] == 0.25
+    assert [entry["name"] for entry in job.inputs] == list(map(str, corpus))
+    assert len(job.parts) == planned.num_parts
 
 
 KILLED = """
