@@ -161,6 +161,13 @@ def test_an_input_that_one_machine_of_a_cluster_does_not_see_is_an_error_with_th
     assert workers.num_attempts["encode-00000"] == 1
 
 
+def test_an_input_that_is_another_one_on_a_machine_of_a_cluster_is_an_error_with_the_node(clock):
+    changed = gm.InputChangedError("a.txt changed while it was read.")
+    workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, changed), node="node-7")
+    with pytest.raises(gm.InputChangedError, match=r"a.txt changed .* on the node node-7\. All machines must"):
+        run_calls(workers, calls(1), Watch(None))
+
+
 def test_a_full_disk_of_the_only_machine_is_an_error_at_once(clock):
     full = OSError(28, "No space left on device", "/work/encode-00001.ids")
     workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, full))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
-from gristmill.errors import GristmillError, RemoteInputError, WorkerError
+from gristmill.errors import GristmillError, InputChangedError, RemoteInputError, WorkerError
 from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.executor import Finished, Workers
 from gristmill.executors.watch import Watch
@@ -203,5 +203,8 @@ def _located(error: BaseException, call: Call, node: str) -> BaseException:
         elif error.filename is None:  # a temporary file
             advice = f". The task writes to {call.folder} and to the temporary folder of that machine"
         error = OSError(error.errno, f"{error.strerror} ({where}){advice}", error.filename)
+    elif node and isinstance(error, InputChangedError):
+        advice = "All machines must see the same file, with the same time of change."
+        error.args = (f"{error} This was found on the node {node}. {advice}",)
     error.add_note(f"{where[0].upper()}{where[1:]}.")
     return error
