@@ -129,7 +129,8 @@ def _read_lines(folder: WorkFolder, name: str, checksum: str) -> list[Any]:
         raise FormatError(f"{name} is missing") from None
     if hashlib.sha256(lines).hexdigest() != checksum:
         raise FormatError(f"the checksum of {name} is another")
-    return [parse_json(line, error=FormatError) for line in lines.splitlines()]
+    values: list[Any] = parse_json(b"[" + b",".join(lines.splitlines()) + b"]", error=FormatError)
+    return values
 
 
 def _check_content(content: Any) -> None:
