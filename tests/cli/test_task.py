@@ -123,8 +123,8 @@ def test_missing_parts_are_an_error_that_lists_them(gristmill, plan_encode, plan
         (["9-1"], "'9-1' is not the number of a task"),
         (["0-"], "'0-' is not the number of a task"),
         (["1.5"], "'1.5' is not the number of a task"),
-        (["0-999999999"], "'0-999999999' is beyond the tasks of any job"),
         (["0-2", "99"], "there is no task 99: the job has tasks 0 to 10."),
+        (["0-999999999"], "there is no task 11: the job has tasks 0 to 10."),  # a list of them would fill the memory
     ],
 )
 def test_wrong_numbers_are_wrong_usage(gristmill, plan_count, tmp_path, numbers, message):
@@ -132,6 +132,13 @@ def test_wrong_numbers_are_wrong_usage(gristmill, plan_count, tmp_path, numbers,
     code, _, err = gristmill("task", "run", tmp_path / "words.gmw", *numbers)
     assert code == 2
     assert message in err
+
+
+def test_a_file_that_no_job_has_written_is_not_complete(gristmill, stories_path):
+    for command in (["status", stories_path], ["run", stories_path, "0"], ["finish", stories_path]):
+        code, out, err = gristmill("task", *command)
+        assert (code, out) == (1, "")
+        assert "No job here. Write one down with 'gristmill task plan'" in err
 
 
 @pytest.mark.parametrize(
@@ -235,7 +242,8 @@ def test_an_interrupted_task_can_run_again(gristmill, gristmill_process, stories
     shards = tmp_path / "shards"
     text = stories_path.read_bytes()
     (tmp_path / "large.txt").write_bytes(text * 100)
-    assert gristmill("task", "plan", "encode", tmp_path / "large.txt", "-t", tokenizer_path, "-o", shards)[0] == 0
+    plan = ["encode", tmp_path / "large.txt", "-t", tokenizer_path, "-o", shards, "--part-size", "64MB"]
+    assert gristmill("task", "plan", *plan)[0] == 0
     process = gristmill_process("task", "run", shards, "0")
     parts = shards / ".parts"
     while process.poll() is None and not any("tmp" in name for name in names(parts)):

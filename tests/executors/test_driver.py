@@ -121,6 +121,24 @@ def test_a_call_that_always_loses_its_worker_is_an_error_with_task_number_of_att
     assert workers.num_attempts["encode-00001"] == driver.MAX_ATTEMPTS
 
 
+def test_a_task_whose_storage_fails_briefly_runs_again(clock):
+    def script(number, attempt):
+        return 1.0, gm.RemoteInputError("s3://bucket/a: 503.") if number == 1 and attempt < 4 else number
+
+    watch = Watch(None)
+    assert len(run_calls(ScriptedWorkers(clock, script), calls(3), watch)) == 3
+    assert watch.num_retries == 3
+
+
+def test_the_error_of_a_storage_that_always_fails_is_raised_as_it_is(clock):
+    error = gm.RemoteInputError("s3://bucket/a: 403.")
+    workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, error if number == 1 else number))
+    with pytest.raises(gm.RemoteInputError) as raised:
+        run_calls(workers, calls(3), Watch(None))
+    assert raised.value is error
+    assert workers.num_attempts["encode-00001"] == driver.MAX_ATTEMPTS
+
+
 def test_the_error_of_a_task_is_raised_as_it_is_and_ends_the_others(clock):
     error = gm.InputChangedError("a.txt: it changed.")
     workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, error) if number == 1 else (50.0, number), workers=3)

@@ -133,6 +133,8 @@ def _edited(**changes):
         (_edited(kind="delete"), "'delete' is not known"),
         (lambda folder: _job(inputs=[1]).write(folder), "an input is no dict"),
         (_edited(settings=None), "settings is missing or no dict"),
+        (_edited(settings={}), "the checksum of its settings"),
+        (_edited(settings={"part_bytes": 4, "num_partitions": 9}), "the checksum of its settings"),
     ],
 )
 def test_a_damaged_job_is_an_error_that_says_what_to_do(tmp_path, damage, words):
@@ -150,8 +152,19 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-_CHECKSUMS = ["inputs_sha256", "parts_sha256"]
-_FIELDS = ["format", "version", "id", "kind", "options", "settings", "num_inputs", "num_parts", *_CHECKSUMS]
+_FIELDS = [
+    "format",
+    "version",
+    "id",
+    "kind",
+    "options",
+    "settings",
+    "settings_sha256",
+    "num_inputs",
+    "inputs_sha256",
+    "num_parts",
+    "parts_sha256",
+]
 
 
 @given(changes=st.dictionaries(st.sampled_from(_FIELDS), _JSON, max_size=3), cut=st.integers(0, 2000))

@@ -99,6 +99,11 @@ def test_what_is_no_executor_is_refused_with_those_there_are(executor, message):
         ({"part_bytes": 1.5}, r"part_bytes=1.5 is a float. Pass an int"),
         ({"work_folder": 3}, r"work_folder=3 is a int. Pass a path or a URL"),
         ({"work_folder": ""}, r"work_folder='' names no folder"),
+        ({"work_folder": "s3://"}, r"work_folder='s3://' names no folder. Pass a path, or a URL without spaces"),
+        ({"work_folder": "file:///"}, r"work_folder='file:///' names no folder"),
+        ({"work_folder": "s3://my bucket/work"}, r"work_folder='s3://my bucket/work' names no folder"),
+        ({"work_folder": "a\0b"}, r"work_folder='a\\x00b' has a character that no file name can have"),
+        ({"work_folder": "a\ud800"}, r"work_folder='a\\ud800' has a character that no file name can have"),
         ({"work_folder": b"work"}, r"work_folder=b'work' is a bytes"),
     ],
 )

@@ -384,6 +384,15 @@ def test_a_worker_of_another_tokenizer_file_refuses_it(tok, corpus, tmp_path):
         perform(calls_of_encode(planned.location)[0], lambda: None)
 
 
+def test_a_worker_without_its_tokenizer_says_what_to_do(tok, corpus, tmp_path):
+    planned = plan_encode(corpus, tok, out=tmp_path / "out", executor=Local(part_bytes=2000))
+    path = tmp_path / "out" / ".parts" / "tokenizer.json"
+    for damage in (lambda: path.write_bytes(path.read_bytes()[:100]), path.unlink):
+        damage()
+        with pytest.raises(gm.FormatError, match=r"missing or damaged. Remove the folder \S*\.parts to start again"):
+            perform(calls_of_encode(planned.location)[0], lambda: None)
+
+
 def test_the_job_holds_all_that_decides_the_bytes(tok, corpus, tmp_path):
     planned = plan_encode(corpus, tok, out=tmp_path / "out", val_fraction=0.25, executor=Local(part_bytes=2000))
     job = Job.read(LocalWorkFolder(tmp_path / "out" / ".parts"))

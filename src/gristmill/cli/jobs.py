@@ -6,15 +6,15 @@ import errno
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gristmill.cli.options import format_size, plural
 from gristmill.cli.table import columns, pairs
 from gristmill.cli.values import UsageError
-from gristmill.corpus.stretches import MAX_PARTS
 from gristmill.executors.job import JOB_NAME
 
 if TYPE_CHECKING:
@@ -25,30 +25,37 @@ if TYPE_CHECKING:
 # How often a task is run again whose files another task finds damaged.
 MAX_REPAIRS = 3
 MAX_SHOWN = 8
-# Of both stages of a job; a range with more would fill the memory before the job is looked at.
-MAX_NUMBERS = 2 * MAX_PARTS
 # Of a work folder at a URL, at the same time.
 MAX_REQUESTS = 16
 
 
-def parse_numbers(texts: Sequence[str]) -> list[int]:
+def parse_numbers(texts: Sequence[str]) -> Iterator[int]:
     """The numbers of tasks, each once, in the order given.
 
-    >>> parse_numbers(["7", "0-3", "2"])
+    One at a time, because a range such as 0-999999999, which is far more than the job has, would fill the memory.
+
+    >>> list(parse_numbers(["7", "0-3", "2"]))
     [7, 0, 1, 2, 3]
     """
     if not texts:
         raise UsageError("no task given. Name at least one number, such as 0, or a range, such as 0-9.")
-    numbers: dict[int, None] = {}
-    for text in texts:
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if last < first:
-            raise UsageError(f"{text!r} is not the number of a task. Write a number such as 7, or a range such as 0-9.")
-        if last >= MAX_NUMBERS:
-            raise UsageError(f"{text!r} is beyond the tasks of any job. 'gristmill task status' shows their numbers.")
-        numbers |= dict.fromkeys(range(first, last + 1))
-    return list(numbers)
+    return _each_once([_parse_range(text) for text in texts])
+
+
+def _parse_range(text: str) -> range:
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text, re.ASCII)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+    if last < first:
+        raise UsageError(f"{text!r} is not the number of a task. Write a number such as 7, or a range such as 0-9.")
+    return range(first, last + 1)
+
+
+def _each_once(ranges: Sequence[range]) -> Iterator[int]:
+    seen: set[int] = set()
+    for number in chain.from_iterable(ranges):
+        if number not in seen:
+            seen.add(number)
+            yield number
 
 
 def find_job(text: str) -> str | None:
@@ -68,9 +75,19 @@ def find_job(text: str) -> str | None:
             raise UsageError(f"{location} holds {len(jobs)} jobs. Name one of them: {', '.join(sorted(jobs))}.")
         if jobs:
             return jobs[0]
-    if Path(text).is_file() or _has(open_work_folder(text), "manifest.json"):
+    if _is_word_table(Path(text)) or _has(open_work_folder(text), "manifest.json"):
         return None
     raise FileNotFoundError(errno.ENOENT, "No job here. Write one down with 'gristmill task plan'", text)
+
+
+def _is_word_table(path: Path) -> bool:
+    """Whether a job that counts has been finished here; any other file, such as an input, is no output of a job."""
+    from gristmill.count.words import MAGIC
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _has(folder: WorkFolder, name: str) -> bool:
@@ -144,7 +161,7 @@ def _second_calls(folder: WorkFolder, job: Job) -> list[Call]:
     return calls_of_encode(folder.location)[len(job.parts) :]
 
 
-def run_tasks(location: str, shown: str, numbers: Sequence[int]) -> None:
+def run_tasks(location: str, shown: str, numbers: Iterable[int]) -> None:
     """Perform tasks by number, in the order given, and print a line for each."""
     tasks = JobTasks(location)
     for number in numbers:

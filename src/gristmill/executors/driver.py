@@ -119,7 +119,7 @@ class _Run:
                 continue  # the copy of a call that came to its end first, in this very list
             if one.outcome is not None:
                 self._put_away(attempt.index, one.outcome)
-            elif _is_of_machine(one) and self._may_run_again(attempt.index):
+            elif _may_pass(one) and self._may_run_again(attempt.index):
                 self._watch.retried()
             else:
                 errors.setdefault(attempt.index, self._error(attempt.index, one))
@@ -183,14 +183,15 @@ class _Run:
         return [ticket for ticket, attempt in self._under_way.items() if attempt.index == index]
 
 
-def _is_of_machine(finished: Finished) -> bool:
-    """Whether another worker may succeed, on another machine, or after the first one has died."""
-    if finished.worker_died or not finished.node:
-        return finished.worker_died  # one machine: what it lacks now, it lacks the next time too
+def _may_pass(finished: Finished) -> bool:
+    """Whether the same call may end well the next time: its worker died, a storage failed, which may be brief, or its
+    machine lacks what another has.
+    """
     error = finished.error
-    if isinstance(error, GristmillError):
-        return isinstance(error, RemoteInputError)
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_MACHINE)
+    if finished.worker_died or isinstance(error, GristmillError):
+        return finished.worker_died or isinstance(error, RemoteInputError)
+    is_of_machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_MACHINE)
+    return is_of_machine and bool(finished.node)  # where there is one machine, it lacks it the next time too
 
 
 def _located(error: BaseException, call: Call, node: str) -> BaseException:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gristmill.arguments import MAX_NATIVE, check_choice, check_whole_number
+from gristmill.corpus.inputs import is_url
 from gristmill.errors import OptionError
 from gristmill.executors.calls import Call, Outcome
 
@@ -166,6 +167,21 @@ def _check_work_folder(work_folder: Any) -> str:
     if not isinstance(work_folder, str | os.PathLike):
         raise OptionError(f"work_folder={work_folder!r} is a {type(work_folder).__name__}. Pass a path or a URL.")
     location = os.fspath(work_folder)
-    if not isinstance(location, str) or not location:
-        raise OptionError(f"work_folder={work_folder!r} names no folder. Pass a path or a URL.")
+    # "s3://" and "s3://my bucket" would be the path of a folder "s3:" on this machine.
+    is_half_url = isinstance(location, str) and "://" in location and not is_url(location.rstrip("/"))
+    if not isinstance(location, str) or not location or is_half_url:
+        raise OptionError(
+            f"work_folder={work_folder!r} names no folder. Pass a path, or a URL without spaces such as "
+            f"'s3://bucket/work'."
+        )
+    if "\0" in location or not _can_be_encoded(location):
+        raise OptionError(f"work_folder={work_folder!r} has a character that no file name can have. Pass another name.")
     return location
+
+
+def _can_be_encoded(location: str) -> bool:
+    try:
+        os.fsencode(location)
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -74,6 +74,7 @@ class Job:
             "kind": self.kind,
             "options": dict(self.options),
             "settings": dict(self.settings),
+            "settings_sha256": _sha256_of(self.settings),
             "num_inputs": len(self.inputs),
             "num_parts": len(self.parts),
             **checksums,
@@ -94,6 +95,8 @@ class Job:
             job = cls(content["kind"], inputs, content["options"], content["settings"], parts)
             if job.id != content["id"]:
                 raise FormatError("its id is another")
+            if content["settings_sha256"] != _sha256_of(job.settings):  # they are no part of the id
+                raise FormatError("the checksum of its settings is another")
         except FormatError as error:
             why = str(error)
             raise FormatError(
@@ -103,12 +106,17 @@ class Job:
         return job
 
 
+def _sha256_of(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()
+
+
 _TYPES: dict[str, type] = {
     "id": str,
     "kind": str,
     "options": dict,
     "settings": dict,
     "num_inputs": int,
+    "settings_sha256": str,
     "num_parts": int,
     "inputs_sha256": str,
     "parts_sha256": str,

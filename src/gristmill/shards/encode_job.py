@@ -89,14 +89,18 @@ class EncodeWork:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that lies in the work folder."""
-        with self.folder.as_local_file(TOKENIZER_FILE) as local:
-            tokenizer = Tokenizer.load(local.path)
+        try:
+            with self.folder.as_local_file(TOKENIZER_FILE) as local:
+                tokenizer = Tokenizer.load(local.path)
+        except (FileNotFoundError, FormatError) as error:
+            raise self._lost_tokenizer("missing or damaged") from error
         if tokenizer.fingerprint != self.request.tokenizer_fingerprint:
-            raise FormatError(
-                f"{self.folder.location}/{TOKENIZER_FILE}: not the tokenizer of this job. Remove the folder to start "
-                f"again."
-            )
+            raise self._lost_tokenizer("not the tokenizer of this job")
         return tokenizer
+
+    def _lost_tokenizer(self, why: str) -> FormatError:
+        location = self.folder.location
+        return FormatError(f"{location}/{TOKENIZER_FILE}: {why}. Remove the folder {location} to start again.")
 
     def encoder(self) -> DocumentEncoder:
         """An encoder for one thread; close it in the end."""
