@@ -88,6 +88,20 @@ def test_scripts_of_all_shells_name_every_command(scripts):
         assert all(name in text for name in COMMANDS)
 
 
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (["completion"], "bash zsh fish"),
+        (["task"], "plan run finish status"),
+        (["task", "plan"], "count-words encode"),
+    ],
+)
+def test_fish_offers_the_words_that_choose_until_one_is_there(scripts, seen, words):
+    test = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in seen)
+    line = f"complete -c gristmill -n '{test}; and not __fish_seen_subcommand_from {words}' -f -a '{words}'"
+    assert line in scripts["fish"].read_text(encoding="utf-8").splitlines()
+
+
 @pytest.mark.parametrize(("shell", "check"), [("zsh", ["-n"]), ("fish", ["--no-execute"])])
 def test_the_script_is_sound_where_its_shell_is_there_to_tell(scripts, shell, check):
     if shutil.which(shell) is None:

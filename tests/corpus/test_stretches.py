@@ -20,6 +20,7 @@ from gristmill.corpus import FoundFiles, Input, Reading, batches, cuts, find_fil
 from gristmill.corpus.batches import Cutting
 from gristmill.corpus.stretches import (
     Stretch,
+    check_part_bytes,
     cut_into_parts,
     default_part_bytes,
     inputs_from_json,
@@ -245,6 +246,22 @@ def test_small_inputs_are_gathered_and_large_ones_cut(tmp_path, small):
         Stretch(3, 105, 205),
         Stretch(3, 205, None),
     ]
+
+
+@pytest.mark.parametrize(("num_bytes", "least"), [(10**6, 100), (10**9, 10**5), (10**11, 10**6), (10**14, 10**8)])
+def test_parts_so_small_that_there_would_be_too_many_are_refused_with_the_least_size(num_bytes, least):
+    with pytest.raises(gm.OptionError, match=rf"Pass part_bytes >= {least}, or leave it out"):
+        check_part_bytes(least - 1, num_bytes)
+    check_part_bytes(least, num_bytes)
+
+
+def test_a_job_with_too_many_parts_is_refused_before_its_inputs_are_read(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("word " * 10_000)
+    files, reading = found([path])
+    path.unlink()
+    with pytest.raises(gm.OptionError, match="part_bytes=1 cuts 50,000 bytes into too many parts"):
+        cut_into_parts(files, reading, part_bytes=1, cutting=None)
 
 
 def test_a_part_has_a_limited_number_of_tiny_inputs():

@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -152,7 +153,7 @@ def test_skipped_inputs_are_reported_once_and_left_out_whole(tmp_path):
         expected = saved(gm.count_words(corpus, on_error="skip"))
     with warnings.catch_warnings(record=True) as there:
         warnings.simplefilter("always")
-        counted = in_parts(corpus, tmp_path, part_bytes=1, on_error="skip")
+        counted = in_parts(corpus, tmp_path, part_bytes=10, on_error="skip")
     assert saved(counted) == expected
     assert [str(warning.message) for warning in there] == [str(warning.message) for warning in here]
     assert "1 of 4 inputs could not be read" in str(there[0].message)
@@ -190,6 +191,31 @@ def test_threads_and_workers_that_differ_are_an_error():
     with pytest.raises(gm.OptionError, match="num_threads=2, but num_workers=3"):
         gm.count_words(["low"], executor=gm.Local(num_workers=3), num_threads=2)
     assert gm.count_words(["low"], executor=gm.Local(num_workers=2), num_threads=2).count("low") == 1
+
+
+class Watched(gm.Local):
+    """Notes which jobs are there once its workers have ended."""
+
+    found: ClassVar[list[Path]] = []
+
+    @contextlib.contextmanager
+    def open(self):
+        with gm.Local.open(self) as workers:
+            yield workers
+        self.found[:] = Path(self.work_folder).glob("count-*/job.json")
+
+
+def test_the_job_is_removed_after_its_workers_have_ended(tmp_path):
+    (tmp_path / "a.txt").write_text("low lower")
+    gm.count_words(gm.Files(tmp_path / "a.txt"), executor=Watched(work_folder=str(tmp_path / "work")))
+    assert len(Watched.found) == 1
+    assert not Watched.found[0].exists()
+
+
+def test_num_threads_is_the_number_of_workers_of_local_tasks(tmp_path):
+    (tmp_path / "a.txt").write_text("low lower")
+    executor = gm.Local(work_folder=str(tmp_path / "work"))
+    assert gm.count_words(gm.Files(tmp_path / "a.txt"), executor=executor, num_threads=2).count("low") == 1
 
 
 def test_an_input_that_changed_after_the_plan_is_refused(tmp_path):

@@ -42,6 +42,7 @@ class ScriptedWorkers(Workers):
     clock: Clock
     script: Callable[[int, int], tuple[float, object]]
     workers: int = 2
+    node: str = ""
     most_under_way: int = 0
     num_attempts: dict[str, int] = field(default_factory=dict)
     cancelled: list[int] = field(default_factory=list)
@@ -77,7 +78,7 @@ class ScriptedWorkers(Workers):
         if end == DIED:
             return Finished(ticket, error=gm.WorkerError("status -9."), worker_died=True, node="node-7")
         if isinstance(end, BaseException):
-            return Finished(ticket, error=end)
+            return Finished(ticket, error=end, node=self.node)
         done = Done((), {"made": end})
         return Finished(ticket, Outcome(call, done, "here", "1", 1.0, is_reused=False))
 
@@ -147,6 +148,51 @@ def test_the_error_of_a_task_is_raised_as_it_is_and_ends_the_others(clock):
     assert error.__notes__ == ["In the task encode-00001."]
     assert workers.num_attempts["encode-00001"] == 1
     assert sorted(workers.cancelled) == [0, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), MemoryError(), gm.RemoteInputError("s3://a/b: timed out.")]
+)
+def test_what_one_machine_of_a_cluster_lacks_is_tried_again_elsewhere(clock, error):
+    def script(number, attempt):
+        return 1.0, error if number == 1 and attempt < 3 else number
+
+    watch = Watch(None)
+    outcomes = run_calls(ScriptedWorkers(clock, script, node="node-7"), calls(3), watch)
+    assert [outcome.done.result["made"] for outcome in outcomes] == [0, 1, 2]
+    assert watch.num_retries == 2
+
+
+def test_what_all_machines_of_a_cluster_lack_is_an_error_with_the_node_and_the_folders(clock):
+    full = OSError(28, "No space left on device")
+    workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, full), node="node-7")
+    with pytest.raises(OSError, match=r"No space .*task encode-00000 on the node node-7\)\. The task writes to work"):
+        run_calls(workers, calls(1), Watch(None))
+    assert workers.num_attempts["encode-00000"] == driver.MAX_ATTEMPTS
+
+
+def test_an_input_that_one_machine_of_a_cluster_does_not_see_is_an_error_with_the_node(clock):
+    missing = FileNotFoundError(2, "No such file or directory", "/data/a.txt")
+    workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, missing), node="node-7")
+    with pytest.raises(FileNotFoundError, match=r"node-7\). All machines must see the inputs .*: '/data/a.txt'"):
+        run_calls(workers, calls(1), Watch(None))
+    assert workers.num_attempts["encode-00000"] == 1
+
+
+def test_an_input_that_is_another_one_on_a_machine_of_a_cluster_is_an_error_with_the_node(clock):
+    changed = gm.InputChangedError("a.txt changed while it was read.")
+    workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, changed), node="node-7")
+    with pytest.raises(gm.InputChangedError, match=r"a.txt changed .* on the node node-7\. All machines must"):
+        run_calls(workers, calls(1), Watch(None))
+
+
+def test_a_full_disk_of_the_only_machine_is_an_error_at_once(clock):
+    full = OSError(28, "No space left on device", "/work/encode-00001.ids")
+    workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, full))
+    with pytest.raises(OSError, match="No space") as raised:
+        run_calls(workers, calls(1), Watch(None))
+    assert raised.value is full
+    assert workers.num_attempts["encode-00000"] == 1
 
 
 def test_of_errors_at_the_same_time_that_of_the_first_part_is_raised(clock):

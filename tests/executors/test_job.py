@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gristmill.errors import FormatError
-from gristmill.executors.job import JOB_FILE, PARTS_FILE, Job, job_location, open_job, reopen_job
+from gristmill.executors.job import INPUTS_FILE, JOB_FILE, PARTS_FILE, Job, job_location, open_job, reopen_job
 from gristmill.executors.work_folder import LocalWorkFolder, open_work_folder
 
 INPUTS = [{"name": "a.txt", "num_bytes": 5}, {"name": "b\udcff.txt", "num_bytes": 7}]
@@ -44,6 +44,12 @@ def test_a_job_is_read_as_it_was_written(location):
         assert opened.job == _job(parts=PARTS)
         assert not opened.is_resumed
     assert Job.read(open_work_folder(location)) == _job(parts=PARTS)
+
+
+def test_what_every_task_reads_does_not_grow_with_the_number_of_inputs(tmp_path):
+    folder = LocalWorkFolder(tmp_path)
+    _job(inputs=INPUTS * 1000, parts=PARTS).write(folder)
+    assert folder.size(JOB_FILE) < 1000
 
 
 def test_the_id_depends_on_what_decides_the_result_alone():
@@ -100,7 +106,7 @@ def test_another_job_is_refused_with_the_difference_unless_it_may_be_replaced(lo
         pass
     with open_job(location, _job(**changes), lambda _: [], overwrite=True) as opened:
         assert not opened.is_resumed
-        assert sorted(opened.folder.names()) == [JOB_FILE, PARTS_FILE]
+        assert sorted(opened.folder.names()) == [INPUTS_FILE, JOB_FILE, PARTS_FILE]
 
 
 def _edited(**changes):
@@ -117,13 +123,15 @@ def _edited(**changes):
         (lambda folder: folder.write(JOB_FILE, b"\xff"), "not JSON"),
         (lambda folder: folder.write(JOB_FILE, b"[" * 100_000), "not JSON"),
         (lambda folder: folder.write(JOB_FILE, b"[]"), "something else"),
-        (lambda folder: folder.write(PARTS_FILE, b"[]\n"), "checksum of its parts"),
+        (lambda folder: folder.write(PARTS_FILE, b"[]\n"), "checksum of parts.jsonl"),
+        (lambda folder: folder.write(INPUTS_FILE, b"{}\n"), "checksum of inputs.jsonl"),
         (lambda folder: folder.discard(PARTS_FILE), "parts.jsonl is missing"),
+        (lambda folder: folder.discard(INPUTS_FILE), "inputs.jsonl is missing"),
         (_edited(version=2), "version 2, and this Gristmill has 1"),
         (_edited(format="other"), "something else"),
         (_edited(options={}), "its id is another"),
         (_edited(kind="delete"), "'delete' is not known"),
-        (_edited(inputs=[1]), "an input is no dict"),
+        (lambda folder: _job(inputs=[1]).write(folder), "an input is no dict"),
         (_edited(settings=None), "settings is missing or no dict"),
         (_edited(settings={}), "the checksum of its settings"),
         (_edited(settings={"part_bytes": 4, "num_partitions": 9}), "the checksum of its settings"),
@@ -149,10 +157,11 @@ _FIELDS = [
     "version",
     "id",
     "kind",
-    "inputs",
     "options",
     "settings",
     "settings_sha256",
+    "num_inputs",
+    "inputs_sha256",
     "num_parts",
     "parts_sha256",
 ]

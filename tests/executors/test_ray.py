@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gristmill_chores import ERRORS, attempts, chores
@@ -17,6 +18,7 @@ from gristmill_chores import ERRORS, attempts, chores
 import gristmill as gm
 from gristmill.executors import driver
 from gristmill.executors.driver import run_calls
+from gristmill.executors.ray_cluster import RayWorkers
 from gristmill.executors.watch import Watch
 
 pytest.importorskip("ray")
@@ -88,6 +90,7 @@ def test_the_error_of_a_task_is_the_same_as_without_a_cluster_between(cluster, f
     assert type(bug) is gm.WorkerError
     assert "ZeroDivisionError: division by zero" in str(bug)
     for name, finished in found.items():
+        assert finished.node.startswith(f"{socket.gethostname()}/")
         expected = ERRORS[name]()
         assert (type(finished.error), str(finished.error)) == (type(expected), str(expected))
         assert vars(finished.error) == vars(expected)
@@ -121,6 +124,19 @@ def test_a_folder_that_the_nodes_do_not_see_is_named_with_the_node(cluster, fold
     (folder / "job.json").unlink()
     with pytest.raises(gm.WorkerError, match=rf"the node {socket.gethostname()}/\w+ does not see .*{folder}.*shared"):
         run(chores(folder, {}))
+
+
+def nodes_of(*names):
+    return [{"NodeManagerHostname": name, "Alive": name != "dead"} for name in names]
+
+
+def test_a_temporary_folder_of_this_machine_is_refused_where_the_cluster_has_others():
+    here = socket.gethostname()
+    ray = SimpleNamespace(remote=lambda **_: lambda task: task, nodes=lambda: nodes_of(here, "n2", "n1"))
+    with pytest.raises(gm.OptionError, match=r"has other machines \(n1, n2\).*Pass a work_folder that all of them see"):
+        RayWorkers(ray, None).check_on_this_machine()
+    ray.nodes = lambda: nodes_of(here, here, "dead")
+    RayWorkers(ray, None).check_on_this_machine()
 
 
 def test_a_worker_without_gristmill_reports_that_with_its_node_and_what_to_install(monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from gristmill.corpus.packages import load_zstd
 from gristmill.errors import EmptyCorpusError, InputChangedError, OptionError, ShardsFormatError, ShardsMismatchError
 from gristmill.executors import Local, Processes
 from gristmill.executors.calls import perform
+from gristmill.executors.job import Job
 from gristmill.executors.work_folder import LocalWorkFolder
 from gristmill.shards import LAYOUTS, part_files, tasks, verify_shards
 from gristmill.shards.steps import calls_of_encode, finish_encode, plan_encode
@@ -74,7 +74,7 @@ def test_parts_give_the_folder_of_a_run_without_an_executor(tok, corpus, tmp_pat
     assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["out"]
 
 
-@pytest.mark.parametrize("part_bytes", [1, 500, 10**9])
+@pytest.mark.parametrize("part_bytes", [20, 500, 10**9])
 @pytest.mark.parametrize("options", [{"end_of_text_position": "before"}, {"end_of_text": None, "separator": EOT}])
 def test_parts_of_any_size_give_the_same_files(tok, corpus, tmp_path, monkeypatch, part_bytes, options):
     small_batches(monkeypatch, 64)
@@ -361,7 +361,7 @@ def test_planning_twice_takes_the_parts_that_are_there(tok, corpus, tmp_path):
     ("options", "message"),
     [
         ({"executor": "processes", "num_threads": 2}, "num_threads=2 does not apply to executor='processes'"),
-        ({"executor": Local(num_workers=2), "num_threads": 3}, "num_threads=3 and num_workers=2"),
+        ({"executor": Local(num_workers=2), "num_threads": 3}, "num_threads=3, but num_workers=2"),
         ({"executor": "slurm"}, "executor='slurm'"),
     ],
 )
@@ -395,10 +395,10 @@ def test_a_worker_without_its_tokenizer_says_what_to_do(tok, corpus, tmp_path):
 
 def test_the_job_holds_all_that_decides_the_bytes(tok, corpus, tmp_path):
     planned = plan_encode(corpus, tok, out=tmp_path / "out", val_fraction=0.25, executor=Local(part_bytes=2000))
-    job = json.loads((tmp_path / "out" / ".parts" / "job.json").read_text())
-    assert job["options"]["options"]["val_fraction"] == 0.25
-    assert [entry["name"] for entry in job["inputs"]] == list(map(str, corpus))
-    assert job["num_parts"] == planned.num_parts
+    job = Job.read(LocalWorkFolder(tmp_path / "out" / ".parts"))
+    assert job.options["options"]["val_fraction"] == 0.25
+    assert [entry["name"] for entry in job.inputs] == list(map(str, corpus))
+    assert len(job.parts) == planned.num_parts
 
 
 KILLED = """

@@ -107,7 +107,7 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
 
 
 def executors() -> gm.Executor:
-    here = gm.Local(num_workers=2, work_folder="work", part_bytes=64_000_000)
+    here = gm.Local(num_workers=2, work_folder=Path("work"), part_bytes=64_000_000)
     children = gm.Processes(num_workers=2)
     cluster = gm.Ray(address="auto", num_workers=8, work_folder="s3://bucket/work")
     print(here.name, children.num_workers, children.work_folder, children.part_bytes, cluster.address)

@@ -101,6 +101,9 @@ def _fish(commands: dict[str, list[Option]]) -> str:
         f"complete -c gristmill -n __fish_use_subcommand -f -a {name} -d '{_quoted(summary)}'"
         for name, summary in COMMANDS.items()
     ]
+    for name, before, words in WORDS:
+        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in dict.fromkeys((name, before)))
+        lines.append(f"complete -c gristmill -n '{seen}; and not __fish_seen_subcommand_from {words}' -f -a '{words}'")
     for name, options in commands.items():
         for option in options:
             flags = " ".join(f"-l {flag[2:]}" if flag[:2] == "--" else f"-s {flag[1:]}" for flag in option.spellings)
@@ -110,6 +113,14 @@ def _fish(commands: dict[str, list[Option]]) -> str:
 
 
 SHELLS: dict[str, Callable[[dict[str, list[Option]]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+
+
+# What is chosen by a word and not by a flag: the command, the word before, and the words to choose from.
+WORDS = [
+    ("completion", "completion", " ".join(SHELLS)),
+    ("task", "task", " ".join(task.ACTIONS)),
+    ("task", "plan", " ".join(task.PLANNED)),
+]
 
 
 def _first_words() -> list[str]:
@@ -124,12 +135,7 @@ def _choice_cases(commands: dict[str, list[Option]]) -> list[tuple[str, str]]:
         for option in options
         if option.choices
     ]
-    return [
-        *cases,
-        ('"completion completion"', " ".join(SHELLS)),
-        ('"task task"', " ".join(task.ACTIONS)),
-        ('"task plan"', " ".join(task.PLANNED)),
-    ]
+    return [*cases, *((f'"{name} {before}"', words) for name, before, words in WORDS)]
 
 
 def _flag_cases(commands: dict[str, list[Option]]) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from gristmill.cli.options import Threads, format_size
 from gristmill.cli.table import columns
 from gristmill.cli.values import UsageError, byte_size, one_of, whole_number
 from gristmill.executors.executor import EXECUTORS, executor_class
+from gristmill.executors.job import JOB_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from gristmill.executors import Executor
     from gristmill.executors.summary import NodeFigures
     from gristmill.profile import TaskTime
-
-# What `job_location` calls the folder of a job.
-JOB_NAME = re.compile(r"(count|encode)-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, kw_only=True)

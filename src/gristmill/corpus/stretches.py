@@ -11,7 +11,7 @@ from gristmill.corpus.cuts import Search, searches
 from gristmill.corpus.inputs import FoundFiles, Input
 from gristmill.corpus.options import Reading
 from gristmill.corpus.threads import PATIENCE_SECONDS, OnSkip, map_in_order, read_places
-from gristmill.errors import RemoteInputError
+from gristmill.errors import OptionError, RemoteInputError
 
 # That look for places to cut inputs at: they wait for a disk or a network.
 NUM_SEARCHERS = 16
@@ -19,6 +19,11 @@ NUM_SEARCHERS = 16
 NUM_REMOTE_READERS = 4
 # Bytes that take about as long to read as an input takes to open: a smaller input counts as this many.
 OPENING_BYTES = 16 << 10
+# Of a job, which is read whole. Each part takes a few milliseconds, whatever its size, so parts of less than
+# SMALL_PART_BYTES are for trials on small corpora.
+MAX_PARTS = 1_000_000
+MAX_SMALL_PARTS = 10_000
+SMALL_PART_BYTES = 1_000_000
 
 
 class Stretch(NamedTuple):
@@ -76,8 +81,9 @@ def cut_into_parts(files: FoundFiles, reading: Reading, *, part_bytes: int, cutt
     cutting: where a document may be cut that is much longer than a part; None: nowhere.
 
     Smaller inputs are gathered, larger ones cut where `cuts.py` finds a place. Those that cannot be cut are parts as
-    large as they are.
+    large as they are. OptionError for parts so small that there would be too many of them.
     """
+    check_part_bytes(part_bytes, files.num_bytes)
     parts: list[Part] = []
     gathered: list[Stretch] = []
     num_bytes = 0
@@ -129,6 +135,24 @@ def _places(files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutti
         for index, found in results:
             places.setdefault(index, []).extend(found)
     return places
+
+
+def check_part_bytes(part_bytes: int, num_bytes: int) -> None:
+    """Raise OptionError if a corpus of `num_bytes` has too many parts of `part_bytes`.
+
+    >>> check_part_bytes(1, 10_000)
+    >>> check_part_bytes(1_000_000, 10**12)
+    >>> check_part_bytes(1, 5_000_000)
+    Traceback (most recent call last):
+    gristmill.errors.OptionError: part_bytes=1 cuts 5,000,000 bytes into too many parts: each takes a few \
+milliseconds to begin and end. Pass part_bytes >= 500, or leave it out: then it follows the size of the corpus.
+    """
+    least = max(min(SMALL_PART_BYTES, -(-num_bytes // MAX_SMALL_PARTS)), -(-num_bytes // MAX_PARTS))
+    if part_bytes < least:
+        raise OptionError(
+            f"part_bytes={part_bytes} cuts {num_bytes:,} bytes into too many parts: each takes a few milliseconds to "
+            f"begin and end. Pass part_bytes >= {least}, or leave it out: then it follows the size of the corpus."
+        )
 
 
 def default_part_bytes(num_bytes: int) -> int:

@@ -74,7 +74,7 @@ class CountOptions:
         given_pattern = None if pattern is None else resolve_pattern(pattern)
         given_specials = None if special_tokens is None else check_special_tokens(special_tokens)
         checked_reading = Reading.checked(reading, documents="file")
-        checked_executor = check_executor(executor)
+        checked_executor = check_executor(executor, num_threads)
         if isinstance(corpus, Words):
             if given_pattern is not None and str(given_pattern) != corpus.pattern:
                 raise PatternError(
@@ -87,7 +87,7 @@ class CountOptions:
                     f"special_tokens={list(corpus.special_tokens)}. Leave special_tokens= out, or count again."
                 )
             check_applies(checked_reading, (), "counted words")
-            if not streams(checked_executor):
+            if checked_executor.runs_tasks:
                 raise OptionError(
                     f"executor={checked_executor.name!r} does not apply: the words are counted already. Leave it out."
                 )
@@ -97,32 +97,10 @@ class CountOptions:
             special_tokens=DEFAULT_SPECIAL_TOKENS if given_specials is None else given_specials,
             min_frequency=check_min_frequency(min_frequency),
             memory_limit=check_memory_limit(memory_limit),
-            num_threads=threads_of(checked_executor, num_threads),
+            num_threads=check_num_threads(checked_executor.num_workers if checked_executor.name == "local" else None),
             reading=checked_reading,
             executor=checked_executor,
         )
-
-
-def streams(executor: Executor) -> bool:
-    """Whether the threads of this process do it all at once, without tasks and a work folder."""
-    return executor.name == "local" and executor.work_folder is None and executor.part_bytes is None
-
-
-def threads_of(executor: Executor, num_threads: int | None) -> int:
-    """How many threads this process uses; OptionError where that is said twice, or nobody would use them."""
-    if num_threads is None:
-        return check_num_threads(executor.num_workers if executor.name == "local" else None)
-    number = check_num_threads(num_threads)
-    if not streams(executor):
-        raise OptionError(
-            f"num_threads={num_threads} does not apply to executor={executor.name!r} with tasks: each worker uses one "
-            f"thread. Pass num_workers= to the executor instead."
-        )
-    if executor.num_workers not in (None, number):
-        raise OptionError(
-            f"num_threads={num_threads}, but num_workers={executor.num_workers} of the executor. Pass one of them."
-        )
-    return number
 
 
 @show_options(ReadOptions, Reading(documents="file").options())
@@ -196,7 +174,7 @@ def count(corpus: Corpus | Words, options: CountOptions, on_progress: OnProgress
 def _count_corpus(corpus: Corpus, options: CountOptions, on_progress: OnProgress | None) -> Counted:
     source = open_corpus(corpus, options.reading)
     tasks: tuple[TaskTime, ...] = ()
-    if streams(options.executor):
+    if not options.executor.runs_tasks:
         table, stages = _count_source(source, options, on_progress)
     else:
         from gristmill.count.distributed import count_in_parts  # not at the top: few corpora are counted in parts

@@ -80,9 +80,9 @@ def default_count_bytes(num_bytes: int) -> int:
     the CPU time of one process with parts of 256 MB, 1.3 times with 128 MB and 1.5 times with 64 MB.
 
     >>> default_count_bytes(10**8), default_count_bytes(10**9), default_count_bytes(10**12)
-    (64000000, 250000000, 256000000)
+    (64000000, 250000000, 268240344)
     """
-    return min(max(-(-num_bytes // 4), default_part_bytes(num_bytes)), 256_000_000)
+    return min(max(-(-num_bytes // 4), 64_000_000), max(default_part_bytes(num_bytes), 256 << 20))
 
 
 def default_partitions(num_bytes: int, part_bytes: int) -> int:
@@ -123,9 +123,12 @@ def count_in_parts(request: CountRequest, executor: Executor, on_progress: OnPro
     """The words of a corpus, counted by the workers of `executor`. Its work folder is removed when all is done."""
     warn_of_slow_pattern(Pattern.from_json(request.options["pattern"]))
     watch = Watch(on_progress)
-    with open_count_job(request, executor) as opened, executor.open() as workers:
-        counted = run_count(workers, opened, watch)
-        opened.folder.remove()
+    with open_count_job(request, executor) as opened:
+        with executor.open() as workers:
+            if executor.work_folder is None:
+                workers.check_on_this_machine()
+            counted = run_count(workers, opened, watch)
+        opened.folder.remove()  # after the workers have ended: the copy of a slow task may still write
     return counted._replace(tasks=tuple(watch.tasks))
 
 
@@ -136,7 +139,9 @@ def open_count_job(request: CountRequest, executor: Executor) -> Iterator[OpenJo
     with contextlib.ExitStack() as stack:
         default = ""
         if executor.work_folder is None:
-            default = f"{stack.enter_context(tempfile.TemporaryDirectory(prefix='gristmill-'))}/{KIND}"
+            # After Ctrl-C, a thread may still write while the folder is removed, which is then no error.
+            temporary = tempfile.TemporaryDirectory(prefix="gristmill-", ignore_cleanup_errors=True)
+            default = f"{stack.enter_context(temporary)}/{KIND}"
         location = job_location(job, work_folder=executor.work_folder, default=default)
         yield stack.enter_context(open_job(location, job, lambda _: make_parts(job, request.files)))
 

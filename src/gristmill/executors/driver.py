@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import statistics
 import time
 from collections import Counter, deque
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
-from gristmill.errors import RemoteInputError, WorkerError
+from gristmill.errors import GristmillError, InputChangedError, RemoteInputError, WorkerError
 from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.executor import Finished, Workers
 from gristmill.executors.watch import Watch
@@ -27,6 +28,13 @@ MAX_ATTEMPTS = 4
 SLOW_FACTOR = 3.0
 SLOW_SECONDS = 5.0
 MAX_COPIES = 2
+
+# What one machine may lack and another have: space on a disk, memory, files that it may open, a connection.
+_OF_MACHINE = {
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EIO", "EROFS", "ENOMEM", "EMFILE", "ENFILE", "ESTALE")
+    if hasattr(errno, name)
+}
 
 # The calls of a stage, given the outcomes of the stage before.
 Stage: TypeAlias = Callable[[list[Outcome]], list[Call]]
@@ -162,8 +170,7 @@ class _Run:
 
     def _error(self, index: int, finished: Finished) -> BaseException:
         if not finished.worker_died and finished.error is not None:
-            finished.error.add_note(f"In the task {self._calls[index].name}.")
-            return finished.error
+            return _located(finished.error, self._calls[index], finished.node)
         where = f" (the last one on {finished.node})" if finished.node else ""
         cause = finished.error or "the worker died."
         error = WorkerError(
@@ -177,5 +184,28 @@ class _Run:
 
 
 def _may_pass(finished: Finished) -> bool:
-    """Whether the same call may end well the next time: its worker died, or a storage failed, which may be brief."""
-    return finished.worker_died or isinstance(finished.error, RemoteInputError)
+    """Whether the same call may end well the next time: its worker died, a storage failed, which may be brief, or its
+    machine lacks what another has.
+    """
+    error = finished.error
+    if finished.worker_died or isinstance(error, GristmillError):
+        return finished.worker_died or isinstance(error, RemoteInputError)
+    is_of_machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _OF_MACHINE)
+    return is_of_machine and bool(finished.node)  # where there is one machine, it lacks it the next time too
+
+
+def _located(error: BaseException, call: Call, node: str) -> BaseException:
+    """The error of a task, with the task, and with its machine where there may be others."""
+    where = f"in the task {call.name}" + f" on the node {node}" * bool(node)
+    if node and isinstance(error, OSError) and error.errno is not None and not isinstance(error, GristmillError):
+        advice = ""
+        if isinstance(error, FileNotFoundError):
+            advice = ". All machines must see the inputs and the work folder by the same names"
+        elif error.filename is None:  # a temporary file
+            advice = f". The task writes to {call.folder} and to the temporary folder of that machine"
+        error = OSError(error.errno, f"{error.strerror} ({where}){advice}", error.filename)
+    elif node and isinstance(error, InputChangedError):
+        advice = "All machines must see the same file, with the same time of change."
+        error.args = (f"{error} This was found on the node {node}. {advice}",)
+    error.add_note(f"{where[0].upper()}{where[1:]}.")
+    return error

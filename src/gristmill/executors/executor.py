@@ -31,7 +31,7 @@ class Finished:
     outcome: Outcome | None = None
     error: BaseException | None = None
     worker_died: bool = False  # nothing is wrong with the task: it may run again elsewhere
-    node: str = ""  # the machine of a worker that died, where it is known
+    node: str = ""  # the machine of a worker that failed or died, where it is known and there may be others
 
 
 class Workers(ABC):
@@ -57,6 +57,9 @@ class Workers(ABC):
     def cancel(self, ticket: int) -> None:
         """Nobody wants the outcome of this call any more; `wait` never names it again."""
 
+    def check_on_this_machine(self) -> None:  # noqa: B027  most are
+        """Raise OptionError if workers are on other machines, which see no temporary folder of this one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor(ABC):
@@ -69,7 +72,7 @@ class Executor(ABC):
 
     name: ClassVar[str]
     num_workers: int | None = None
-    work_folder: str | None = None
+    work_folder: str | os.PathLike[str] | None = None
     part_bytes: int | None = None
 
     # A subclass with checks of its own calls `Executor.__post_init__(self)` first: slots break `super()`.
@@ -81,13 +84,27 @@ class Executor(ABC):
         if self.part_bytes is not None:
             _set(self, "part_bytes", _check_part_bytes(self.part_bytes))
 
+    @property
+    def runs_tasks(self) -> bool:
+        """Whether work is cut into tasks. Otherwise threads of this process do it all, without files in between."""
+        return True
+
+    def with_threads(self, num_threads: Any) -> Executor:
+        """This executor with so many threads, as an argument of `encode_corpus` and others asks for."""
+        raise OptionError(
+            f"num_threads={num_threads!r} does not apply to executor={self.name!r}: each worker uses one thread. Pass "
+            f"num_workers= to the executor instead."
+        )
+
     @abstractmethod
     def open(self) -> AbstractContextManager[Workers]:
         """Start the workers; they end with the block."""
 
 
-def check_executor(executor: Any) -> Executor:
+def check_executor(executor: Any, num_threads: Any = None) -> Executor:
     """The executor that an argument means: one of its class, or the name of one.
+
+    num_threads: another argument of the same function, how many threads are to work; only `Local` has threads.
 
     >>> check_executor("local")
     Local(num_workers=None, work_folder=None, part_bytes=None)
@@ -96,16 +113,19 @@ def check_executor(executor: Any) -> Executor:
     gristmill.errors.OptionError: executor='procesess' is not known. Did you mean 'processes'? Pass one of 'local', \
 'processes', 'ray'.
     """
-    if isinstance(executor, Executor):
-        return executor
+    chosen = executor if isinstance(executor, Executor) else _named(executor)
+    return chosen if num_threads is None else chosen.with_threads(num_threads)
+
+
+def _named(executor: Any) -> Executor:
     if isinstance(executor, type) and issubclass(executor, Executor):
         raise OptionError(f"executor={executor.__name__} is a class. Pass one of its objects: {executor.__name__}().")
     return executor_class(executor)()
 
 
-def check_shared(location: str) -> None:
+def check_shared(location: str | os.PathLike[str] | None) -> None:
     """Raise if other processes cannot see what is at `location`, a work folder."""
-    if location.startswith("memory://"):
+    if location is not None and os.fspath(location).startswith("memory://"):
         raise OptionError(
             f"{location} is in the memory of this process, where no worker of another process sees it. Pass a "
             f"work_folder that all of them see: a folder of a shared file system, or a URL such as s3://bucket/work."

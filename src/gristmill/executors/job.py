@@ -1,4 +1,7 @@
-"""Jobs: what is to be done, written down once (`job.json`, `parts.jsonl`), so that every worker reads the same.
+"""Jobs: what is to be done, written down once, so that every worker reads the same.
+
+`job.json` is small, however many inputs there are: every task reads it, to see whether the job is the one that its
+process has in memory. `inputs.jsonl` and `parts.jsonl` are read once in a process; `job.json` has their checksums.
 
 The id of a job is a hash of what decides its result: inputs, options and the version of this format. How it is cut into
 parts is written down too, but is no part of the id: a run that resumes takes the parts that are there.
@@ -20,6 +23,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +35,13 @@ from gristmill.lock import create_and_lock
 from gristmill.small_files import parse_json
 
 JOB_FILE = "job.json"
+INPUTS_FILE = "inputs.jsonl"
 PARTS_FILE = "parts.jsonl"
 FORMAT = "gristmill-job"
 VERSION = 1
 KINDS = ("count", "encode")
+# What `job_location` calls the folder of a job in a work folder.
+JOB_NAME = re.compile(rf"(?:{'|'.join(KINDS)})-[0-9a-f]{{16}}")
 IN_USE = "Another process is running this job. Wait for it to end, or stop it"
 
 
@@ -56,19 +63,21 @@ class Job:
 
     def write(self, folder: WorkFolder) -> None:
         """Write the job down; `job.json` last, so a folder with one is complete."""
-        lines = "".join(json.dumps(part) + "\n" for part in self.parts).encode()
-        folder.write(PARTS_FILE, lines)
+        checksums = {
+            "inputs_sha256": _write_lines(folder, INPUTS_FILE, self.inputs),
+            "parts_sha256": _write_lines(folder, PARTS_FILE, self.parts),
+        }
         content = {
             "format": FORMAT,
             "version": VERSION,
             "id": self.id,
             "kind": self.kind,
-            "inputs": list(self.inputs),
             "options": dict(self.options),
             "settings": dict(self.settings),
             "settings_sha256": _sha256_of(self.settings),
+            "num_inputs": len(self.inputs),
             "num_parts": len(self.parts),
-            "parts_sha256": hashlib.sha256(lines).hexdigest(),
+            **checksums,
         }
         folder.write(JOB_FILE, json.dumps(content, indent=1).encode())
 
@@ -79,17 +88,17 @@ class Job:
         try:
             content = parse_json(data, error=FormatError)
             _check_content(content)
-            lines = folder.read(PARTS_FILE)
-            if hashlib.sha256(lines).hexdigest() != content["parts_sha256"]:
-                raise FormatError("the checksum of its parts is another")
-            parts = [parse_json(line, error=FormatError) for line in lines.splitlines()]
-            job = cls(content["kind"], content["inputs"], content["options"], content["settings"], parts)
+            inputs = _read_lines(folder, INPUTS_FILE, content["inputs_sha256"])
+            if not all(isinstance(input, dict) for input in inputs):
+                raise FormatError("an input is no dict")
+            parts = _read_lines(folder, PARTS_FILE, content["parts_sha256"])
+            job = cls(content["kind"], inputs, content["options"], content["settings"], parts)
             if job.id != content["id"]:
                 raise FormatError("its id is another")
             if content["settings_sha256"] != _sha256_of(job.settings):  # they are no part of the id
                 raise FormatError("the checksum of its settings is another")
-        except (FileNotFoundError, IsADirectoryError, FormatError) as error:
-            why = str(error) if isinstance(error, FormatError) else f"{PARTS_FILE} is missing"
+        except FormatError as error:
+            why = str(error)
             raise FormatError(
                 f"{folder.location}: {JOB_FILE} is damaged, or not one of this version of Gristmill ({why.rstrip('.')}"
                 f"). Remove the folder to start again."
@@ -104,13 +113,32 @@ def _sha256_of(settings: Mapping[str, Any]) -> str:
 _TYPES: dict[str, type] = {
     "id": str,
     "kind": str,
-    "inputs": list,
     "options": dict,
     "settings": dict,
+    "num_inputs": int,
     "settings_sha256": str,
     "num_parts": int,
+    "inputs_sha256": str,
     "parts_sha256": str,
 }
+
+
+def _write_lines(folder: WorkFolder, name: str, values: Sequence[Any]) -> str:
+    """Write one value a line; the checksum of the file."""
+    lines = "".join(json.dumps(value) + "\n" for value in values).encode()
+    folder.write(name, lines)
+    return hashlib.sha256(lines).hexdigest()
+
+
+def _read_lines(folder: WorkFolder, name: str, checksum: str) -> list[Any]:
+    try:
+        lines = folder.read(name)
+    except (FileNotFoundError, IsADirectoryError):
+        raise FormatError(f"{name} is missing") from None
+    if hashlib.sha256(lines).hexdigest() != checksum:
+        raise FormatError(f"the checksum of {name} is another")
+    values: list[Any] = parse_json(b"[" + b",".join(lines.splitlines()) + b"]", error=FormatError)
+    return values
 
 
 def _check_content(content: Any) -> None:
@@ -124,8 +152,6 @@ def _check_content(content: Any) -> None:
             raise FormatError(f"{name} is missing or no {kind.__name__}")
     if content["kind"] not in KINDS:
         raise FormatError(f"the kind {content['kind'][:20]!r} is not known")
-    if not all(isinstance(input, dict) for input in content["inputs"]):
-        raise FormatError("an input is no dict")
 
 
 # The parts of a new job. It may write more files that the workers need into the folder, such as a tokenizer.
@@ -141,13 +167,13 @@ class OpenJob:
     is_resumed: bool  # an earlier run has begun it
 
 
-def job_location(job: Job, *, work_folder: str | None, default: str) -> str:
+def job_location(job: Job, *, work_folder: str | os.PathLike[str] | None, default: str) -> str:
     """The folder of a job: `KIND-ID` in the user's work folder, or `default`.
 
     >>> job_location(Job("count", [], {}, {}, []), work_folder="s3://bucket/work", default="x")
     's3://bucket/work/count-ee4fc7fe99b573fc'
     """
-    return default if work_folder is None else f"{work_folder.rstrip('/')}/{job.kind}-{job.id}"
+    return default if work_folder is None else f"{os.fspath(work_folder).rstrip('/')}/{job.kind}-{job.id}"
 
 
 @contextlib.contextmanager

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from gristmill.arguments import usable_cores
+from gristmill.arguments import check_num_threads, usable_cores
 from gristmill.corpus.threads import Crew
+from gristmill.errors import OptionError
 from gristmill.executors.calls import Call, Outcome, perform
 from gristmill.executors.executor import Executor, Finished, Workers
 
@@ -25,6 +26,18 @@ class Local(Executor):
     """Threads of this process; the default."""
 
     name: ClassVar[str] = "local"
+
+    @property
+    def runs_tasks(self) -> bool:
+        return self.work_folder is not None or self.part_bytes is not None
+
+    def with_threads(self, num_threads: Any) -> Local:
+        number = check_num_threads(num_threads)
+        if self.num_workers not in (None, number):
+            raise OptionError(
+                f"num_threads={number}, but num_workers={self.num_workers} of the executor. Pass one of them."
+            )
+        return replace(self, num_workers=number)
 
     @contextmanager
     def open(self) -> Iterator[Workers]:

@@ -42,7 +42,7 @@ class Processes(Executor):
 
     def __post_init__(self) -> None:
         Executor.__post_init__(self)
-        check_shared(self.work_folder or "")
+        check_shared(self.work_folder)
 
     @contextmanager
     def open(self) -> Iterator[Workers]:

@@ -6,6 +6,7 @@ is in files of the work folder, because Ray's object store loses what a process 
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar
 
-from gristmill.errors import WorkerError
+from gristmill.errors import OptionError, WorkerError
 from gristmill.executors.calls import Call
 from gristmill.executors.executor import Executor, Finished, Workers, check_shared
 from gristmill.executors.process_worker import unpack_outcome
@@ -49,7 +50,7 @@ class Ray(Executor):
         Executor.__post_init__(self)
         if self.address is not None:
             check_address(self.address)
-        check_shared(self.work_folder or "")
+        check_shared(self.work_folder)
 
     @contextmanager
     def open(self) -> Iterator[Workers]:
@@ -117,6 +118,18 @@ class RayWorkers(Workers):
             self._end(reference, force=False)
         self._give_out_calls()
 
+    def check_on_this_machine(self) -> None:
+        with _connection():
+            names = {node["NodeManagerHostname"] for node in self._ray.nodes() if node["Alive"]}
+        others = sorted(names - {socket.gethostname()})
+        if others:
+            some = ", ".join(others[:3]) + ", …" * (len(others) > 3)
+            raise OptionError(
+                f"the Ray cluster has other machines ({some}), which do not see the temporary folder of this one. Pass "
+                f"a work_folder that all of them see: a folder of a shared file system, or a URL such as "
+                f"s3://bucket/work."
+            )
+
     def close(self) -> None:
         """End the tasks that are under way, in the way of Ctrl-C; those that do not, by killing their processes."""
         self._waiting.clear()
@@ -151,7 +164,7 @@ class RayWorkers(Workers):
         except self._ray.exceptions.RayError as error:
             return Finished(ticket, error=_described(error), worker_died=_has_died(self._ray.exceptions, error))
         if "error" in answer:
-            return Finished(ticket, error=unpack_error(*answer["error"]))
+            return Finished(ticket, error=unpack_error(*answer["error"]), node=answer["node"])
         if "missing" in answer:
             return Finished(ticket, error=WorkerError(_missing(answer["node"], answer["missing"])))
         return Finished(ticket, outcome=unpack_outcome(answer["outcome"]))

@@ -30,7 +30,7 @@ def answer(version: str, fields: tuple[Any, ...]) -> dict[str, Any]:
         _check_visible(call, node)
         outcome = perform(call, _nothing_to_check, worker=str(os.getpid()))
     except Exception as error:
-        return {"error": pack_error(error)}
+        return {"error": pack_error(error), "node": node}
     return {"outcome": {**asdict(outcome), "node": node}}
 
 

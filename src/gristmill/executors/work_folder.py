@@ -28,7 +28,7 @@ from gristmill.small_files import read_small_file
 # A temporary file that nobody has written to for so long is of a worker that was killed.
 NUM_REMOVERS = 4
 LEFTOVER_SECONDS = 3600
-# A job with a million inputs takes about 200 MB; nothing that is read whole is larger.
+# The inputs of a job take about 200 bytes each; nothing that is read whole is larger.
 MAX_READ_BYTES = 1 << 30
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TEMPORARY = re.compile(r"\.(.*)\.tmp\.\d+\.\d+")

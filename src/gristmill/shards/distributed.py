@@ -12,7 +12,6 @@ The work folder is `.parts` in the folder of shards, unless the executor names a
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,10 +20,9 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.arguments import check_num_threads
 from gristmill.corpus import FoundFiles
 from gristmill.errors import EmptyCorpusError, OptionError
-from gristmill.executors import Executor, Local, check_executor
+from gristmill.executors import Executor, Local
 from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.done import Done, read_done
 from gristmill.executors.driver import run_stages
@@ -67,28 +65,6 @@ class EncodedParts:
             )
             for stage in (ENCODE, ASSEMBLE)
         )
-
-
-def runs_tasks(executor: Executor) -> bool:
-    """Whether an executor runs tasks; otherwise one pipeline of threads does all, without files in between."""
-    return not isinstance(executor, Local) or executor.work_folder is not None or executor.part_bytes is not None
-
-
-def choose_executor(executor: Executor | str, num_threads: int | None) -> Executor:
-    """The executor that the arguments of `encode_corpus` mean; OptionError if they contradict each other."""
-    chosen = check_executor(executor)
-    if num_threads is None:
-        return chosen
-    if not isinstance(chosen, Local):
-        raise OptionError(
-            f"num_threads={num_threads!r} does not apply to executor={chosen.name!r}, whose workers use one thread "
-            f"each. Pass num_workers= to the executor instead."
-        )
-    if chosen.num_workers is not None and chosen.num_workers != num_threads:
-        raise OptionError(
-            f"num_threads={num_threads!r} and num_workers={chosen.num_workers} of the executor differ. Pass one."
-        )
-    return dataclasses.replace(chosen, num_workers=check_num_threads(num_threads))
 
 
 def check_plan(plan: Plan, executor: Executor) -> None:

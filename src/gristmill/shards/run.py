@@ -13,13 +13,13 @@ from gristmill.corpus import Corpus, Reading
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.encode import AnyTokenizer
 from gristmill.errors import EmptyCorpusError, ShardsFormatError
-from gristmill.executors import Executor, Local
+from gristmill.executors import Executor, Local, check_executor
 from gristmill.executors.watch import Watch
 from gristmill.notebook import html_table
 from gristmill.profile import Clock, Profile, peak_memory_bytes
 from gristmill.progress import OnProgress, ProgressOption, open_progress
 from gristmill.shards.checkpoints import Checkpoints, check_interval
-from gristmill.shards.distributed import EncodedParts, check_plan, choose_executor, encode_in_parts, runs_tasks
+from gristmill.shards.distributed import EncodedParts, check_plan, encode_in_parts
 from gristmill.shards.folder import Folder
 from gristmill.shards.jobs import encoded_jobs
 from gristmill.shards.manifest import Manifest
@@ -127,18 +127,18 @@ def encode_corpus(
     [256, 98, 257, 98, 257]
     """
     clock = Clock("read", "find", "encode", "write", "sync")
-    chosen = choose_executor(executor, num_threads)
+    chosen = check_executor(executor, num_threads)
     threads = chosen.num_workers if isinstance(chosen, Local) else None
     out = check_place(out)
     plan = Plan.checked(corpus, tokenizer, out=out, num_threads=threads, options=options)
     interval = check_interval(checkpoint_seconds)
     check_switch("overwrite", overwrite)
-    if runs_tasks(chosen) or is_remote(out):
+    if chosen.runs_tasks or is_remote(out):
         check_plan(plan, chosen)
     with open_folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
         if folder.finished is not None:
             return EncodeRun(folder=shown_place(out), manifest=folder.finished, profile=None, resumed=False)
-        if isinstance(folder, RemoteFolder) or folder.has_parts or runs_tasks(chosen):
+        if isinstance(folder, RemoteFolder) or folder.has_parts or chosen.runs_tasks:
             with open_progress(progress) as on_progress:
                 done = encode_in_parts(plan, folder, chosen, Watch(on_progress), overwrite=overwrite)
             return run_of_parts(shown_place(out), done, clock)

@@ -18,7 +18,7 @@ from gristmill.arguments import check_switch
 from gristmill.corpus import Corpus
 from gristmill.encode import AnyTokenizer
 from gristmill.errors import ShardsFormatError
-from gristmill.executors import Executor
+from gristmill.executors import Executor, check_executor
 from gristmill.executors.calls import Call
 from gristmill.executors.done import Done, read_done
 from gristmill.executors.job import reopen_job
@@ -30,7 +30,6 @@ from gristmill.shards.distributed import (
     EncodedParts,
     assemble_calls,
     check_plan,
-    choose_executor,
     encode_calls,
     open_encode_job,
     run_job,
@@ -67,7 +66,7 @@ def plan_encode(
 
     executor: only its `work_folder` and `part_bytes` matter here.
     """
-    chosen = choose_executor(executor, None)
+    chosen = check_executor(executor)
     out = check_place(out)
     plan = Plan.checked(corpus, tokenizer, out=out, num_threads=None, options=options)
     check_switch("overwrite", overwrite)
@@ -97,7 +96,7 @@ def finish_encode(location: str, *, executor: Executor | str = "local", progress
 
     `ShardsFormatError` names parts that are not: nothing is encoded here.
     """
-    clock, chosen = Clock(), choose_executor(executor, None)
+    clock, chosen = Clock(), check_executor(executor)
     with reopen_job(location) as opened:
         work = load_work(opened.folder)
         _refuse_missing(work)
