@@ -17,10 +17,12 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
+def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write to, which is at `path` once the block has ended without an error.
 
     A symbolic link at `path` is replaced, not followed. With `overwrite=False` anything at `path` is FileExistsError.
+    With `durable=False` nothing is flushed to the disk: after a power failure the file may be empty, cut short or
+    missing, so its readers must compare its checksum.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -40,7 +42,8 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
                 temporary.chmod(mode)  # whoever could not read the old file cannot read the new one
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         _move(temporary, target, overwrite)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -49,7 +52,8 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             error.filename = str(target)  # a full disk does not say whose
         raise
-    flush_folder(target.parent)
+    if durable:
+        flush_folder(target.parent)
 
 
 def _check_target(target: Path, overwrite: bool) -> int | None:

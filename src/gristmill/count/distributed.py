@@ -36,8 +36,8 @@ from gristmill.progress import OnProgress
 KIND = "count"
 COUNT = "gristmill.count.tasks:count_part"
 MERGE = "gristmill.count.tasks:merge_runs"
-# So many partitions let a small cluster merge at the same time; each costs a small file and a task.
-MIN_PARTITIONS = 8
+# Of a corpus that is not large: a small cluster can merge so many at the same time, and each costs a file and a task.
+FEW_PARTITIONS = 8
 MAX_PARTITIONS = 128
 BYTES_PER_PARTITION = 16_000_000_000
 # What the driver's merger holds beside the table.
@@ -86,14 +86,13 @@ def default_count_bytes(num_bytes: int) -> int:
 
 
 def default_partitions(num_bytes: int, part_bytes: int) -> int:
-    """How many partitions the words of a corpus have when nobody says: more than a few only where it is large.
+    """How many partitions the words of a corpus have when nobody says: as many as it has parts, and few for its size.
 
-    >>> default_partitions(10**9, 64_000_000), default_partitions(10**12, 256_000_000), default_partitions(1000, 2000)
-    (8, 63, 1)
+    >>> default_partitions(1000, 2000), default_partitions(10**9, 250_000_000), default_partitions(10**12, 256_000_000)
+    (1, 4, 63)
     """
-    if num_bytes <= part_bytes:
-        return 1
-    return min(max(-(-num_bytes // BYTES_PER_PARTITION), MIN_PARTITIONS), MAX_PARTITIONS)
+    few = min(max(-(-num_bytes // BYTES_PER_PARTITION), FEW_PARTITIONS), MAX_PARTITIONS)
+    return min(max(1, -(-num_bytes // part_bytes)), few)
 
 
 def make_request(

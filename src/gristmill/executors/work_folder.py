@@ -70,8 +70,12 @@ class WorkFolder(ABC):
         """The size of a file, None if there is none."""
 
     @abstractmethod
-    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file to write to, which is there under its name once the block has ended without an error."""
+    def create(self, name: str, *, durable: bool = True) -> AbstractContextManager[BinaryIO]:
+        """A file to write to, which is there under its name once the block has ended without an error.
+
+        With `durable=False` it may be damaged after a power failure: for a file whose readers compare its checksum, and
+        have its task run again if it does not fit. Flushing such files to the disk can take longer than the task.
+        """
 
     @abstractmethod
     def as_local_file(self, name: str, begin: int = 0, end: int | None = None) -> AbstractContextManager[LocalFile]:
@@ -98,9 +102,9 @@ class WorkFolder(ABC):
         for name in self.names():
             self.discard(name)
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a small file."""
-        with self.create(name) as file:
+        with self.create(name, durable=durable) as file:
             file.write(data)
 
 
@@ -122,8 +126,8 @@ class LocalWorkFolder(WorkFolder):
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     @contextlib.contextmanager
-    def create(self, name: str) -> Iterator[BinaryIO]:
-        with publish(self._path(name)) as file:
+    def create(self, name: str, *, durable: bool = True) -> Iterator[BinaryIO]:
+        with publish(self._path(name), durable=durable) as file:
             yield file
 
     @contextlib.contextmanager
