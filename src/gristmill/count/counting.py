@@ -115,14 +115,20 @@ def threads_of(executor: Executor, num_threads: int | None) -> int:
     number = check_num_threads(num_threads)
     if not streams(executor):
         raise OptionError(
-            f"num_threads={num_threads} does not apply to executor={executor.name!r} with tasks: each worker uses one "
-            f"thread. Pass num_workers= to the executor instead."
+            f"num_threads={num_threads} does not apply to {_as_option(executor)}: each of its workers uses one thread. "
+            f"Pass num_workers= to the executor instead."
         )
     if executor.num_workers not in (None, number):
         raise OptionError(
             f"num_threads={num_threads}, but num_workers={executor.num_workers} of the executor. Pass one of them."
         )
     return number
+
+
+def _as_option(executor: Executor) -> str:
+    """An executor that runs tasks, as the options that make it one."""
+    name = f"executor={executor.name!r}"
+    return f"{name} with a work_folder or part_bytes" if executor.name == "local" else name
 
 
 @show_options(ReadOptions, Reading(documents="file").options())
