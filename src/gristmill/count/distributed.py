@@ -15,12 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gristmill._core import RunMerger, WordTable
 from gristmill.corpus import FoundFiles
 from gristmill.corpus.batches import Cutting
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.corpus.stretches import cut_into_parts, default_part_bytes, inputs_to_json, part_to_json
-from gristmill.count.tasks import CountPlan, RunPlace, added_runs, open_plan, unpack_runs
+from gristmill.count.tasks import CountPlan, RunPlace, added_runs, open_plan, run_sizes, unpack_run
 from gristmill.errors import MemoryLimitError
 from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.done import Done, read_done
@@ -199,11 +201,10 @@ def run_count(workers: Workers, opened: OpenJob, watch: Watch) -> CountedParts:
 
 
 def _partition_bytes(outcomes: Iterable[Outcome], num_partitions: int) -> list[int]:
-    sizes = [0] * num_partitions
+    sizes = np.zeros(num_partitions, np.int64)
     for outcome in outcomes:
-        for partition, run in enumerate(unpack_runs(outcome.call.name, outcome.done.result["runs"])):
-            sizes[partition] += run.end - run.begin
-    return sizes
+        sizes += run_sizes(outcome.done.result["runs"])
+    return [int(size) for size in sizes]
 
 
 def read_results(folder: WorkFolder, stage: str, number: int) -> list[Done]:
@@ -224,7 +225,7 @@ def finish_count(folder: WorkFolder, counted: Sequence[Done], merged: Sequence[D
     """
     began = time.perf_counter()
     plan = open_plan(folder)
-    runs = [unpack_runs(f"merge-{number:05d}", done.result["runs"])[0] for number, done in enumerate(merged)]
+    runs = [unpack_run(f"merge-{number:05d}", done.result["runs"], 0) for number, done in enumerate(merged)]
     num_words, num_bytes = sum(run.num_words for run in runs), sum(run.num_bytes for run in runs)
     _check_size(plan, num_words, num_bytes)
     source_bytes = sum(done.result["source_bytes"] for done in counted)
