@@ -83,12 +83,12 @@ def part_size(corpus_bytes: int) -> int:
 
 
 def partitions(corpus_bytes: int) -> int:
-    """The number of partitions of the word table: one for each 16 GB of text, from 8 to 128.
+    """The number of partitions of the word table: one for each 16 GB of text, from 8 to 128; fewer below 2 GB.
 
     >>> partitions(GB), partitions(TB), partitions(100 * TB)
-    (8, 63, 128)
+    (4, 63, 128)
     """
-    return min(max(math.ceil(corpus_bytes / (16 * GB)), 8), 128)
+    return min(max(math.ceil(corpus_bytes / (16 * GB)), 8), 128, math.ceil(corpus_bytes / (256 * MB)))
 
 
 def distinct_words(num_bytes: float, rates: Rates) -> float:

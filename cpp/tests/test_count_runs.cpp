@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -136,6 +137,42 @@ void test_parts_joined_are_the_table_of_the_whole() {
     }
 }
 
+void test_places_sorted_by_bits_are_in_the_order_of_a_stable_sort() {
+    std::mt19937_64 random(3);
+    Monitor monitor;
+    for (const std::size_t size : {0, 1, 5, 5000}) {
+        for (const auto& [begin, end] : {std::pair{0u, 64u}, {52u, 64u}, {63u, 64u}, {0u, 30u}, {0u, 0u}}) {
+            std::vector<Place> places;
+            for (std::size_t i = 0; i < size; ++i) places.push_back({random() & random(), i});
+            std::vector<Place> expected = places;
+            const std::uint64_t mask = end - begin == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << (end - begin)) - 1;
+            std::stable_sort(expected.begin(), expected.end(), [&](const Place& x, const Place& y) {
+                return (x.key >> begin & mask) < (y.key >> begin & mask);
+            });
+            sort_by_bits(places, begin, end, monitor);
+            CHECK(std::equal(places.begin(), places.end(), expected.begin(), expected.end(),
+                             [](const Place& x, const Place& y) { return x.key == y.key && x.index == y.index; }));
+        }
+    }
+}
+
+void test_many_words_are_sorted_by_their_hash() {
+    Monitor monitor;
+    std::vector<std::string> words;
+    for (int i = 0; i < 50'000; ++i) words.push_back("w" + std::to_string(i));
+    SortedWords sorted(words.size());
+    for (const std::string& word : words) sorted.add(CountedWord::from_bytes(word, 1, 0));
+    sorted.sort(monitor);
+    std::sort(words.begin(), words.end(),
+              [](const std::string& a, const std::string& b) { return xxh64(a, 0) < xxh64(b, 0); });
+    std::size_t at = 0;
+    sorted.visit(monitor, [&](const CountedWord& word, std::uint64_t order) {
+        CHECK(order == xxh64(words[at], 0));
+        CHECK(word.compare(CountedWord::from_bytes(words[at++], 1, 0)) == 0);
+    });
+    CHECK(at == words.size());
+}
+
 void test_runs_of_a_table_are_those_of_the_counter() {
     const std::string text = random_texts(1).front();
     const Part part = count_part(text, 5, 1);
@@ -235,6 +272,8 @@ void test_a_stretch_of_a_file_is_a_text_and_a_changed_file_is_refused() {
 
 int main() {
     test_parts_joined_are_the_table_of_the_whole();
+    test_places_sorted_by_bits_are_in_the_order_of_a_stable_sort();
+    test_many_words_are_sorted_by_their_hash();
     test_runs_of_a_table_are_those_of_the_counter();
     test_every_damage_is_noticed();
     test_counts_beyond_63_bits_are_an_overflow();

@@ -17,11 +17,12 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush: bool = True) -> Iterator[BinaryIO]:
+def publish(path: str | os.PathLike[str], *, overwrite: bool = True, durable: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write to, which is at `path` once the block has ended without an error.
 
     A symbolic link at `path` is replaced, not followed. With `overwrite=False` anything at `path` is FileExistsError.
-    With `flush=False` nobody waits for the disk: a power failure within half a minute may leave the file damaged.
+    With `durable=False` nothing is flushed to the disk: after a power failure the file may be empty, cut short or
+    missing, so its readers must compare its checksum.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -41,7 +42,7 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush: bool
                 temporary.chmod(mode)  # whoever could not read the old file cannot read the new one
             yield file
             file.flush()
-            if flush:
+            if durable:
                 os.fsync(file.fileno())
         _move(temporary, target, overwrite)
     except BaseException as error:
@@ -51,7 +52,7 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush: bool
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             error.filename = str(target)  # a full disk does not say whose
         raise
-    if flush:
+    if durable:
         flush_folder(target.parent)
 
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import random
+import stat
 import tempfile
 import warnings
 from itertools import pairwise
@@ -187,6 +189,11 @@ def test_options_that_do_not_fit_an_executor_are_errors(tmp_path, executor):
         gm.train_tokenizer(gm.count_words(["low"]), vocab_size=300, executor=executor)
 
 
+def test_threads_are_an_error_where_threads_of_this_process_run_tasks(tmp_path):
+    with pytest.raises(gm.OptionError, match="executor='local' with a work_folder or part_bytes: each of its workers"):
+        gm.count_words(["low"], executor=gm.Local(work_folder=tmp_path), num_threads=2)
+
+
 def test_threads_and_workers_that_differ_are_an_error():
     with pytest.raises(gm.OptionError, match="num_threads=2, but num_workers=3"):
         gm.count_words(["low"], executor=gm.Local(num_workers=3), num_threads=2)
@@ -318,6 +325,15 @@ def corrupt_ok(folder):
     return {"count-00000"}
 
 
+def lose_power(folder):
+    """What was not flushed to the disk may be zeros, or nothing."""
+    path = folder / "count-00001.runs"
+    path.write_bytes(bytes(path.stat().st_size))
+    (folder / "count-00002.runs").write_bytes(b"")
+    (folder / "count-00003.ok").write_bytes(b"")
+    return {"count-00001", "count-00002", "count-00003"}
+
+
 def remove_a_file(folder):
     (folder / "count-00000.runs").unlink()
     return {"count-00000"}
@@ -332,6 +348,7 @@ def remove_a_file(folder):
         flip_the_length_of_a_word,
         huge_counts,
         corrupt_ok,
+        lose_power,
         remove_a_file,
     ],
 )
@@ -344,6 +361,14 @@ def test_a_damaged_part_is_counted_again_and_the_others_are_reused(tmp_path, cor
     words, again = resumed(corpus, tmp_path)
     assert saved(words) == expected
     assert again == damaged
+
+
+def test_only_the_job_itself_is_flushed_to_the_disk(tmp_path, corpus, monkeypatch):
+    """A task whose files are damaged runs again; a job that is damaged cannot resume."""
+    modes = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: modes.append(os.fstat(descriptor).st_mode))
+    in_parts(corpus, tmp_path)
+    assert sum(map(stat.S_ISREG, modes)) == 2  # job.json and parts.jsonl
 
 
 def test_the_profile_has_the_tasks_and_which_were_reused(tmp_path, corpus):

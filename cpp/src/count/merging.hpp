@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -17,8 +18,6 @@ namespace gristmill {
 inline constexpr std::size_t kReadBuffer = 64 << 10;
 // More runs are merged in several passes.
 inline constexpr std::size_t kMaxFanIn = 128;
-
-inline bool by_first(const CountedWord& a, const CountedWord& b) { return a.first < b.first; }
 
 // What runs are sorted by. A key is compared in the place of a word: of words with the same one, any may come first.
 struct ByWord {
@@ -122,7 +121,7 @@ void merge_and_sum(const std::vector<Run>& runs, Monitor& monitor, const Visit& 
 class RunBuilder {
   public:
     explicit RunBuilder(std::uint64_t memory_bytes) {
-        words_.reserve(memory_bytes / 2 / sizeof(CountedWord) + 1);
+        words_.reserve(memory_bytes / 2 / (sizeof(CountedWord) + 2 * sizeof(Place)) + 1);  // sorting takes places
         bytes_.reserve(memory_bytes / 2);
     }
     bool has_room(const CountedWord& word) const {
@@ -139,13 +138,13 @@ class RunBuilder {
     // Calls visit(word) for the words in order, and forgets them.
     template <class Visit>
     void visit_sorted(const Monitor& monitor, const Visit& visit) {
-        for (CountedWord& word : words_) {
-            if (word.is_long()) word.set_long_bytes(bytes_.data() + word.low);
-        }
-        sort_words(words_.data(), words_.data() + words_.size(), by_first, monitor);
-        for (std::size_t i = 0; i < words_.size(); ++i) {
+        const std::vector<Place> places = sorted_places(monitor);
+        for (std::size_t i = 0; i < places.size(); ++i) {
             if (i % kWordsPerCheck == 0) monitor.check();
-            visit(words_[i]);
+            if (i + kWordsAhead < places.size()) __builtin_prefetch(&words_[places[i + kWordsAhead].index]);
+            CountedWord word = words_[places[i].index];
+            if (word.is_long()) word.set_long_bytes(bytes_.data() + word.low);
+            visit(word);
         }
         words_.clear();
         bytes_.clear();
@@ -157,6 +156,18 @@ class RunBuilder {
     }
 
   private:
+    std::vector<Place> sorted_places(const Monitor& monitor) const {
+        std::vector<Place> places;
+        places.reserve(words_.size());
+        std::uint64_t all_bits = 0;
+        for (const CountedWord& word : words_) {
+            places.push_back({word.first, places.size()});
+            all_bits |= word.first;
+        }
+        sort_by_bits(places, 0, static_cast<unsigned>(std::bit_width(all_bits)), monitor);
+        return places;
+    }
+
     std::vector<CountedWord> words_;
     std::vector<std::uint8_t> bytes_;
 };

@@ -15,12 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gristmill._core import RunMerger, WordTable
 from gristmill.corpus import FoundFiles
 from gristmill.corpus.batches import Cutting
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.corpus.stretches import cut_into_parts, default_part_bytes, inputs_to_json, part_to_json
-from gristmill.count.tasks import CountPlan, RunPlace, added_runs, open_plan, unpack_runs
+from gristmill.count.tasks import CountPlan, RunPlace, added_runs, open_plan, run_sizes, unpack_run
 from gristmill.errors import MemoryLimitError
 from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.done import Done, read_done
@@ -36,8 +38,8 @@ from gristmill.progress import OnProgress
 KIND = "count"
 COUNT = "gristmill.count.tasks:count_part"
 MERGE = "gristmill.count.tasks:merge_runs"
-# So many partitions let a small cluster merge at the same time; each costs a small file and a task.
-MIN_PARTITIONS = 8
+# Of a corpus that is not large: a small cluster can merge so many at the same time, and each costs a file and a task.
+FEW_PARTITIONS = 8
 MAX_PARTITIONS = 128
 BYTES_PER_PARTITION = 16_000_000_000
 # What the driver's merger holds beside the table.
@@ -86,14 +88,13 @@ def default_count_bytes(num_bytes: int) -> int:
 
 
 def default_partitions(num_bytes: int, part_bytes: int) -> int:
-    """How many partitions the words of a corpus have when nobody says: more than a few only where it is large.
+    """How many partitions the words of a corpus have when nobody says: as many as it has parts, and few for its size.
 
-    >>> default_partitions(10**9, 64_000_000), default_partitions(10**12, 256_000_000), default_partitions(1000, 2000)
-    (8, 63, 1)
+    >>> default_partitions(1000, 2000), default_partitions(10**9, 250_000_000), default_partitions(10**12, 256_000_000)
+    (1, 4, 63)
     """
-    if num_bytes <= part_bytes:
-        return 1
-    return min(max(-(-num_bytes // BYTES_PER_PARTITION), MIN_PARTITIONS), MAX_PARTITIONS)
+    few = min(max(-(-num_bytes // BYTES_PER_PARTITION), FEW_PARTITIONS), MAX_PARTITIONS)
+    return min(max(1, -(-num_bytes // part_bytes)), few)
 
 
 def make_request(
@@ -205,11 +206,10 @@ def run_count(workers: Workers, opened: OpenJob, watch: Watch) -> CountedParts:
 
 
 def _partition_bytes(outcomes: Iterable[Outcome], num_partitions: int) -> list[int]:
-    sizes = [0] * num_partitions
+    sizes = np.zeros(num_partitions, np.int64)
     for outcome in outcomes:
-        for partition, run in enumerate(unpack_runs(outcome.call.name, outcome.done.result["runs"])):
-            sizes[partition] += run.end - run.begin
-    return sizes
+        sizes += run_sizes(outcome.done.result["runs"])
+    return [int(size) for size in sizes]
 
 
 def read_results(folder: WorkFolder, stage: str, number: int) -> list[Done]:
@@ -230,7 +230,7 @@ def finish_count(folder: WorkFolder, counted: Sequence[Done], merged: Sequence[D
     """
     began = time.perf_counter()
     plan = open_plan(folder)
-    runs = [unpack_runs(f"merge-{number:05d}", done.result["runs"])[0] for number, done in enumerate(merged)]
+    runs = [unpack_run(f"merge-{number:05d}", done.result["runs"], 0) for number, done in enumerate(merged)]
     num_words, num_bytes = sum(run.num_words for run in runs), sum(run.num_bytes for run in runs)
     _check_size(plan, num_words, num_bytes)
     source_bytes = sum(done.result["source_bytes"] for done in counted)

@@ -217,7 +217,7 @@ class _Output:
 
 @contextlib.contextmanager
 def _create(folder: WorkFolder, name: str) -> Iterator[_Output]:
-    with folder.create(name, is_scratch=True) as file:
+    with folder.create(name, durable=False) as file:
         yield _Output(name, file.write)
 
 
@@ -291,7 +291,7 @@ def _runs_of_partition(folder: WorkFolder, plan: CountPlan, partition: int) -> l
         done = read_done(folder, task)
         if done is None:
             raise DamagedPartError(f"{task}.ok is missing or damaged in {folder.location}", task=task)
-        runs.append((unpack_runs(task, done.result["runs"])[partition], base))
+        runs.append((unpack_run(task, done.result["runs"], partition), base))
         base += done.result["source_bytes"]
     return runs
 
@@ -301,12 +301,27 @@ def pack_runs(numbers: NDArray[np.uint64]) -> str:
     return b64encode(numbers.astype("<u8").tobytes()).decode()
 
 
-def unpack_runs(task: str, packed: str) -> list[RunPlace]:
-    """The runs of a task.
+def unpack_run(task: str, packed: str, partition: int) -> RunPlace:
+    """One run of a task.
 
-    >>> unpack_runs("count-00007", pack_runs(np.array([32, 5, 1, 3, 64, 6, 1, 4], np.uint64)))[1]
+    >>> unpack_run("count-00007", pack_runs(np.array([32, 5, 1, 3, 64, 6, 1, 4], np.uint64)), 1)
     RunPlace(task='count-00007', begin=32, end=64, checksum=6, num_words=1, num_bytes=4)
     """
-    numbers = np.frombuffer(b64decode(packed), "<u8").reshape(-1, 4).tolist()
-    begins = [0, *(end for end, *_ in numbers)]
-    return [RunPlace(task, begin, *entry) for begin, entry in zip(begins[:-1], numbers, strict=True)]
+    numbers = _unpack(packed)
+    begin = int(numbers[partition - 1, 0]) if partition else 0
+    return RunPlace(task, begin, *numbers[partition].tolist())
+
+
+def run_sizes(packed: str) -> NDArray[np.int64]:
+    """The size of each run of a task, in bytes.
+
+    >>> run_sizes(pack_runs(np.array([32, 5, 1, 3, 96, 6, 1, 4], np.uint64))).tolist()
+    [32, 64]
+    """
+    ends = _unpack(packed)[:, 0].astype(np.int64)
+    ends[1:] -= ends[:-1].copy()
+    return ends
+
+
+def _unpack(packed: str) -> NDArray[np.uint64]:
+    return np.frombuffer(b64decode(packed), "<u8").reshape(-1, 4)

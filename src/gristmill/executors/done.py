@@ -1,8 +1,8 @@
 """`.ok` files: a task has made these files, so large, with these checksums; written last, so it never lies about less.
 
 A reader trusts an `.ok` file only if its own checksum fits and every file it names has the size it names. Whoever reads
-the files themselves compares their checksums on the way (`WorkFolder.open_checked`), and a file that does not fit makes
-the task run again.
+the files themselves compares their checksums on the way, and a file that does not fit makes the task run again. So
+nothing is lost if a power failure damages an `.ok` file, and it is not flushed to the disk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def write_done(folder: WorkFolder, name: str, done: Done) -> None:
     """Declare that the task `name` is done."""
     content = {"version": VERSION, "task": name, **asdict(done)}
     text = json.dumps(content, sort_keys=True)
-    folder.write(f"{name}.ok", json.dumps({"xxh64": _checksum(text), "content": text}).encode(), is_scratch=True)
+    folder.write(f"{name}.ok", json.dumps({"xxh64": _checksum(text), "content": text}).encode(), durable=False)
 
 
 def read_done(folder: WorkFolder, name: str) -> Done | None:

@@ -72,11 +72,11 @@ class WorkFolder(ABC):
         """The size of a file, None if there is none."""
 
     @abstractmethod
-    def create(self, name: str, *, is_scratch: bool = False) -> AbstractContextManager[BinaryIO]:
+    def create(self, name: str, *, durable: bool = True) -> AbstractContextManager[BinaryIO]:
         """A file to write to, which is there under its name once the block has ended without an error.
 
-        is_scratch: nobody waits for the disk. For files with checksums that whoever reads them compares, and whose task
-        can run again: after a power failure, it does.
+        With `durable=False` it may be damaged after a power failure: for a file whose readers compare its checksum, and
+        have its task run again if it does not fit. Flushing such files to the disk can take longer than the task.
         """
 
     @abstractmethod
@@ -104,9 +104,9 @@ class WorkFolder(ABC):
         for name in self.names():
             self.discard(name)
 
-    def write(self, name: str, data: bytes, *, is_scratch: bool = False) -> None:
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a small file."""
-        with self.create(name, is_scratch=is_scratch) as file:
+        with self.create(name, durable=durable) as file:
             file.write(data)
 
 
@@ -128,8 +128,8 @@ class LocalWorkFolder(WorkFolder):
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     @contextlib.contextmanager
-    def create(self, name: str, *, is_scratch: bool = False) -> Iterator[BinaryIO]:
-        with publish(self._path(name), flush=not is_scratch) as file:
+    def create(self, name: str, *, durable: bool = True) -> Iterator[BinaryIO]:
+        with publish(self._path(name), durable=durable) as file:
             yield file
 
     @contextlib.contextmanager

@@ -148,7 +148,7 @@ class PartWriter:
             return
         if stream not in self._streams:
             name = file_name(self._task, stream)
-            file = self._stack.enter_context(self._folder.create(name, is_scratch=True))
+            file = self._stack.enter_context(self._folder.create(name, durable=False))
             self._streams[stream] = _Stream(name, file)
         self._streams[stream].write(data)
 
