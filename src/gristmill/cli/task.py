@@ -13,7 +13,6 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -41,7 +40,6 @@ MAX_OUTPUT_BYTES = 1 << 20
 MAX_REPAIRS = 3
 MAX_SHOWN = 8
 # Of a work folder at a URL, at the same time.
-MAX_REQUESTS = 16
 
 Folder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER|URL")]
 
@@ -284,13 +282,11 @@ class _Tasks:
 
     def missing(self, calls: Sequence[Call]) -> list[int]:
         """The numbers of the calls that are not done, counted within their stage."""
-        from gristmill.executors.done import read_done
+        from gristmill.executors.done import read_all_done
 
-        there = set(_names(self.folder))  # one request, where each of 10,000 files would be another
-        unknown = [call.name for call in calls if call.name not in self._done and f"{call.name}.ok" in there]
-        with ThreadPoolExecutor(MAX_REQUESTS) as pool:
-            found = list(pool.map(lambda name: read_done(self.folder, name) is not None, unknown))
-        self._done |= {name for name, is_done in zip(unknown, found, strict=True) if is_done}
+        unknown = [call.name for call in calls if call.name not in self._done]
+        found = read_all_done(self.folder, unknown)
+        self._done |= {name for name, done in zip(unknown, found, strict=True) if done is not None}
         return [call.number for call in calls if call.name not in self._done]
 
 
