@@ -159,7 +159,7 @@ def test_documents_of_this_process_are_refused_for_a_url(tok):
 
 def test_readers_advise_to_copy_shards_from_a_url(tok, path):
     run = encode(path, tok, URL)
-    with pytest.raises(OptionError, match=f"{URL} is a URL.* Copy all files"):
+    with pytest.raises(OptionError, match=f"{URL} is a URL.* Copy the whole folder"):
         run.shards()
     with pytest.raises(OptionError, match=f"{URL} is a URL"):
         verify_shards(Path(URL))

@@ -275,10 +275,17 @@ class _Tasks:
         self._done: set[str] = set()
 
     def second(self) -> list[Call] | None:
-        """The calls of the second stage; None while they are not known: parts are missing."""
+        """The calls of the second stage; None while they are not known: parts are missing, or found to be damaged."""
+        from gristmill.executors.work_folder import DamagedPartError
+
         if self.job.kind == "encode" and self.missing(self.parts):
             return None
-        return _second_calls(self.folder, self.job)
+        try:
+            return _second_calls(self.folder, self.job)
+        except DamagedPartError as error:  # it counts as not done from now on
+            self.folder.discard(f"{error.task}.ok")
+            self._done.discard(error.task)
+            return None
 
     def missing(self, calls: Sequence[Call]) -> list[int]:
         """The numbers of the calls that are not done, counted within their stage."""
@@ -320,8 +327,9 @@ def run_tasks(location: str, shown: str, numbers: Sequence[int]) -> None:
         if number < len(tasks.parts):
             print(_perform(tasks, tasks.parts[number]), flush=True)
             continue
+        second = tasks.second()
         _check_parts(tasks, shown, f"task {number} needs all parts, and ")
-        second = tasks.second() or []
+        assert second is not None
         last = len(tasks.parts) + len(second) - 1
         if number > last:
             raise UsageError(f"there is no task {number}: the job has tasks 0 to {last}.")

@@ -33,8 +33,8 @@ def refuse_url(path: Path) -> None:
     found = _URL.fullmatch(str(path))
     if found:
         raise OptionError(
-            f"{found[1]}://{found[2]} is a URL, and shards are read from a folder of this machine. Copy all files "
-            f"there, manifest.json among them, to a folder here, and pass that folder."
+            f"{found[1]}://{found[2]} is a URL, and shards are read from a folder of this machine. Copy the "
+            f"whole folder to this machine, and pass the copy."
         )
 
 
