@@ -125,9 +125,10 @@ def test_a_failure_with_a_work_folder_elsewhere_leaves_the_parts_there_and_no_ou
 ):
     encode(corpus, tok, tmp_path / "plain" / "out")
     out, executor = tmp_path / "parts" / "out", Local(num_workers=1, part_bytes=3000, work_folder=str(tmp_path / "w"))
+    original = getattr(tasks, stage)
     with monkeypatch.context() as patch:
 
-        def fail_late(folder, number, check, original=getattr(tasks, stage)):
+        def fail_late(folder, number, check):
             return original(folder, number, check) if number == 0 else 1 / 0
 
         patch.setattr(tasks, stage, fail_late)

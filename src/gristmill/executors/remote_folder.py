@@ -50,11 +50,6 @@ class RemoteWorkFolder(WorkFolder):
                 f"written to, such as 's3://bucket/name'."
             )
 
-    @property
-    def is_of_this_process(self) -> bool:
-        """Whether no other process can see it."""
-        return self._protocol == "memory"
-
     def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         data = self._range(name, 0, max_bytes + 1)  # in one request: its size is not asked for
         if len(data) > max_bytes:

@@ -29,7 +29,7 @@ from gristmill.executors import Executor, Local, check_executor
 from gristmill.executors.calls import Call, Outcome
 from gristmill.executors.done import Done, read_all_done
 from gristmill.executors.driver import run_stages
-from gristmill.executors.executor import Workers
+from gristmill.executors.executor import Workers, is_shared
 from gristmill.executors.job import OpenJob, job_location, open_job
 from gristmill.executors.watch import Watch
 from gristmill.executors.work_folder import WorkFolder, in_parallel
@@ -110,7 +110,7 @@ def encode_in_parts(
     plan: Plan, folder: AnyFolder, executor: Executor, watch: Watch, *, overwrite: bool
 ) -> EncodedParts:
     """Do all that is left of the job in a folder that holds no finished shards."""
-    if folder.is_of_this_process and not isinstance(executor, Local):
+    if not is_shared(folder.location) and not isinstance(executor, Local):
         raise OptionError(
             f"{folder.location} is in the memory of this process, and executor={executor.name!r} runs others. Pass a "
             f"folder or URL that all workers see, or executor='local'."

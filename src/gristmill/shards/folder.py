@@ -98,11 +98,6 @@ class Folder:
         return str(self.path)
 
     @property
-    def is_of_this_process(self) -> bool:
-        """False: other processes see it too."""
-        return False
-
-    @property
     def has_parts(self) -> bool:
         """Whether an executor has begun the shards."""
         return (self.path / PARTS_FOLDER / JOB_FILE).is_file() and is_folder(self.path / PARTS_FOLDER)

@@ -57,11 +57,6 @@ class RemoteFolder:
         """Whether an executor has begun the shards."""
         return self._parts.size(JOB_FILE) is not None
 
-    @property
-    def is_of_this_process(self) -> bool:
-        """Whether no other process can see it."""
-        return self.location.startswith("memory://")
-
     def refuse_state(self) -> None:
         """Nothing: only executors write to URLs."""
 
