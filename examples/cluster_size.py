@@ -72,12 +72,14 @@ class Plan:
 
 
 def part_size(corpus_bytes: int) -> int:
-    """What `--part-size` is by default: a 64th of the corpus, but at least 64 MB and at most 256 MB.
+    """What `--part-size` is by default: a multiple of eight parts, of 128 to 256 MiB each unless the corpus is small.
 
     >>> part_size(1_000 * GB), part_size(8 * GB), part_size(GB)
-    (256000000, 125000000, 64000000)
+    (268240344, 125000000, 125000000)
     """
-    return min(max(corpus_bytes // 64, 64 * MB), 256 * MB)
+    most = min(max(corpus_bytes // 64, 128 << 20), 256 << 20)
+    number = math.ceil(corpus_bytes / (8 * most)) * 8
+    return max(math.ceil(corpus_bytes / max(number, 1)), 16 * MB)
 
 
 def partitions(corpus_bytes: int) -> int:

@@ -57,10 +57,10 @@ def test_a_last_wave_that_is_not_full_takes_as_long_as_a_full_one(sizing):
 def test_all_figures_of_a_terabyte(sizing):
     rates = sizing.Rates(words_per_gb=1e6, growth=0.5, record_bytes=32, bytes_per_token=4, id_bytes=2)
     figures = sizing.plan(10**12, sizing.Cluster(nodes=10, cores=16), rates)
-    assert figures.num_parts == 3907
+    assert figures.num_parts == 3728
     assert figures.merge.num_tasks == 63
     assert figures.num_words == pytest.approx(1e6 * math.sqrt(1000))
-    assert figures.run_bytes == pytest.approx(3907 * 1e6 * math.sqrt(0.256) * 32)
+    assert figures.run_bytes == pytest.approx(3728 * 1e6 * math.sqrt(0.268240344) * 32)
     assert figures.num_tokens == pytest.approx(250e9)
     assert figures.id_bytes == pytest.approx(500e9)
     assert figures.assemble.num_tasks == 2500

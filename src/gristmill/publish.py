@@ -17,10 +17,11 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
+def publish(path: str | os.PathLike[str], *, overwrite: bool = True, flush: bool = True) -> Iterator[BinaryIO]:
     """A binary file to write to, which is at `path` once the block has ended without an error.
 
     A symbolic link at `path` is replaced, not followed. With `overwrite=False` anything at `path` is FileExistsError.
+    With `flush=False` nobody waits for the disk: a power failure within half a minute may leave the file damaged.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -40,7 +41,8 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
                 temporary.chmod(mode)  # whoever could not read the old file cannot read the new one
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                os.fsync(file.fileno())
         _move(temporary, target, overwrite)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -49,7 +51,8 @@ def publish(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             error.filename = str(target)  # a full disk does not say whose
         raise
-    flush_folder(target.parent)
+    if flush:
+        flush_folder(target.parent)
 
 
 def _check_target(target: Path, overwrite: bool) -> int | None:

@@ -423,4 +423,4 @@ def test_parts_of_remote_inputs_have_their_documents(name, memory, tmp_path, sma
 
 
 def test_the_size_of_parts_depends_on_the_size_of_the_corpus_alone():
-    assert [default_part_bytes(size) for size in (0, 10**10, 10**13)] == [64_000_000, 156_250_000, 256_000_000]
+    assert [default_part_bytes(size) for size in (0, 10**10, 10**13)] == [16_000_000, 156_250_000, 268_413_142]

@@ -134,10 +134,14 @@ def _places(files: FoundFiles, reading: Reading, part_bytes: int, cutting: Cutti
 def default_part_bytes(num_bytes: int) -> int:
     """How large parts are when nobody says: by the size of the corpus alone, so that every executor cuts the same.
 
-    >>> default_part_bytes(10**9), default_part_bytes(10**12)
-    (64000000, 256000000)
+    A multiple of eight of them, so that two, four or eight workers end at the same time.
+
+    >>> [default_part_bytes(size) for size in (10**8, 10**9, 10**10, 10**12)]
+    [16000000, 125000000, 156250000, 268240344]
     """
-    return min(max(num_bytes // 64, 64_000_000), 256_000_000)
+    most = min(max(num_bytes // 64, 128 << 20), 256 << 20)
+    number = -(-num_bytes // (8 * most)) * 8
+    return max(-(-num_bytes // max(number, 1)), 16_000_000)
 
 
 def inputs_to_json(files: FoundFiles) -> Sequence[dict[str, Any]]:

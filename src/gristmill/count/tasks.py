@@ -217,7 +217,7 @@ class _Output:
 
 @contextlib.contextmanager
 def _create(folder: WorkFolder, name: str) -> Iterator[_Output]:
-    with folder.create(name) as file:
+    with folder.create(name, is_scratch=True) as file:
         yield _Output(name, file.write)
 
 

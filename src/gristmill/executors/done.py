@@ -33,7 +33,7 @@ def write_done(folder: WorkFolder, name: str, done: Done) -> None:
     """Declare that the task `name` is done."""
     content = {"version": VERSION, "task": name, **asdict(done)}
     text = json.dumps(content, sort_keys=True)
-    folder.write(f"{name}.ok", json.dumps({"xxh64": _checksum(text), "content": text}).encode())
+    folder.write(f"{name}.ok", json.dumps({"xxh64": _checksum(text), "content": text}).encode(), is_scratch=True)
 
 
 def read_done(folder: WorkFolder, name: str) -> Done | None:

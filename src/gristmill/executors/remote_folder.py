@@ -66,7 +66,7 @@ class RemoteWorkFolder(WorkFolder):
         return int(about["size"]) if about.get("type") == "file" else None
 
     @contextlib.contextmanager
-    def create(self, name: str) -> Iterator[BinaryIO]:
+    def create(self, name: str, *, is_scratch: bool = False) -> Iterator[BinaryIO]:
         with tempfile.NamedTemporaryFile(prefix="gristmill-") as file:
             yield file  # type: ignore[misc]
             file.flush()

@@ -9,13 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import stat
 from collections.abc import Container, Iterable
 from pathlib import Path
 
 from gristmill.corpus.inputs import shown
-from gristmill.executors.job import JOB_FILE
+from gristmill.executors.work_folder import LocalWorkFolder
 from gristmill.publish import flush_folder
 from gristmill.shards.journal import JOURNAL_FILE
 from gristmill.shards.layouts import LAYOUTS, Layout
@@ -129,11 +128,10 @@ def remove(folder: Path, files: Iterable[str]) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove the job of an executor; its description goes first, so that what a kill leaves is no job any more."""
+    """Remove the job of an executor."""
     parts = folder / PARTS_FOLDER
     if is_folder(parts):
-        (parts / JOB_FILE).unlink(missing_ok=True)
-        shutil.rmtree(parts)
+        LocalWorkFolder(parts).remove()
 
 
 def tidy(folder: Path, names: OwnNames) -> None:
