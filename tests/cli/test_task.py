@@ -214,6 +214,23 @@ def test_a_damaged_part_is_made_again_by_the_task_that_finds_it(gristmill, plan_
     assert words.read_bytes() == (made / "words.gmw").read_bytes()
 
 
+def test_a_damaged_part_that_the_plan_of_shards_needs_counts_as_not_done(gristmill, plan_encode, tmp_path):
+    # Shards of datatrove end where documents end, so the ends of the parts are read before the shards are planned.
+    plan_encode("--format", "datatrove")
+    out = tmp_path / "shards"
+    gristmill("task", "run", out, "0-2")
+    for ends in (out / ".parts").glob("encode-*.train.ends"):
+        ends.write_bytes(b"\xff" + ends.read_bytes()[1:])
+    code, _, err = gristmill("task", "run", out, "3")
+    assert code == 1
+    assert "task 3 needs all parts, and 1 part of 3 is not done" in err
+    for _ in range(8):  # each look finds one damaged part more, until there is none
+        if "is complete" in (status := gristmill("task", "status", out)[1]):
+            break
+        assert gristmill(*next_command(status))[0] == 0
+    assert gristmill("verify", out)[0] == 0
+
+
 def test_a_job_begun_by_tasks_is_finished_by_the_command_itself(
     gristmill, plan_encode, plan_count, made, tmp_path, stories_path, tokenizer_path
 ):

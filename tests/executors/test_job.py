@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gristmill.errors import FormatError
+from gristmill.executors.done import Done, read_done, write_done
 from gristmill.executors.job import INPUTS_FILE, JOB_FILE, PARTS_FILE, Job, job_location, open_job, reopen_job
 from gristmill.executors.work_folder import LocalWorkFolder, open_work_folder
 
@@ -180,6 +181,15 @@ def test_whatever_a_job_file_holds_is_a_job_or_a_format_error(tmp_path_factory, 
             assert "Remove the folder to start again" in str(error)
         else:
             assert job.id == json.loads(data)["id"]
+
+
+def test_tasks_of_a_job_that_was_removed_halfway_do_not_pass_for_those_of_a_new_one(location):
+    with open_job(location, _job(), lambda _: PARTS) as opened:
+        write_done(opened.folder, "count-00000", Done(result={"of": "the old job"}))
+        opened.folder.discard(JOB_FILE)
+    with open_job(location, _job(), lambda _: PARTS[:1]) as opened:
+        assert not opened.is_resumed
+        assert read_done(opened.folder, "count-00000") is None
 
 
 def test_a_folder_without_a_job_cannot_be_reopened(tmp_path):

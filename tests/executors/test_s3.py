@@ -132,3 +132,17 @@ def test_counting_and_encoding_with_inputs_and_work_folder_in_a_bucket(bucket, t
     )
     assert made == wanted
     assert open_work_folder(f"{bucket}/run").names() == []
+
+
+def test_shards_in_a_bucket_are_the_bytes_of_those_in_a_folder(bucket, tmp_path):
+    import fsspec
+
+    (tmp_path / "a.txt").write_text("the cat sat<|endoftext|>" * 300, encoding="utf-8")
+    tokenizer = gm.Tokenizer([(b"c", b"a"), (b"ca", b"t")], special_tokens=["<|endoftext|>"])
+    out, system = f"{bucket}/out/shards", fsspec.filesystem("s3")
+    gm.encode_corpus(tmp_path / "a.txt", tokenizer, out=out, shard_tokens=500, progress=None)
+    gm.encode_corpus(tmp_path / "a.txt", tokenizer, out=tmp_path / "shards", progress=None)
+    executor = gm.Local(num_workers=2, part_bytes=2000)
+    gm.encode_corpus(tmp_path / "a.txt", tokenizer, out=out, executor=executor, overwrite=True, progress=None)
+    made = {name.rpartition("/")[2]: system.cat(name) for name in system.find(out)}
+    assert made == {path.name: path.read_bytes() for path in (tmp_path / "shards").iterdir()}

@@ -105,7 +105,7 @@ def test_clear_removes_all_files_and_keeps_the_folder_usable(folder):
     assert folder.names() == ["b.bin"]
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/b", "/etc/passwd", "a\0b", "a\nb", "é", "x" * 201])
+@pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/b", "/etc/passwd", "a\0b", "a\nb", "x" * 201])
 def test_a_name_that_could_lead_out_of_the_folder_is_refused(folder, name):
     for use in (folder.read, folder.size, folder.discard, lambda name: folder.write(name, b"")):
         with pytest.raises(FormatError, match="is not the name of a file in a work folder"):
@@ -176,7 +176,7 @@ def test_a_folder_that_was_removed_does_not_come_back(tmp_path):
 
 @pytest.mark.parametrize("url", ["http://example.org/work", "simplecache::s3://bucket/work"])
 def test_a_url_that_cannot_be_written_is_refused_with_what_to_pass(url):
-    with pytest.raises(OptionError, match=r"cannot be written to as a work folder\. Pass a folder that"):
+    with pytest.raises(OptionError, match=r"cannot be written to\. Pass a folder that"):
         open_work_folder(url)
 
 

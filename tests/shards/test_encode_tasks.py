@@ -119,6 +119,28 @@ def test_a_work_folder_elsewhere_holds_the_parts_and_is_removed(tok, corpus, tmp
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.parametrize("stage", ["encode_part", "assemble"])
+def test_a_failure_with_a_work_folder_elsewhere_leaves_the_parts_there_and_no_output(
+    tok, corpus, tmp_path, monkeypatch, stage
+):
+    encode(corpus, tok, tmp_path / "plain" / "out")
+    out, executor = tmp_path / "parts" / "out", Local(num_workers=1, part_bytes=3000, work_folder=str(tmp_path / "w"))
+    original = getattr(tasks, stage)
+    with monkeypatch.context() as patch:
+
+        def fail_late(folder, number, check):
+            return original(folder, number, check) if number == 0 else 1 / 0
+
+        patch.setattr(tasks, stage, fail_late)
+        with pytest.raises(ZeroDivisionError):
+            encode(corpus, tok, out, executor=executor)
+    assert not out.exists()
+    run = encode(corpus, tok, out, executor=Processes(num_workers=1, work_folder=str(tmp_path / "w")))
+    assert run.resumed
+    assert digest(out) == digest(tmp_path / "plain" / "out")
+    assert list((tmp_path / "w").iterdir()) == []
+
+
 def test_shards_named_after_a_folder_with_any_name(tok, corpus, tmp_path):
     encode(corpus, tok, tmp_path / "plain" / "märchen 1", format="llmc")
     in_parts(corpus, tok, tmp_path / "parts" / "märchen 1", format="llmc")

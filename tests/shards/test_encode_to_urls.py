@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import fsspec
 import pytest
 from shard_corpora import digest, documents, tokenizer, write_text
 
-from gristmill import encode_corpus
-from gristmill.errors import OptionError, ShardsMismatchError
+from gristmill import Tokenizer, encode_corpus, verify_shards
+from gristmill.errors import OptionError, ShardsFormatError, ShardsMismatchError
 from gristmill.executors import Local, Processes
+from gristmill.executors.remote_folder import RemoteWorkFolder
 from gristmill.shards import tasks
 
 URL = "memory://shards-of-tests/out"
@@ -42,7 +44,7 @@ def test_shards_at_a_url_are_the_bytes_of_those_in_a_folder(tok, path, tmp_path,
     plain = encode(path, tok, tmp_path / "out", format=layout, val_fraction=0.2)
     run = encode(path, tok, URL, format=layout, val_fraction=0.2, executor=Local(part_bytes=2000))
     assert digest_at_url() == digest(tmp_path / "out")
-    assert (run.folder, run.manifest) == (URL, plain.manifest)
+    assert (run.location, run.manifest) == (URL, plain.manifest)
     assert encode(path, tok, URL, format=layout, val_fraction=0.2).profile is None
 
 
@@ -82,3 +84,84 @@ def test_a_file_url_is_the_folder_it_names(tok, path, tmp_path):
     run = encode(path, tok, f"file://{tmp_path}/out")
     assert run.folder == tmp_path / "out"
     assert (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_run_that_ended_right_after_the_manifest_leaves_no_parts(tok, path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("gristmill.executors.remote_folder.RemoteWorkFolder.remove", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            encode(path, tok, URL)
+    assert fsspec.filesystem("memory").exists(f"{URL}/.parts/job.json")
+    assert encode(path, tok, URL).profile is None
+    assert not fsspec.filesystem("memory").exists(f"{URL}/.parts")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_an_overwrite_that_was_interrupted_while_it_removed_the_old_shards_is_finished(
+    tok, path, tmp_path, monkeypatch, overwrite
+):
+    encode(path, tok, URL, shard_tokens=500)
+    discard = RemoteWorkFolder.discard
+
+    def fail_at_an_index(folder, name):
+        discard(folder, name)
+        if name == "shard-00001.idx":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteWorkFolder, "discard", fail_at_an_index)
+        with pytest.raises(KeyboardInterrupt):
+            encode(path, tok, URL, overwrite=True)
+    encode(path, tok, URL, overwrite=overwrite)
+    encode(path, tok, tmp_path / "out")
+    assert digest_at_url() == digest(tmp_path / "out")
+
+
+def test_what_differs_from_the_tokenizer_at_the_url_is_named(tok, path):
+    encode(path, tok, URL)
+    other = Tokenizer(tok.merges[:-1], pattern=tok.pattern, special_tokens=list(tok.special_tokens))
+    with pytest.raises(ShardsMismatchError, match="vocab_size was"):
+        encode(path, other, URL)
+
+
+@pytest.mark.parametrize("name", ["shard-00000.bin", "shard-00001.idx", "tokenizer.json"])
+def test_a_file_that_is_missing_at_the_url_is_named(tok, path, name):
+    encode(path, tok, URL)
+    fsspec.filesystem("memory").rm_file(f"{URL}/{name}")
+    with pytest.raises(ShardsFormatError, match=f"{URL}/{name}: .* missing"):
+        encode(path, tok, URL)
+
+
+def test_a_damaged_manifest_is_named_by_its_url(tok, path):
+    fsspec.filesystem("memory").pipe(f"{URL}/manifest.json", b"{")
+    with pytest.raises(ShardsFormatError, match=f"{URL}/manifest.json: .* remove the folder yourself"):
+        encode(path, tok, URL, overwrite=True)
+
+
+def test_shards_at_a_url_named_after_it_have_letters_of_any_language(tok, path, tmp_path):
+    encode(path, tok, "memory://shards-of-tests/größe", format="llmc")
+    encode(path, tok, tmp_path / "größe", format="llmc")
+    memory = fsspec.filesystem("memory")
+    names = {name.rpartition("/")[2] for name in memory.find("memory://shards-of-tests/größe")}
+    assert names == set(digest(tmp_path / "größe"))
+
+
+@pytest.mark.parametrize("out", ["memory://", "s3://bucket/my shards"])
+def test_what_only_looks_like_a_url_is_refused(tok, path, out):
+    with pytest.raises(OptionError, match="is not a URL"):
+        encode(path, tok, out)
+
+
+def test_documents_of_this_process_are_refused_for_a_url(tok):
+    with pytest.raises(OptionError, match=r"shards at a URL are made by tasks.* a folder of this machine as out="):
+        encode(["one", "two"], tok, URL)
+
+
+def test_readers_advise_to_copy_shards_from_a_url(tok, path):
+    run = encode(path, tok, URL)
+    with pytest.raises(OptionError, match=f"{URL} is a URL.* Copy the whole folder"):
+        run.shards()
+    with pytest.raises(OptionError, match=f"{URL} is a URL"):
+        verify_shards(Path(URL))
+    with pytest.raises(OptionError, match=f"at {URL}, not in a folder"):
+        assert run.folder

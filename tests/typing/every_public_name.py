@@ -89,7 +89,15 @@ def token_shards(tok: gm.Tokenizer) -> gm.Shards:
     run: gm.EncodeRun = gm.encode_corpus(
         "corpus.txt", tok, out="shards", format="gristmill", val_fraction=0.01, seed=1, end_of_text="<|endoftext|>"
     )
-    print(run.folder, run.num_documents, run.num_tokens, run.source_bytes, run.resumed, run.profile)
+    print(
+        run.folder / "manifest.json",
+        run.location,
+        run.num_documents,
+        run.num_tokens,
+        run.source_bytes,
+        run.resumed,
+        run.profile,
+    )
     manifest: gm.Manifest = run.manifest
     print(manifest.vocab_size, manifest.splits, gm.Manifest.read("shards").to_json())
     manifest = gm.Manifest.from_json(manifest.to_json(), Path("shards/manifest.json"))

@@ -137,7 +137,7 @@ def summary(run: EncodeRun, *, with_times: bool = False) -> str:
         rows.append(("time", "none: these shards were complete already"))
     else:
         rows += _times(run, run.profile)
-    text = pairs([*rows, ("saved to", str(run.folder))])
+    text = pairs([*rows, ("saved to", run.location)])
     if run.profile is None:
         return text
     return text + task_tables(run.profile.tasks, with_times=with_times) + _profile_table(run.profile) * with_times

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 # How often a task is run again whose files another task finds damaged.
 MAX_REPAIRS = 3
 MAX_SHOWN = 8
-# Of a work folder at a URL, at the same time.
-MAX_REQUESTS = 16
 
 
 def parse_numbers(texts: Sequence[str]) -> Iterator[int]:
@@ -121,20 +118,25 @@ class JobTasks:
         self._done: set[str] = set()
 
     def second(self) -> list[Call] | None:
-        """The calls of the second stage; None while they are not known: parts are missing."""
+        """The calls of the second stage; None while they are not known: parts are missing, or found to be damaged."""
+        from gristmill.executors.work_folder import DamagedPartError
+
         if self.job.kind == "encode" and self.missing(self.parts):
             return None
-        return _second_calls(self.folder, self.job)
+        try:
+            return _second_calls(self.folder, self.job)
+        except DamagedPartError as error:  # it counts as not done from now on
+            self.folder.discard(f"{error.task}.ok")
+            self._done.discard(error.task)
+            return None
 
     def missing(self, calls: Sequence[Call]) -> list[int]:
         """The numbers of the calls that are not done, counted within their stage."""
-        from gristmill.executors.done import read_done
+        from gristmill.executors.done import read_all_done
 
-        there = set(_names(self.folder))  # one request, where each of 10,000 files would be another
-        unknown = [call.name for call in calls if call.name not in self._done and f"{call.name}.ok" in there]
-        with ThreadPoolExecutor(MAX_REQUESTS) as pool:
-            found = list(pool.map(lambda name: read_done(self.folder, name) is not None, unknown))
-        self._done |= {name for name, is_done in zip(unknown, found, strict=True) if is_done}
+        unknown = [call.name for call in calls if call.name not in self._done]
+        found = read_all_done(self.folder, unknown)
+        self._done |= {name for name, done in zip(unknown, found, strict=True) if done is not None}
         return [call.number for call in calls if call.name not in self._done]
 
 
@@ -168,9 +170,10 @@ def run_tasks(location: str, shown: str, numbers: Iterable[int]) -> None:
         if number < len(tasks.parts):
             print(_perform(tasks, tasks.parts[number]), flush=True)
             continue
+        second = tasks.second()
         check_parts(tasks, shown, f"task {number} needs all parts, and ")
+        assert second is not None
         _refuse_finished(tasks)
-        second = tasks.second() or []
         last = len(tasks.parts) + len(second) - 1
         if number > last:
             raise UsageError(f"there is no task {number}: the job has tasks 0 to {last}.")

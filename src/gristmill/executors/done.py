@@ -8,12 +8,13 @@ nothing is lost if a power failure damages an `.ok` file, and it is not flushed 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gristmill import _core
 from gristmill.errors import FormatError
-from gristmill.executors.work_folder import FileEntry, WorkFolder, check_name
+from gristmill.executors.work_folder import FileEntry, WorkFolder, check_name, in_parallel
 from gristmill.small_files import parse_json
 
 VERSION = 1
@@ -46,6 +47,12 @@ def read_done(folder: WorkFolder, name: str) -> Done | None:
     except (FileNotFoundError, IsADirectoryError, ValueError):
         return None
     return done if is_whole else None
+
+
+def read_all_done(folder: WorkFolder, names: Sequence[str]) -> list[Done | None]:
+    """What each of many tasks has made, as `read_done` gives it, without a request for those that have not ended."""
+    there = set(folder.names())
+    return in_parallel(lambda name: read_done(folder, name) if f"{name}.ok" in there else None, names)
 
 
 def _parse(data: bytes, name: str) -> Done:

@@ -123,9 +123,18 @@ def _named(executor: Any) -> Executor:
     return executor_class(executor)()
 
 
+def is_shared(location: str | os.PathLike[str]) -> bool:
+    """Whether other processes can see what is at `location`.
+
+    >>> is_shared("s3://bucket/work"), is_shared("memory://work")
+    (True, False)
+    """
+    return not os.fspath(location).startswith("memory://")
+
+
 def check_shared(location: str | os.PathLike[str] | None) -> None:
     """Raise if other processes cannot see what is at `location`, a work folder."""
-    if location is not None and os.fspath(location).startswith("memory://"):
+    if location is not None and not is_shared(location):
         raise OptionError(
             f"{location} is in the memory of this process, where no worker of another process sees it. Pass a "
             f"work_folder that all of them see: a folder of a shared file system, or a URL such as s3://bucket/work."

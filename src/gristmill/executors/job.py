@@ -194,6 +194,8 @@ def open_job(location: str, job: Job, make_parts: MakeParts, *, overwrite: bool 
             yield OpenJob(folder, there, True)
             return
         try:
+            if not is_new:  # files that a removed job has left: its tasks would pass for those of this one
+                folder.clear()
             written = dataclasses.replace(job, parts=list(make_parts(folder)))
             written.write(folder)
         except BaseException:

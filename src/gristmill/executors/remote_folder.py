@@ -46,14 +46,9 @@ class RemoteWorkFolder(WorkFolder):
         self._protocol = url.partition("://")[0].lower()
         if "::" in self._protocol or self._protocol in READ_ONLY:
             raise OptionError(
-                f"{url} cannot be written to as a work folder. Pass a folder that all workers see, or a URL such as "
-                f"'s3://bucket/work'."
+                f"{url} cannot be written to. Pass a folder that all workers see, or a URL of a storage that can be "
+                f"written to, such as 's3://bucket/name'."
             )
-
-    @property
-    def is_of_this_process(self) -> bool:
-        """Whether no other process can see it."""
-        return self._protocol == "memory"
 
     def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         data = self._range(name, 0, max_bytes + 1)  # in one request: its size is not asked for

@@ -13,11 +13,12 @@ import shutil
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from gristmill.corpus.inputs import is_url
 from gristmill.corpus.threads import map_in_order
@@ -30,8 +31,14 @@ NUM_REMOVERS = 4
 LEFTOVER_SECONDS = 3600
 # The inputs of a job take about 200 bytes each; nothing that is read whole is larger.
 MAX_READ_BYTES = 1 << 30
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+# How many requests to a file system are under way at once.
+MAX_REQUESTS = 16
+_NAME = re.compile(r"[\w.-]{1,200}")  # letters of any language: some shards are named after their folder
 _TEMPORARY = re.compile(r"\.(.*)\.tmp\.\d+\.\d+")
+
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class DamagedPartError(GristmillError):
@@ -188,6 +195,12 @@ def open_work_folder(location: str) -> WorkFolder:
     from gristmill.executors.remote_folder import RemoteWorkFolder  # not at the top: a folder here needs no fsspec
 
     return RemoteWorkFolder(location)
+
+
+def in_parallel(ask: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
+    """What `ask` answers for each of the items. An object store takes as long for one request as for many at once."""
+    with ThreadPoolExecutor(MAX_REQUESTS) as pool:
+        return list(pool.map(ask, items))
 
 
 def check_name(name: str) -> str:

@@ -12,6 +12,7 @@ The work folder is `.parts` in the folder of shards, unless the executor names a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,16 +25,17 @@ from gristmill.corpus import FoundFiles
 from gristmill.errors import EmptyCorpusError, OptionError
 from gristmill.executors import Executor, Local
 from gristmill.executors.calls import Call, Outcome
-from gristmill.executors.done import Done, read_done
+from gristmill.executors.done import Done, read_all_done
 from gristmill.executors.driver import run_stages
-from gristmill.executors.executor import Workers
+from gristmill.executors.executor import Workers, is_shared
 from gristmill.executors.job import OpenJob, job_location, open_job
 from gristmill.executors.watch import Watch
-from gristmill.executors.work_folder import WorkFolder
+from gristmill.executors.work_folder import WorkFolder, in_parallel
 from gristmill.profile import Stage, TaskTime
 from gristmill.shards.assembly import Piece, ReadEnds, SplitPieces, join_parts, plan_shards
 from gristmill.shards.encode_job import EncodeWork, job_of_plan, load_work, make_parts
 from gristmill.shards.manifest import PARTS_FOLDER, Manifest, ShardEntry, Split
+from gristmill.shards.names import sizes_of
 from gristmill.shards.plan import Plan
 from gristmill.shards.remote_output import AnyFolder
 from gristmill.shards.state import Position, why_empty
@@ -67,21 +69,24 @@ class EncodedParts:
         )
 
 
-def check_plan(plan: Plan, executor: Executor) -> None:
+def check_plan(plan: Plan, executor: Executor, *, is_remote: bool) -> None:
     """Raise if tasks cannot do what was planned."""
-    if not isinstance(plan.source, FoundFiles):
-        raise OptionError(
-            f"executor={executor.name!r} runs tasks that read files, and the corpus is documents of this process. Pass "
-            f"files, or leave out executor=, work_folder= and part_bytes=."
-        )
+    if isinstance(plan.source, FoundFiles):
+        return
+    if executor.runs_tasks or not is_remote:
+        why = f"executor={executor.name!r} runs tasks that read files"
+        advice = "Pass files, or leave out executor=, work_folder= and part_bytes=."
+    else:
+        why = "shards at a URL are made by tasks, which read files"
+        advice = "Pass files, or a folder of this machine as out=."
+    raise OptionError(f"{why}, and the corpus is documents of this process. {advice}")
 
 
 def encode_in_parts(
     plan: Plan, folder: AnyFolder, executor: Executor, watch: Watch, *, overwrite: bool
 ) -> EncodedParts:
     """Do all that is left of the job in a folder that holds no finished shards."""
-    check_plan(plan, executor)
-    if folder.is_of_this_process and not isinstance(executor, Local):
+    if not is_shared(folder.location) and not isinstance(executor, Local):
         raise OptionError(
             f"{folder.location} is in the memory of this process, and executor={executor.name!r} runs others. Pass a "
             f"folder or URL that all workers see, or executor='local'."
@@ -167,16 +172,15 @@ def _reader_of_ends(folder: WorkFolder) -> ReadEnds:
 def _discard_lost_shards(work: EncodeWork, calls: Sequence[Call]) -> None:
     """Let shards be made again that are no longer where their task has put them."""
     target = work.target
-    for call in calls:
-        done = read_done(work.folder, call.name)
-        if done is None:
-            continue
-        entry = ShardEntry(**done.result)
-        sizes = [(entry.file, entry.bytes)]
-        if entry.index is not None:
-            sizes.append((entry.index, work.layout.index_bytes(entry.documents)))
-        if any(target.size(name) != size for name, size in sizes):
-            work.folder.discard(f"{call.name}.ok")
+
+    def is_lost(done: Done | None) -> bool:
+        sizes = [] if done is None else sizes_of(ShardEntry(**done.result), work.layout)
+        return any(target.size(name) != size for name, size in sizes)
+
+    names = [call.name for call in calls]
+    lost = in_parallel(is_lost, read_all_done(work.folder, names))
+    for name in itertools.compress(names, lost):
+        work.folder.discard(f"{name}.ok")
 
 
 def _finish(work: EncodeWork, folder: AnyFolder, encoded: Sequence[Done], assembled: Sequence[Done]) -> Manifest:

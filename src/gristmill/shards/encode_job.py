@@ -29,7 +29,7 @@ from gristmill.encode.document_encoder import DocumentEncoder
 from gristmill.encode.tokenizer import Tokenizer
 from gristmill.errors import FormatError
 from gristmill.executors.job import JOB_FILE, Job
-from gristmill.executors.work_folder import LocalWorkFolder, WorkFolder, open_work_folder
+from gristmill.executors.work_folder import WorkFolder, open_work_folder
 from gristmill.shards.layouts import Layout, layout_of
 from gristmill.shards.manifest import TOKENIZER_FILE, EndOfText, InputEntry
 from gristmill.shards.plan import Plan
@@ -167,7 +167,7 @@ class EncodeWork:
     def target(self) -> WorkFolder:
         """Where the shards go."""
         location = self.job.options.get("out") or parent_of(self.folder.location)
-        return open_work_folder(location) if is_url(location) else ShardFolder(Path(location))
+        return open_work_folder(location)
 
     def num_bytes(self, number: int) -> int:
         """How much of the inputs a part is, about."""
@@ -186,13 +186,6 @@ class EncodeWork:
         return message.replace(
             self.files.inputs[index].shown, inputs_from_json([self.job.inputs[index]]).inputs[0].shown
         )
-
-
-class ShardFolder(LocalWorkFolder):
-    """A folder of this machine that shards go to; some layouts name them after it, so a name may be any."""
-
-    def _path(self, name: str) -> Path:
-        return self.path / name
 
 
 def _request_of(job: Job) -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ NUM_LOOKED_AT = 1000  # names of a folder
 TOKENIZER_ENDINGS = (".json", ".model", ".tiktoken", ".gguf")
 TOKEN_ENDINGS = (".bin", ".idx", ".ds", ".index", ".npy")
 TEXT_ENDINGS = (".txt", ".md", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".gz", ".zst", ".xz", ".bz2")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")  # `Path` makes one slash of two
 ENCODE = "Encode it first with encode_corpus(), and pass the folder that this writes."
 
 
@@ -24,6 +26,16 @@ def check_path(path: Any, name: str = "folder") -> str:
     if "\0" in text:
         raise OptionError(f"{name}={text!r} holds a null character, which no path has. Pass the path of a folder.")
     return text
+
+
+def refuse_url(path: Path) -> None:
+    """Raise OptionError if a path that is not there is a URL."""
+    found = _URL.fullmatch(str(path))
+    if found:
+        raise OptionError(
+            f"{found[1]}://{found[2]} is a URL, and shards are read from a folder of this machine. Copy the "
+            f"whole folder to this machine, and pass the copy."
+        )
 
 
 def what_instead(path: Path) -> str:

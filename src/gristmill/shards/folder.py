@@ -53,6 +53,7 @@ from gristmill.shards.names import (
     refuse_other_files,
     remove,
     remove_parts,
+    sizes_of,
     temporaries_of,
     tidy,
 )
@@ -64,6 +65,13 @@ from gristmill.small_files import parse_json, read_small_file
 
 FORMAT = "gristmill-progress"
 VERSION = 2
+_RESTORE = "Restore it, or pass overwrite=True to make all shards again."
+UNKNOWN_FILES = (
+    "Only the manifest states which files are the old shards, so overwrite=True cannot replace them either: remove the "
+    "folder yourself, or pass another one."
+)
+LOST_SHARD = f"the shard is missing or has another size than it was given. {_RESTORE}"
+LOST_TOKENIZER = f"the tokenizer of the shards is missing. {_RESTORE}"
 
 
 class Folder:
@@ -88,11 +96,6 @@ class Folder:
     def location(self) -> str:
         """Where to write, as a worker finds it."""
         return str(self.path)
-
-    @property
-    def is_of_this_process(self) -> bool:
-        """False: other processes see it too."""
-        return False
 
     @property
     def has_parts(self) -> bool:
@@ -174,10 +177,7 @@ class Folder:
         try:
             return Manifest.read(self._out)
         except ShardsFormatError as error:
-            raise ShardsFormatError(
-                f"{error} Only the manifest states which files are the old shards, so overwrite=True cannot replace "
-                f"them either: remove the folder yourself, or pass another one."
-            ) from None
+            raise ShardsFormatError(f"{error} {UNKNOWN_FILES}") from None
 
     def _is_answered_by(self, manifest: Manifest) -> bool:
         asked = self.request.to_json()
@@ -193,10 +193,7 @@ class Folder:
         for split in manifest.splits.values():
             check_shards(self._out, split.shards, LAYOUTS[manifest.layout])
         if not (self._out / manifest.tokenizer_file).is_file():
-            raise ShardsFormatError(
-                f"{self._out / manifest.tokenizer_file}: the tokenizer of the shards is missing. "
-                f"Restore it, or pass overwrite=True to make all shards again."
-            )
+            raise ShardsFormatError(f"{self._out / manifest.tokenizer_file}: {LOST_TOKENIZER}")
         return manifest
 
     def _find_state(self) -> dict[str, Any] | None:
@@ -362,18 +359,13 @@ def _schema() -> Any:
 def check_shards(folder: Path, shards: Iterable[ShardEntry], layout: Layout) -> None:
     """Raise unless every shard and index is there and has its size; their content is for `gristmill verify`."""
     for shard in shards:
-        for name, size in ((shard.file, shard.bytes), (shard.index, layout.index_bytes(shard.documents))):
-            if name is None:
-                continue
+        for name, size in sizes_of(shard, layout):
             try:
                 status = os.lstat(folder / name)
             except FileNotFoundError:
                 status = None
             if status is None or status.st_size != size:
-                raise ShardsFormatError(
-                    f"{shown(folder / name)}: the shard is missing or has another size than it was given. "
-                    f"Restore it, or pass overwrite=True to make all shards again."
-                )
+                raise ShardsFormatError(f"{shown(folder / name)}: {LOST_SHARD}")
 
 
 def _with_checksum(content: dict[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ import numpy as np
 
 from gristmill.corpus.inputs import shown
 from gristmill.errors import ShardsFormatError, warn_user
-from gristmill.shards.explain import what_instead
+from gristmill.shards.explain import refuse_url, what_instead
 from gristmill.small_files import parse_json, read_small_file
 
 __all__ = ["EndOfText", "InputEntry", "Manifest", "ShardEntry", "Split"]
@@ -141,8 +141,8 @@ class Manifest:
         return manifest
 
     @classmethod
-    def from_json(cls, data: bytes, path: Path) -> Manifest:
-        """What the file says, whatever its checksum; `path` is for the errors."""
+    def from_json(cls, data: bytes, path: str | os.PathLike[str]) -> Manifest:
+        """What the file says, whatever its checksum; `path`, or a URL, is for the errors."""
         import msgspec  # here, so that `import gristmill` does not wait for it
 
         from gristmill.shards.schema import check_manifest
@@ -183,6 +183,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> bytes:
         except NotADirectoryError:
             raise NotADirectoryError(errno.ENOTDIR, what_instead(place), str(place)) from None
         except FileNotFoundError:
+            if not os.path.lexists(place):
+                refuse_url(place)
             place.stat()  # the folder itself may be missing
             why = _why_no_manifest(place)
             if not path.exists():  # otherwise an overwrite has ended since, and what was found is out of date

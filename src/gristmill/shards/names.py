@@ -26,6 +26,7 @@ from gristmill.shards.manifest import (
     SPLITS,
     TOKENIZER_FILE,
     Manifest,
+    ShardEntry,
 )
 
 # What only an unfinished run needs.
@@ -97,6 +98,14 @@ def files_of(manifest: Manifest) -> set[str]:
     indexes = {shard.index for shard in shards if shard.index is not None}
     extra = LAYOUTS[manifest.layout].extra_names
     return {shard.file for shard in shards} | indexes | {manifest.tokenizer_file, MANIFEST_FILE, *extra}
+
+
+def sizes_of(shard: ShardEntry, layout: Layout) -> list[tuple[str, int]]:
+    """The files of a shard, and how large each is."""
+    sizes = [(shard.file, shard.bytes)]
+    if shard.index is not None:
+        sizes.append((shard.index, layout.index_bytes(shard.documents)))
+    return sizes
 
 
 def refuse_other_files(folder: Path, *, known: Container[str], known_folder: str | None = None) -> None:

@@ -1,35 +1,37 @@
 """A folder of shards at a URL, such as `s3://bucket/shards`, as `folder.py` has one of this machine.
 
 The tasks of an executor write to it, and the manifest goes last. Object stores have neither locks nor a way to exchange
-folders: of two runs at once one may undo what the other does, and `overwrite` removes the old shards first.
+folders: of two runs at once one may undo what the other does, and `overwrite` removes the old shards first. Meanwhile
+their manifest is called `.replaced.json`, so that a later run knows whose files they are.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from gristmill.corpus.inputs import is_url
 from gristmill.encode.tokenizer import Tokenizer
-from gristmill.errors import ShardsFormatError, ShardsMismatchError
+from gristmill.errors import OptionError, ShardsFormatError, ShardsMismatchError
 from gristmill.executors.job import JOB_FILE
-from gristmill.executors.work_folder import open_work_folder
-from gristmill.shards.folder import Folder
+from gristmill.executors.work_folder import in_parallel, open_work_folder
+from gristmill.shards.folder import LOST_SHARD, LOST_TOKENIZER, UNKNOWN_FILES, Folder
 from gristmill.shards.layouts import LAYOUTS, Layout
 from gristmill.shards.manifest import (
     EDITED,
     MANIFEST_FILE,
     MAX_BYTES,
     PARTS_FOLDER,
+    REPLACED_FILE,
     TOKENIZER_FILE,
     Manifest,
     checksum_fits,
 )
-from gristmill.shards.names import OwnNames, files_of
+from gristmill.shards.names import OwnNames, files_of, sizes_of
 from gristmill.shards.request import Request, differences, request_of_manifest
 from gristmill.shards.tokenizer_changes import explain_tokenizer
 
@@ -55,23 +57,21 @@ class RemoteFolder:
         """Whether an executor has begun the shards."""
         return self._parts.size(JOB_FILE) is not None
 
-    @property
-    def is_of_this_process(self) -> bool:
-        """Whether no other process can see it."""
-        return self.location.startswith("memory://")
-
     def refuse_state(self) -> None:
         """Nothing: only executors write to URLs."""
 
     def __enter__(self) -> RemoteFolder:
-        manifest = self._read_manifest()
+        manifest = self._read_manifest(MANIFEST_FILE)
         if manifest is not None and not self._overwrite:
             self.finished = self._checked(manifest)
-        elif manifest is not None:
+            if self.has_parts:  # of a run that was killed right after it had finished
+                self._parts.remove()
+            return self
+        if manifest is not None:
+            self._folder.write(REPLACED_FILE, manifest.to_json())
             self._folder.discard(MANIFEST_FILE)  # first: without it, nobody takes the rest for shards
-            for name in sorted(files_of(manifest)):
-                self._folder.discard(name)
-        elif not self.has_parts:
+        self._remove_replaced()
+        if not self.has_parts:
             self._refuse_other_files()
         elif self._overwrite:
             for name in filter(self._is_own, self._folder.names()):
@@ -92,22 +92,33 @@ class RemoteFolder:
     def finish(self, manifest: Manifest) -> None:
         """Declare the shards complete."""
         self._folder.write(MANIFEST_FILE, manifest.to_json())
-        self._parts.remove()
 
-    def _read_manifest(self) -> Manifest | None:
+    def _read_manifest(self, name: str) -> Manifest | None:
         try:
-            data = self._folder.read(MANIFEST_FILE, max_bytes=MAX_BYTES)
+            data = self._folder.read(name, max_bytes=MAX_BYTES)
         except FileNotFoundError:
             return None
-        manifest = Manifest.from_json(data, Path(self.location))
+        url = f"{self.location}/{name}"
+        try:
+            manifest = Manifest.from_json(data, url)
+        except ShardsFormatError as error:
+            raise ShardsFormatError(f"{error} {UNKNOWN_FILES}") from None
         if not checksum_fits(data):
-            raise ShardsFormatError(f"{self.location}/{MANIFEST_FILE}: {EDITED}")
+            raise ShardsFormatError(f"{url}: {EDITED}")
         return manifest
+
+    def _remove_replaced(self) -> None:
+        """Remove the shards that new ones replace, of this run or of one that was killed before it had done so."""
+        replaced = self._read_manifest(REPLACED_FILE)
+        if replaced is None:
+            return
+        for name in sorted(files_of(replaced)):
+            self._folder.discard(name)
+        self._folder.discard(REPLACED_FILE)
 
     def _checked(self, manifest: Manifest) -> Manifest:
         """The manifest that is there, if it answers the request and its shards are there too."""
-        explain = partial(explain_tokenizer, Path(self.location) / TOKENIZER_FILE, now=self._tokenizer)
-        found = differences(request_of_manifest(manifest), self.request.to_json(), explain)
+        found = differences(request_of_manifest(manifest), self.request.to_json(), self._explain_tokenizer)
         if found:
             raise ShardsMismatchError(
                 errno.EEXIST,
@@ -115,13 +126,23 @@ class RemoteFolder:
                 f"folder, or overwrite=True to replace them",
                 self.location,
             )
-        for shard in (shard for split in manifest.splits.values() for shard in split.shards):
-            if self._folder.size(shard.file) != shard.bytes:
-                raise ShardsFormatError(
-                    f"{self.location}/{shard.file}: the shard is missing or has another size than it was given. "
-                    f"Restore it, or pass overwrite=True to make all shards again."
-                )
+        shards = (shard for split in manifest.splits.values() for shard in split.shards)
+        sizes = [size for shard in shards for size in sizes_of(shard, LAYOUTS[manifest.layout])]
+        there = in_parallel(self._folder.size, [name for name, _ in sizes])
+        for (name, size), size_there in zip(sizes, there, strict=True):
+            if size != size_there:
+                raise ShardsFormatError(f"{self.location}/{name}: {LOST_SHARD}")
+        if self._folder.size(manifest.tokenizer_file) is None:
+            raise ShardsFormatError(f"{self.location}/{manifest.tokenizer_file}: {LOST_TOKENIZER}")
         return manifest
+
+    def _explain_tokenizer(self, fingerprint: str) -> str:
+        """How the tokenizer of the shards differs from the one passed."""
+        try:
+            with self._folder.as_local_file(TOKENIZER_FILE) as local:
+                return explain_tokenizer(local.path, fingerprint, now=self._tokenizer)
+        except FileNotFoundError:
+            return explain_tokenizer(None, fingerprint, now=self._tokenizer)
 
     def _refuse_other_files(self) -> None:
         others = sorted(set(self._folder.names()) - {PARTS_FOLDER})
@@ -135,6 +156,7 @@ class RemoteFolder:
 
 
 AnyFolder: TypeAlias = Folder | RemoteFolder
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def check_place(out: str | os.PathLike[str]) -> str | os.PathLike[str]:
@@ -143,7 +165,15 @@ def check_place(out: str | os.PathLike[str]) -> str | os.PathLike[str]:
     >>> check_place("file:///data/shards"), check_place("s3://bucket/shards")
     ('/data/shards', 's3://bucket/shards')
     """
-    return out.removeprefix("file://").removeprefix("local://") if isinstance(out, str) else out
+    if not isinstance(out, str):
+        return out
+    path = out.removeprefix("file://").removeprefix("local://")
+    if _SCHEME.match(path) and not is_url(path):
+        raise OptionError(
+            f"out={out!r} is not a URL: it ends after '://' or holds a space. Pass a folder, or a URL "
+            f"such as 's3://bucket/shards'."
+        )
+    return path
 
 
 def is_remote(out: str | os.PathLike[str]) -> bool:
@@ -157,6 +187,6 @@ def open_folder(out: str | os.PathLike[str], request: Request, *, overwrite: boo
     return kind(os.fspath(out), request, overwrite=overwrite, tokenizer=tokenizer)
 
 
-def shown_place(out: str | os.PathLike[str]) -> Path | str:
+def shown_place(out: str | os.PathLike[str]) -> str:
     """The path or URL of a folder of shards as a run gives it to its caller."""
-    return str(out) if is_remote(out) else Path(out)
+    return os.fspath(out) if is_remote(out) else str(Path(out))

@@ -12,7 +12,7 @@ from gristmill.arguments import check_switch, show_options
 from gristmill.corpus import Corpus, Reading
 from gristmill.corpus.skipped import warn_of_skipped
 from gristmill.encode import AnyTokenizer
-from gristmill.errors import EmptyCorpusError, ShardsFormatError
+from gristmill.errors import EmptyCorpusError, OptionError, ShardsFormatError
 from gristmill.executors import Executor, Local, check_executor
 from gristmill.executors.watch import Watch
 from gristmill.notebook import html_table
@@ -40,10 +40,19 @@ CHECKPOINT_SECONDS = 10.0
 class EncodeRun:
     """What `encode_corpus` did: the manifest it wrote, and the figures of this run. `shards()` opens what it made."""
 
-    folder: Path | str  # a str for a URL
+    location: str  # of the shards: a path or URL
     manifest: Manifest
     profile: Profile | None  # None: the shards were there already, made from the same inputs in the same way
     resumed: bool  # a run that was killed or failed had begun them
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the shards; OptionError for shards at a URL, which have none on this machine."""
+        if is_remote(self.location):
+            raise OptionError(
+                f"The shards are at {self.location}, not in a folder of this machine. Its `location` has the URL."
+            )
+        return Path(self.location)
 
     @property
     def num_documents(self) -> int:
@@ -62,12 +71,12 @@ class EncodeRun:
 
     def shards(self, split: str = "train") -> Shards:
         """The shards of a split, opened."""
-        return Shards(self.folder, split=split)
+        return Shards(self.location, split=split)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name} {split.tokens:,}" for name, split in self.manifest.splits.items())
         return (
-            f"<EncodeRun: {str(self.folder)!r}, {self.num_documents:,} documents, {self.num_tokens:,} tokens "
+            f"<EncodeRun: {self.location!r}, {self.num_documents:,} documents, {self.num_tokens:,} tokens "
             f"({splits}), format {self.manifest.layout!r}, {self._how()}>"
         )
 
@@ -78,7 +87,7 @@ class EncodeRun:
 
     def _repr_html_(self) -> str:
         manifest = self.manifest
-        rows = [("folder", str(self.folder)), ("format", f"{manifest.layout}, {manifest.dtype}")]
+        rows = [("folder", self.location), ("format", f"{manifest.layout}, {manifest.dtype}")]
         for name, split in manifest.splits.items():
             ratio = f", {split.source_bytes / split.tokens:.3f} bytes per token" if split.tokens else ""
             rows.append((name, f"{split.documents:,} documents, {split.tokens:,} tokens{ratio}"))
@@ -134,10 +143,10 @@ def encode_corpus(
     interval = check_interval(checkpoint_seconds)
     check_switch("overwrite", overwrite)
     if chosen.runs_tasks or is_remote(out):
-        check_plan(plan, chosen)
+        check_plan(plan, chosen, is_remote=is_remote(out))
     with open_folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
         if folder.finished is not None:
-            return EncodeRun(folder=shown_place(out), manifest=folder.finished, profile=None, resumed=False)
+            return EncodeRun(location=shown_place(out), manifest=folder.finished, profile=None, resumed=False)
         if isinstance(folder, RemoteFolder) or folder.has_parts or chosen.runs_tasks:
             with open_progress(progress) as on_progress:
                 done = encode_in_parts(plan, folder, chosen, Watch(on_progress), overwrite=overwrite)
@@ -154,10 +163,10 @@ def encode_corpus(
         num_threads=plan.num_threads,
         peak_memory_bytes=peak_memory_bytes(),
     )
-    return EncodeRun(folder=Path(out), manifest=manifest, profile=profile, resumed=resumed)
+    return EncodeRun(location=shown_place(out), manifest=manifest, profile=profile, resumed=resumed)
 
 
-def run_of_parts(out: Path | str, done: EncodedParts, clock: Clock) -> EncodeRun:
+def run_of_parts(location: str, done: EncodedParts, clock: Clock) -> EncodeRun:
     """What a run in parts has done, with a warning if it left out inputs."""
     skipped = {i: entry.skipped for i, entry in enumerate(done.manifest.inputs) if entry.skipped is not None}
     warn_of_skipped(skipped, len(done.manifest.inputs))
@@ -168,7 +177,7 @@ def run_of_parts(out: Path | str, done: EncodedParts, clock: Clock) -> EncodeRun
         peak_memory_bytes=peak_memory_bytes(),
         tasks=done.tasks,
     )
-    return EncodeRun(folder=out, manifest=done.manifest, profile=profile, resumed=done.is_resumed)
+    return EncodeRun(location=location, manifest=done.manifest, profile=profile, resumed=done.is_resumed)
 
 
 def _open_output(plan: Plan, folder: Folder, *, overwrite: bool) -> Output:

@@ -20,7 +20,7 @@ from gristmill.encode import AnyTokenizer
 from gristmill.errors import ShardsFormatError
 from gristmill.executors import Executor, check_executor
 from gristmill.executors.calls import Call
-from gristmill.executors.done import Done, read_done
+from gristmill.executors.done import Done, read_all_done
 from gristmill.executors.job import reopen_job
 from gristmill.executors.watch import Watch
 from gristmill.executors.work_folder import open_work_folder
@@ -38,7 +38,7 @@ from gristmill.shards.encode_job import EncodeWork, load_work, parent_of
 from gristmill.shards.manifest import NEW_FOLDER
 from gristmill.shards.options import EncodeOptions
 from gristmill.shards.plan import Plan
-from gristmill.shards.remote_output import check_place, open_folder, shown_place
+from gristmill.shards.remote_output import check_place, is_remote, open_folder, shown_place
 from gristmill.shards.run import EncodeRun, run_of_parts
 
 NUM_SHOWN = 10
@@ -70,7 +70,7 @@ def plan_encode(
     out = check_place(out)
     plan = Plan.checked(corpus, tokenizer, out=out, num_threads=None, options=options)
     check_switch("overwrite", overwrite)
-    check_plan(plan, chosen)
+    check_plan(plan, chosen, is_remote=is_remote(out))
     with open_folder(out, plan.request, overwrite=overwrite, tokenizer=plan.tokenizer) as folder:
         if folder.finished is not None:
             return PlannedEncode(None, 0, True)
@@ -88,7 +88,7 @@ def calls_of_encode(location: str) -> list[Call]:
 
 
 def _read_encoded(work: EncodeWork) -> list[Done | None]:
-    return [read_done(work.folder, call.name) for call in encode_calls(work)]
+    return read_all_done(work.folder, [call.name for call in encode_calls(work)])
 
 
 def finish_encode(location: str, *, executor: Executor | str = "local", progress: ProgressOption = "auto") -> EncodeRun:
@@ -104,7 +104,7 @@ def finish_encode(location: str, *, executor: Executor | str = "local", progress
         with open_folder(out, work.request, overwrite=is_new, tokenizer=work.tokenizer) as folder:
             if folder.finished is not None:  # killed right after that
                 opened.folder.remove()
-                return EncodeRun(folder=shown_place(out), manifest=folder.finished, profile=None, resumed=False)
+                return EncodeRun(location=shown_place(out), manifest=folder.finished, profile=None, resumed=False)
             with open_progress(progress) as on_progress, chosen.open() as workers:
                 watch = Watch(on_progress)
                 manifest = run_job(work, folder, workers, watch)

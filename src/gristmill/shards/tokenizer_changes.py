@@ -16,12 +16,15 @@ MAX_SHOWN = 60  # characters of a pattern or token
 NUM_SHOWN = 5  # special tokens
 
 
-def explain_tokenizer(path: Path, fingerprint: str, now: Tokenizer) -> str:
-    """What differs between the tokenizer of shards, at `path` with this fingerprint, and another one."""
+def explain_tokenizer(path: Path | None, fingerprint: str, now: Tokenizer) -> str:
+    """What differs between the tokenizer of shards, at `path` with this fingerprint, and another one.
+
+    path: None where it is missing.
+    """
     from gristmill.encode.tokenizer import Tokenizer
 
     try:
-        before = Tokenizer.load(path)
+        before = None if path is None else Tokenizer.load(path)
     except (OSError, GristmillError):
         before = None
     if before is None or before.fingerprint != fingerprint:
