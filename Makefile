@@ -49,7 +49,7 @@ test-cpp: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON
 	$(BIN)/cmake --build build/tests -j $(JOBS)
-	$(BIN)/ctest --test-dir build/tests --output-on-failure
+	$(BIN)/ctest --test-dir build/tests -j $(JOBS) --output-on-failure
 
 test-python: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS)
@@ -70,13 +70,13 @@ check-sanitized: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/sanitized -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=address,undefined
 	$(BIN)/cmake --build build/sanitized -j $(JOBS)
-	$(BIN)/ctest --test-dir build/sanitized --output-on-failure
+	$(BIN)/ctest --test-dir build/sanitized -j $(JOBS) --output-on-failure
 
 tsan: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/tsan -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DGRISTMILL_BUILD_PYTHON=OFF -DGRISTMILL_BUILD_TESTS=ON -DGRISTMILL_SANITIZE=thread
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
-	$(BIN)/ctest --test-dir build/tsan --output-on-failure
+	$(BIN)/ctest --test-dir build/tsan -j $(JOBS) --output-on-failure
 
 MINUTES ?= 10
 TARGET ?=

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -24,3 +25,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 def pytest_configure(config):
     # The one test that is about this warning asks for it.
     config.addinivalue_line("filterwarnings", "ignore::gristmill.SlowPatternWarning")
+
+
+def pytest_collection_finish():
+    """Leave what lives as long as the suite to no pass of the collector: training makes several per run."""
+    gc.collect()
+    gc.freeze()

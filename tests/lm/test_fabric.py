@@ -15,10 +15,22 @@ IMPORT = """
     print(_TORCHMETRICS_GREATER_EQUAL_1_0_0)
 """
 
+COMMAND = """
+    import sys
+    from gristmill.cli import main
+    assert main(["train-model", sys.argv[1], "-o", sys.argv[2], "--dry-run", "--device", "cpu"]) == 0
+    print([name for name in ("torchmetrics", "transformers", "matplotlib") if name in sys.modules])
+"""
+
 
 def test_training_loads_neither_torchmetrics_nor_what_it_imports_and_fabric_knows_its_version():
     answer = run_script(IMPORT)
     assert answer.stdout.splitlines() == ["[]", "True"], answer.stderr[-2000:]
+
+
+def test_the_command_does_not_load_them_either(tiny_shards, tmp_path):
+    answer = run_script(COMMAND, tiny_shards, tmp_path / "run")
+    assert answer.stdout.splitlines()[-1] == "[]", answer.stderr[-2000:]
 
 
 def test_the_real_package_is_found_afterwards(monkeypatch):

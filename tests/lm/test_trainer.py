@@ -235,6 +235,27 @@ def test_the_garbage_collector_is_off_in_the_loop_and_on_afterwards(tiny_shards,
     assert gc.isenabled()
 
 
+@pytest.fixture
+def nothing_frozen():
+    """The suite freezes what it has imported; here nothing is, as in a program that never does so."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+def test_nothing_is_left_frozen(tiny_shards, tmp_path, nothing_frozen):
+    train(tiny_shards, tmp_path / "run", max_steps=1)
+    assert gc.get_freeze_count() == 0
+
+
+def test_objects_that_the_program_has_frozen_stay_frozen(tiny_shards, tmp_path, nothing_frozen):
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    train(tiny_shards, tmp_path / "run", max_steps=1)
+    assert gc.get_freeze_count() > frozen / 2  # some were freed meanwhile
+
+
 # Random numbers and batches
 
 

@@ -116,7 +116,7 @@ class TrainModel:
         config = TrainConfig.from_options({name: values[name] for name in options_of_model(values["model"])})
         progress = None if self.progress == "none" else self.progress
         with starting(progress), spelled_by(functools.partial(in_flags, command=self)):
-            require_packages("gristmill train-model", "torch", "lightning_fabric", "safetensors")
+            require_packages("gristmill train-model", "torch", "gristmill.lm.training.fabric", "safetensors")
             from gristmill.lm.training.launchers import is_first_process
 
             data = self._data(config, progress)

@@ -278,15 +278,20 @@ def _settle_order_of_sums(run: Run) -> None:
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Keep Python's collector out of the loop: a pass over all objects of torch stalls the device."""
-    was_enabled = gc.isenabled()
+    """Keep Python's collector out of the loop: a pass over all objects of torch stalls the device.
+
+    A program that has frozen objects itself keeps them frozen: `gc.unfreeze` would return its objects too.
+    """
+    was_enabled, has_frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.collect()
-    gc.freeze()
+    if not has_frozen:
+        gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not has_frozen:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
 
