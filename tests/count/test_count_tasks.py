@@ -189,11 +189,6 @@ def test_options_that_do_not_fit_an_executor_are_errors(tmp_path, executor):
         gm.train_tokenizer(gm.count_words(["low"]), vocab_size=300, executor=executor)
 
 
-def test_threads_are_an_error_where_threads_of_this_process_run_tasks(tmp_path):
-    with pytest.raises(gm.OptionError, match="executor='local' with a work_folder or part_bytes: each of its workers"):
-        gm.count_words(["low"], executor=gm.Local(work_folder=tmp_path), num_threads=2)
-
-
 def test_threads_and_workers_that_differ_are_an_error():
     with pytest.raises(gm.OptionError, match="num_threads=2, but num_workers=3"):
         gm.count_words(["low"], executor=gm.Local(num_workers=3), num_threads=2)
@@ -368,7 +363,7 @@ def test_only_the_job_itself_is_flushed_to_the_disk(tmp_path, corpus, monkeypatc
     modes = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: modes.append(os.fstat(descriptor).st_mode))
     in_parts(corpus, tmp_path)
-    assert sum(map(stat.S_ISREG, modes)) == 2  # job.json and parts.jsonl
+    assert sum(map(stat.S_ISREG, modes)) == 3  # job.json, inputs.jsonl and parts.jsonl
 
 
 def test_the_profile_has_the_tasks_and_which_were_reused(tmp_path, corpus):
