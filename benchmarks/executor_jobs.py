@@ -1,6 +1,6 @@
 """What bench_executors.py measures, each in a fresh process: counting or encoding a file with one executor.
 
-A Ray cluster is started, and has done a tiny job, before the clock starts. The driver alone is measured with workers
+A Ray cluster and all its worker processes are started, and have done a tiny job, before the clock starts. The driver alone is measured with workers
 that answer at once, as if each had done its part.
 """
 
@@ -9,6 +9,7 @@ import hashlib
 import os
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,14 @@ def _start_ray(num_workers: int) -> None:
     import ray
 
     ray.init("local", num_cpus=num_workers, include_dashboard=False, log_to_driver=False, configure_logging=False)
+
+    @ray.remote
+    def start() -> None:
+        import gristmill.shards.tasks
+
+        time.sleep(1)  # so that no worker does the work of two
+
+    ray.get([start.remote() for _ in range(num_workers)])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "warm-up.txt"
         path.write_text("the cat sat on the mat\n" * 20_000)
