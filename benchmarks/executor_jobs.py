@@ -1,11 +1,12 @@
 """What bench_executors.py measures, each in a fresh process: counting or encoding a file with one executor.
 
-A Ray cluster and all its worker processes are started, and have done a tiny job, before the clock starts. The driver alone is measured with workers
-that answer at once, as if each had done its part.
+A Ray cluster and all its worker processes are started, and have done a tiny job, before the clock starts. The driver
+alone is measured with workers that answer at once, as if each had done its part.
 """
 
 import contextlib
 import hashlib
+import importlib
 import os
 import tempfile
 import threading
@@ -62,8 +63,7 @@ def _start_ray(num_workers: int) -> None:
 
     @ray.remote
     def start() -> None:
-        import gristmill.shards.tasks
-
+        importlib.import_module("gristmill.shards.tasks")
         time.sleep(1)  # so that no worker does the work of two
 
     ray.get([start.remote() for _ in range(num_workers)])
