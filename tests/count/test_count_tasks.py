@@ -1,6 +1,7 @@
 """Counting in parts gives the file that `count_words` gives in one process, byte for byte, whatever was damaged."""
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -20,6 +21,7 @@ import gristmill as gm
 from gristmill import _core
 from gristmill.corpus.packages import load_zstd
 from gristmill.count import distributed, tasks
+from gristmill.count.counting import CountOptions, count
 from gristmill.count.tasks import RunPlace, added_runs, pack_runs
 from gristmill.executors.done import Done, read_done, write_done
 from gristmill.executors.work_folder import LocalWorkFolder
@@ -472,3 +474,29 @@ def test_partitions_are_those_of_xxh64_without_a_seed():
     runs = _core.write_runs(gm.Words.from_counts(dict.fromkeys(words, 1)).table, 4, data.extend).reshape(4, 4)
     expected = [sum(_core.xxh64(word.encode()) * 4 >> 64 == p for word in words) for p in range(4)]
     assert runs[:, 2].tolist() == expected
+
+
+def test_a_table_that_cannot_be_saved_leaves_a_job_that_resumes(tmp_path, corpus):
+    """A full disk at the end of a day of counting costs the end of it, not the day."""
+    executor = gm.Local(num_workers=1, work_folder=tmp_path / "work", part_bytes=300)
+    options = CountOptions.checked(
+        corpus,
+        pattern=None,
+        special_tokens=None,
+        min_frequency=1,
+        memory_limit=None,
+        num_threads=None,
+        reading={},
+        executor=executor,
+    )
+
+    def fail(words):
+        raise OSError(errno.ENOSPC, "No space left on device", "words.gmw")
+
+    with pytest.raises(OSError, match="No space left"):
+        count(corpus, options, None, save=fail)
+    saved_words = []
+    counted = count(corpus, options, None, save=saved_words.append)
+    assert saved_words == [counted.words] == [gm.count_words(corpus)]
+    assert counted.tasks and all(task.is_reused for task in counted.tasks)
+    assert list((tmp_path / "work").iterdir()) == []

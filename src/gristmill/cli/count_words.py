@@ -74,8 +74,12 @@ class Command(ExecutorOptions, ReadingOptions):
         start = time.perf_counter()
         options = CountOptions.checked(**arguments, **who, reading=self.read_options())
         with open_progress(None if self.progress == "none" else self.progress) as on_progress:
-            counted = count(arguments["corpus"], options, on_progress)
-        counted.words.save(self.output, overwrite=self.overwrite)
+            counted = count(
+                arguments["corpus"],
+                options,
+                on_progress,
+                save=lambda words: words.save(self.output, overwrite=self.overwrite),
+            )
         remove_parts(self.output)
         seconds = time.perf_counter() - start
         print(summary(counted, self.output, seconds, with_times=self.profile))

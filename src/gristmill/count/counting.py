@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
@@ -156,32 +156,49 @@ class Counted(NamedTuple):
     tasks: tuple[TaskTime, ...] = ()  # where an executor ran them
 
 
-def count(corpus: Corpus | Words, options: CountOptions, on_progress: OnProgress | None) -> Counted:
-    """The words of `corpus`, at least one."""
+def count(
+    corpus: Corpus | Words,
+    options: CountOptions,
+    on_progress: OnProgress | None,
+    save: Callable[[Words], None] = lambda _: None,
+) -> Counted:
+    """The words of `corpus`, at least one. `save` gets them before the job that counted them is removed."""
     if isinstance(corpus, Words):
         words = corpus.at_least(options.min_frequency) if options.min_frequency > 1 else corpus
         counted = Counted(words, [])
         num_before, source_bytes = len(corpus), corpus.source_bytes
     else:
-        counted = _count_corpus(corpus, options, on_progress)
+        counted = _count_corpus(corpus, options, on_progress, save)
         figures = counted.stages[0]
         num_before, source_bytes = figures.num_words or 0, figures.num_bytes or 0
     if len(counted.words) == 0:
         raise EmptyCorpusError(why_empty(source_bytes, num_before, options.min_frequency))
+    if isinstance(corpus, Words) or not options.executor.runs_tasks:
+        save(counted.words)
     return counted
 
 
-def _count_corpus(corpus: Corpus, options: CountOptions, on_progress: OnProgress | None) -> Counted:
+def _count_corpus(
+    corpus: Corpus, options: CountOptions, on_progress: OnProgress | None, save: Callable[[Words], None]
+) -> Counted:
     source = open_corpus(corpus, options.reading)
     tasks: tuple[TaskTime, ...] = ()
+
+    def as_words(table: WordTable) -> Words:
+        return Words(table, pattern=options.pattern, special_tokens=options.special_tokens)
+
+    def save_table(table: WordTable) -> None:
+        if len(table):
+            save(as_words(table))
+
     if not options.executor.runs_tasks:
         table, stages = _count_source(source, options, on_progress)
     else:
         from gristmill.count.distributed import count_in_parts  # not at the top: few corpora are counted in parts
 
-        table, stages, tasks = count_in_parts(count_request(source, options), options.executor, on_progress)
-    words = Words(table, pattern=options.pattern, special_tokens=options.special_tokens)
-    return Counted(words, stages, tasks)
+        request = count_request(source, options)
+        table, stages, tasks = count_in_parts(request, options.executor, on_progress, save_table)
+    return Counted(as_words(table), stages, tasks)
 
 
 def count_request(source: Source, options: CountOptions) -> CountRequest:

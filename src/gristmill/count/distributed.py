@@ -12,7 +12,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,8 +120,16 @@ def make_request(
     return CountRequest(FoundFiles(inputs), options, memory_limit)
 
 
-def count_in_parts(request: CountRequest, executor: Executor, on_progress: OnProgress | None) -> CountedParts:
-    """The words of a corpus, counted by the workers of `executor`. Its work folder is removed when all is done."""
+def count_in_parts(
+    request: CountRequest,
+    executor: Executor,
+    on_progress: OnProgress | None,
+    save: Callable[[WordTable], None] = lambda _: None,
+) -> CountedParts:
+    """The words of a corpus, counted by the workers of `executor`.
+
+    `save` gets the table; then the work folder is removed. Where `save` fails, the job stays, and can resume.
+    """
     warn_of_slow_pattern(Pattern.from_json(request.options["pattern"]))
     watch = Watch(on_progress)
     with open_count_job(request, executor) as opened:
@@ -129,6 +137,7 @@ def count_in_parts(request: CountRequest, executor: Executor, on_progress: OnPro
             if executor.work_folder is None:
                 workers.check_on_this_machine()
             counted = run_count(workers, opened, watch)
+        save(counted.table)
         opened.folder.remove()  # after the workers have ended: the copy of a slow task may still write
     return counted._replace(tasks=tuple(watch.tasks))
 
