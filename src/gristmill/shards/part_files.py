@@ -27,7 +27,7 @@ from gristmill.executors.work_folder import DamagedPartError, FileEntry, LocalWo
 from gristmill.shards.disk import sync_data
 
 BLOCK_BYTES = 1 << 20
-# How much is written before the disk is told to begin, as in `writer.py`.
+# How much is written before the disk begins to write it, as in `writer.py`.
 FLUSHED_BYTES = 8 << 20
 SUM = np.dtype("<u8")
 
