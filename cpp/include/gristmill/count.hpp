@@ -131,7 +131,7 @@ struct DamagedRun : std::runtime_error {
 enum class RunOrder : std::uint8_t { by_word, by_first };
 
 // Merges runs of one order, in bounded memory and with few open files however many there are: the caller adds some and
-// calls reduce(), which makes them one run in a temporary file, and goes on with the next. Runs by word are added up
+// calls reduce(), which makes them one run in a temporary file, and continues with the next. Runs by word are added up
 // where a word is in several.
 class RunMerger {
   public:
