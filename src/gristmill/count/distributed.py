@@ -21,7 +21,7 @@ from gristmill._core import RunMerger, WordTable
 from gristmill.corpus import FoundFiles
 from gristmill.corpus.batches import Cutting
 from gristmill.corpus.skipped import warn_of_skipped
-from gristmill.corpus.stretches import cut_into_parts, default_part_bytes, inputs_to_json, part_to_json
+from gristmill.corpus.stretches import cut_into_parts, inputs_to_json, part_to_json
 from gristmill.count.tasks import CountPlan, RunPlace, added_runs, open_plan, run_sizes, unpack_run
 from gristmill.errors import MemoryLimitError
 from gristmill.executors.calls import Call, Outcome
@@ -75,7 +75,7 @@ class CountedParts(NamedTuple):
 
 
 def default_count_bytes(num_bytes: int) -> int:
-    """How large parts are when nobody says.
+    """How large parts are when nobody says: a quarter of the corpus, or a multiple of eight of at most 256 MiB each.
 
     Larger than those of an encoding: one core counts 256 MB in 0.4 seconds, and what a part costs beside that (sorting,
     writing and merging its words) grows with its vocabulary. On 1 GB of English, two threads of `Local` took 1.15 times
@@ -84,7 +84,9 @@ def default_count_bytes(num_bytes: int) -> int:
     >>> default_count_bytes(10**8), default_count_bytes(10**9), default_count_bytes(10**12)
     (64000000, 250000000, 268240344)
     """
-    return min(max(-(-num_bytes // 4), 64_000_000), max(default_part_bytes(num_bytes), 256 << 20))
+    most = 256 << 20
+    number = 4 if num_bytes <= 4 * most else -(-num_bytes // (8 * most)) * 8
+    return max(-(-num_bytes // number), 64_000_000)
 
 
 def default_partitions(num_bytes: int, part_bytes: int) -> int:
