@@ -18,7 +18,8 @@ IMPORT = """
 COMMAND = """
     import sys
     from gristmill.cli import main
-    assert main(["train-model", sys.argv[1], "-o", sys.argv[2], "--dry-run", "--device", "cpu"]) == 0
+    SMALL = "--d-model 16 --num-layers 1 --num-heads 1 --context-length 16 --batch-size 2".split()
+    assert main(["train-model", sys.argv[1], "-o", sys.argv[2], "--dry-run", "--device", "cpu", *SMALL]) == 0
     print([name for name in ("torchmetrics", "transformers", "matplotlib") if name in sys.modules])
 """
 
