@@ -271,3 +271,13 @@ def test_a_node_that_is_lost_in_the_middle_of_its_task_is_done_without(cluster, 
         assert tickets[lost[0].ticket] < 4
         (folder / "go").touch()
         assert squares(run_calls(workers, calls, Watch(None))) == [0, 1, 4, 9, 16]
+
+
+@pytest.mark.parametrize(("cause", "has_died"), [(KeyboardInterrupt(), True), (TypeError("x"), False)])
+def test_an_interrupt_that_was_meant_for_an_earlier_task_is_no_fault_of_the_one_it_ends(cause, has_died):
+    from ray import exceptions
+
+    from gristmill.executors.ray_cluster import _has_died
+
+    error = exceptions.RayTaskError("task", "traceback", cause)
+    assert _has_died(exceptions, error) is has_died

@@ -199,7 +199,8 @@ def _missing(node: str, reason: str) -> str:
 def _has_died(exceptions: Any, error: Any) -> bool:
     """Whether the worker, its machine or the connection to it is at fault, and not the task."""
     if isinstance(error, exceptions.RayTaskError):
-        return isinstance(error.cause, exceptions.TaskCancelledError)
+        # What ended an earlier task of the same worker may come too late, and end this one.
+        return isinstance(error.cause, exceptions.TaskCancelledError | KeyboardInterrupt | SystemExit)
     return not isinstance(error, exceptions.RuntimeEnvSetupError)
 
 
