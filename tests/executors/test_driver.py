@@ -187,7 +187,7 @@ def test_an_input_that_is_another_one_on_a_machine_of_a_cluster_is_an_error_with
 
 
 def test_a_full_disk_of_the_only_machine_is_an_error_at_once(clock):
-    full = OSError(28, "No space left on device", "/work/encode-00001.ids")
+    full = OSError(28, "No space left on device", "parts/encode-00001.ids")
     workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, full))
     with pytest.raises(OSError, match="No space") as raised:
         run_calls(workers, calls(1), Watch(None))

@@ -61,6 +61,19 @@ class Encoded:
     goes_on: bool = False  # the last document goes on in the next batch
     num_nulls: int = 0
 
+    def by_split(self, open_split: str | None) -> Iterator[tuple[str, Ids]]:
+        """The ids with their splits, in order. `open_split`: of the document that the batch before left open."""
+        if self.head is not None:
+            assert open_split is not None, "a document continues that was never begun"
+            yield open_split, self.head
+        yield from self.splits.items()
+
+    def open_split_after(self, open_split: str | None) -> str | None:
+        """The split of the document that this batch leaves open, if it does; `open_split` as above."""
+        if self.left_open is not None:
+            return self.left_open
+        return open_split if self.goes_on else None
+
 
 @dataclass(slots=True)
 class EncodedJob:

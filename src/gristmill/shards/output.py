@@ -73,15 +73,9 @@ class Output:
 
     def _write_batch(self, encoded: Encoded) -> None:
         position = self.position
-        if encoded.head is not None:
-            assert position.open_split is not None, "a document continues that was never begun"
-            self._write_ids(position.open_split, encoded.head)
-        for split, ids in encoded.splits.items():
+        for split, ids in encoded.by_split(position.open_split):
             self._write_ids(split, ids)
-        if encoded.left_open is not None:
-            position.open_split = encoded.left_open
-        elif not encoded.goes_on:
-            position.open_split = None
+        position.open_split = encoded.open_split_after(position.open_split)
         position.num_nulls += encoded.num_nulls
 
     def _write_ids(self, split: str, ids: Ids) -> None:

@@ -79,15 +79,9 @@ class _PartOutput:
         self._num_nulls = 0
 
     def write(self, encoded: Encoded) -> None:
-        if encoded.head is not None:
-            assert self._open is not None, "a document continues that was never begun"
-            self._write_ids(self._open, encoded.head)
-        for split, ids in encoded.splits.items():
-            self._write_ids(split, ids)
-        if encoded.left_open is not None:
-            self._open = encoded.left_open
-        elif not encoded.goes_on:
-            self._open = None
+        for stream, ids in encoded.by_split(self._open):
+            self._write_ids(stream, ids)
+        self._open = encoded.open_split_after(self._open)
         self._num_nulls += encoded.num_nulls
 
     def _write_ids(self, stream: str, ids: Ids) -> None:
