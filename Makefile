@@ -3,8 +3,11 @@
 #   make quickstart   sample corpus -> tokenizer -> token shards -> a small language model -> a story -> report,
 #                     in a virtual environment of its own
 #   make test         C++ tests, then Python tests
-#   make check        ruff, clang-format, import contracts, mypy, pyright; then C++ tests under AddressSanitizer and
+#   make check        ruff, clang-format, plain words, import contracts, mypy, pyright; then C++ tests under AddressSanitizer and
 #                     UndefinedBehaviorSanitizer
+#   make docs         build the documentation site into site/
+#   make check-docs   build the site and look at every page in Chromium: 390 and 1,280 px, light and dark
+#   make plots        draw the pictures of README and docs from the committed results and from the code
 #   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
 #   make format       put Python and C++ sources into house style
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
@@ -26,7 +29,7 @@ python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -n
 # A user's script with every public name, and one of mistakes, as mypy --strict and pyright see them.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
-.PHONY: quickstart test test-cpp test-python check check-static check-sanitized bench format aarch64 transformers4 tsan fuzz clean
+.PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs plots bench format aarch64 transformers4 tsan fuzz clean
 
 quickstart: $(VENV)/.installed
 	@mkdir -p quickstart
@@ -61,6 +64,7 @@ check-static: $(VENV)/.installed-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(cpp_sources)
+	$(BIN)/python tools/plain_words.py
 	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 	MYPYPATH=src $(BIN)/mypy --config-file= --strict --follow-imports=silent $(typed_scripts)
@@ -92,6 +96,17 @@ fuzz: $(VENV)/.tools
 	$(BIN)/cmake --build build/fuzz/$(FUZZ_BUILD) -j $(JOBS)
 	$(BIN)/python tools/fuzz.py --build $(FUZZ_BUILD) --minutes $(MINUTES) $(addprefix --target ,$(TARGET))
 
+docs: $(VENV)/.installed-docs
+	PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is site/index.html."
+
+check-docs: docs
+	@command -v chromium >/dev/null || tools/install_debian.sh chromium
+	$(BIN)/python tools/look_at_site.py site
+
+plots: $(VENV)/.installed
+	$(BIN)/python tools/plots.py
+
 bench: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[bench]'
 	$(BIN)/python benchmarks/bench_train.py
@@ -117,7 +132,7 @@ transformers4: $(VENV)/.installed-test
 	PYTHONPATH=$(abspath build/transformers4) $(BIN)/python -m pytest -q tests/compat/test_compat_transformers_folder.py
 
 clean:
-	rm -rf build dist quickstart $(VENV)
+	rm -rf build dist quickstart site $(VENV)
 
 # The tools that build the package, at the versions of constraints.txt; the compiler is the one thing pip cannot bring.
 $(VENV)/.tools: constraints.txt
@@ -136,6 +151,10 @@ $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(cpp_sources) 
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[test]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-check: $(VENV)/.tools pyproject.toml

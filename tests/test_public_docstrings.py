@@ -1,0 +1,130 @@
+"""Every public name has a complete docstring: what it does, arguments, result, errors, example.
+
+Griffe reads the docstrings as it does for the site, so what passes here is what the API reference shows.
+"""
+
+import inspect
+from functools import cache
+
+import griffe
+import pytest
+
+# Functions with arguments that raise nothing, and why; every other one has a section `Raises:`.
+RAISES_NOTHING: dict[str, str] = {}
+MODULES = (
+    "gristmill",
+    "gristmill.lm",
+    "gristmill.lm.functional",
+    "gristmill.posterior",
+    "gristmill.reference",
+    "gristmill.report",
+)
+
+
+@cache
+def package():
+    return griffe.load("gristmill", search_paths=["src"], docstring_parser="google", resolve_aliases=True)
+
+
+def find(path):
+    found = package()[path.removeprefix("gristmill.")]
+    return found.final_target if found.is_alias else found
+
+
+def public_objects():
+    """Each public function and class once, by the name that users import."""
+    seen = set()
+    for module in MODULES:
+        for name in __import__(module, fromlist=["__all__"]).__all__:
+            if name.startswith("__") or f"{module}.{name}" in MODULES or (module, name) == ("gristmill", "pretokenize"):
+                continue
+            path = f"{module}.{name}"
+            target = find(path)
+            if target.path not in seen:
+                seen.add(target.path)
+                yield path
+    yield "gristmill.pretokenize.cutting.pretokenize"
+
+
+def sections(item, kind):
+    if item.docstring is None:
+        return []
+    return [section for section in item.docstring.parsed if section.kind.value == kind]
+
+
+def summary(item):
+    return inspect.cleandoc(item.docstring.value).splitlines()[0] if item.docstring else ""
+
+
+def documented_names(item, kind):
+    return {entry.name.lstrip("*") for section in sections(item, kind) for entry in section.value}
+
+
+def missing_of_function(function, path, *, examples=""):
+    """What the docstring of a function lacks; `examples` is text that shows the function in use."""
+    if not summary(function):
+        return [f"{path}: no docstring"]
+    lacks = []
+    parameters = [each.name for each in function.parameters if each.name not in ("self", "cls")]
+    absent = [name for name in parameters if name not in documented_names(function, "parameters")]
+    if absent:
+        lacks.append(f"{path}: Args: {', '.join(absent)}")
+    gives_nothing = str(function.returns) == "None" or "property" in function.labels
+    if not gives_nothing and not summary(function).startswith(("Return", "Yield")):
+        if not sections(function, "returns") + sections(function, "yields"):
+            lacks.append(f"{path}: Returns:")
+    if parameters and not sections(function, "raises") and path not in RAISES_NOTHING:
+        lacks.append(f"{path}: Raises:")
+    name = path.rpartition(".")[2]
+    text = function.docstring.value
+    if ">>>" not in text and "```" not in text and f"{name}(" not in examples:
+        lacks.append(f"{path}: Examples:")
+    return lacks
+
+
+def is_error(cls):
+    return cls.name.endswith(("Error", "Warning"))
+
+
+def members_of(cls):
+    """Public members of a class and of its bases in Gristmill."""
+    found = {}
+    for each in reversed([cls, *(base for base in cls.mro() if base.path.startswith("gristmill."))]):
+        for name, member in each.members.items():
+            if not name.startswith("_"):
+                found[name] = member.final_target if member.is_alias else member
+    return found
+
+
+def missing_of_class(cls, path):
+    if not summary(cls):
+        return [f"{path}: no docstring"]
+    if is_error(cls):
+        return []
+    lacks = []
+    text = cls.docstring.value
+    if ">>>" not in text and "```" not in text:
+        lacks.append(f"{path}: Examples:")
+    named = documented_names(cls, "attributes") | documented_names(cls, "parameters")
+    for name, member in members_of(cls).items():
+        if member.is_function:
+            lacks += missing_of_function(member, f"{path}.{name}", examples=text)
+        elif name not in named and not summary(member):
+            lacks.append(f"{path}.{name}: no docstring")
+    if (constructor := cls.members.get("__init__")) is not None and "dataclass" not in cls.labels:
+        documented = named | documented_names(constructor, "parameters")
+        parameters = [each.name for each in constructor.parameters if each.name != "self"]
+        if absent := [name for name in parameters if name not in documented]:
+            lacks.append(f"{path}: Args: {', '.join(absent)}")
+    return lacks
+
+
+@pytest.mark.parametrize("path", sorted(public_objects()))
+def test_the_docstring_is_complete(path):
+    item = find(path)
+    if item.is_class:
+        assert missing_of_class(item, path) == []
+    elif item.is_function:
+        assert missing_of_function(item, path) == []
+    else:
+        assert summary(item), f"{path}: no docstring"
