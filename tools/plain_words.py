@@ -1,4 +1,4 @@
-"""Report words that Gristmill's texts avoid: `python tools/plain_words.py [FILE …]`, by default every tracked text file.
+"""Report words that Gristmill's texts avoid, in the given files or in every tracked text file.
 
 The list, with what to write instead and the phrases in which a word is right, is plain_words.toml beside this file.
 """
