@@ -70,9 +70,9 @@ def missing_of_function(function, path, *, examples=""):
     if absent:
         lacks.append(f"{path}: Args: {', '.join(absent)}")
     gives_nothing = str(function.returns) == "None" or "property" in function.labels
-    if not gives_nothing and not summary(function).startswith(("Return", "Yield")):
-        if not sections(function, "returns") + sections(function, "yields"):
-            lacks.append(f"{path}: Returns:")
+    says_result = summary(function).startswith(("Return", "Yield")) or sections(function, "returns")
+    if not gives_nothing and not says_result and not sections(function, "yields"):
+        lacks.append(f"{path}: Returns:")
     if parameters and not sections(function, "raises") and path not in RAISES_NOTHING:
         lacks.append(f"{path}: Raises:")
     name = path.rpartition(".")[2]
