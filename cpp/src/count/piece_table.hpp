@@ -41,7 +41,7 @@ inline bool is_free(const ShortEntry& entry) { return entry.key == 0; }
 inline bool is_free(const MediumEntry& entry) { return entry.high == 0; }
 inline bool is_free(const LongEntry& entry) { return entry.hash == 0; }
 
-// What of a word a hit need not touch. As in CountedWord, but `low` of a long word is its offset in the arena.
+// The part of a word that a hit does not read. As in CountedWord, but `low` of a long word is its offset in the arena.
 struct WordRecord {
     std::uint64_t low, high, first;
 
