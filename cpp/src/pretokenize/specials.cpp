@@ -188,8 +188,7 @@ void SpecialSpans::fill_window(const std::uint8_t* text, std::size_t size, std::
     const std::size_t reach = finder_.span_reach_;
     window_begin_ = begin;
     window_end_ = end;
-    window_.assign(end - begin,
-                   0);  // at first: difference from the previous position
+    window_.assign(end - begin, 0);  // at first: difference from the previous position
     const std::size_t first = begin > reach ? begin - reach + 1 : 0;
     SpecialAutomaton::State state = SpecialAutomaton::kStart;
     for (std::size_t start = std::min(size, end - 1 + reach); start-- > first;) {
