@@ -51,10 +51,10 @@ std::size_t encode_piece(const PairRanksView& ranks, const std::uint8_t* piece, 
         const Rank rank = best >> kPositionBits;
         const std::uint32_t made = ranks.made ? ranks.made[rank] : ranks.first_made + rank;
         const std::uint64_t at_bit = std::uint64_t{1} << at;
-        const std::uint64_t behind = alive & ~(at_bit | (at_bit - 1));
-        const std::uint64_t gone_bit = behind & (~behind + 1);
+        const std::uint64_t later = alive & ~(at_bit | (at_bit - 1));
+        const std::uint64_t gone_bit = later & (~later + 1);
         alive ^= gone_bit;
-        const std::uint64_t right_side = behind ^ gone_bit, left_side = alive & (at_bit - 1);
+        const std::uint64_t right_side = later ^ gone_bit, left_side = alive & (at_bit - 1);
         const unsigned right = right_side ? static_cast<unsigned>(__builtin_ctzll(right_side)) : kNone;
         const unsigned left = left_side ? 63 - static_cast<unsigned>(__builtin_clzll(left_side)) : kNone;
         symbols[at] = made;
