@@ -33,7 +33,6 @@ def draw_lookup() -> Picture:
         "A piece is looked up in the thread's cache, then in the table of whole tokens, and only then encoded by BPE. "
         "The numbers are the shares of the pieces of the sample corpus.",
     )
-    share = lambda number: f"{100 * number / num_pieces:.1f} %"  # noqa: E731
     rows = [
         ("1", "piece cache of the thread", "seen before in this text", num_pieces - num_words, "third"),
         ("2", "table of whole tokens", f"new, and one token, such as “{show_token(single[0])}”", len(single), "second"),
@@ -44,7 +43,7 @@ def draw_lookup() -> Picture:
     for number, name, when, answered, kind in rows:
         picture.rect(12, y, 416, 58, fill=f"{kind}-fill")
         picture.text(24, y + 24, f"{number}  {name}", bold=True, colour=kind)
-        picture.text(416, y + 24, share(answered), bold=True, anchor="end", colour=kind)
+        picture.text(416, y + 24, f"{100 * answered / num_pieces:.1f} %", bold=True, anchor="end", colour=kind)
         picture.text(42, y + 44, when, size=12)
         y += 58
         if number != "3":

@@ -103,7 +103,7 @@ class SymbolArray:
 def learn(words: Mapping[bytes, int], num_merges: int) -> list[tuple[bytes, bytes]]:
     """Return the merges that the array learns."""
     array = SymbolArray(words)
-    merges = []
+    merges: list[tuple[bytes, bytes]] = []
     while len(merges) < num_merges and (pair := array.best()):
         array.merge(pair)
         merges.append((array.tokens[pair[0]], array.tokens[pair[1]]))
