@@ -165,10 +165,10 @@ def test_skipped_inputs_are_reported_once_and_left_out_whole(tmp_path):
 
 def test_a_corpus_without_words_is_the_error_of_count_words(tmp_path):
     (tmp_path / "a.txt").write_text("<|endoftext|>")
-    with pytest.raises(gm.EmptyCorpusError, match="holds special tokens only"):
+    with pytest.raises(gm.EmptyCorpusError, match="contains only special tokens"):
         in_parts(gm.Files(tmp_path / "a.txt"), tmp_path)
     (tmp_path / "a.txt").write_text("a b c")
-    with pytest.raises(gm.EmptyCorpusError, match="min_frequency=5 leaves none of the 3 words"):
+    with pytest.raises(gm.EmptyCorpusError, match=r"none of the 3 words .* occurs min_frequency=5 times"):
         in_parts(gm.Files(tmp_path / "a.txt"), tmp_path, min_frequency=5)
 
 

@@ -129,8 +129,8 @@ def test_notebooks_show_markup_of_a_corpus_as_text():
 
 
 def test_old_names_work_and_name_the_new_ones(tok):
-    with pytest.warns(DeprecationWarning, match=r"now called Tokenizer\.from_parts\(\)"):
+    with pytest.warns(DeprecationWarning, match=r"of_parts\(\) is deprecated. Use Tokenizer\.from_parts\(\)"):
         assert gm.Tokenizer.of_parts(tok.parts) == tok
     words = gm.Words.from_counts({"a": 3, "b": 1})
-    with pytest.warns(DeprecationWarning, match=r"now called Words\.num_pieces"):
+    with pytest.warns(DeprecationWarning, match=r"Words\.total is deprecated. Use Words\.num_pieces"):
         assert words.total == words.num_pieces == 4

@@ -244,7 +244,7 @@ def test_chunks_that_are_no_text(tok, given, message):
 
 def test_a_chunk_without_utf8_form_is_named(tok):
     for chunk in ("ab\ud800", "x" * 50_000 + "ab\ud800"):
-        with pytest.raises(gm.TextError, match=rf"chunk 1 has no UTF-8 form.*at character {len(chunk) - 1} "):
+        with pytest.raises(gm.TextError, match=rf"chunk 1 cannot be encoded as UTF-8.*at character {len(chunk) - 1} "):
             list(tok.encode_iterable(["a", chunk]))
 
 
@@ -281,9 +281,9 @@ def test_a_batch_that_is_none(tok, texts, message):
 
 def test_what_is_wrong_with_a_text_of_a_batch_names_it(tok):
     for dropout in (0.0, 0.5):
-        with pytest.raises(gm.TextError, match=r"texts\[2\] has no UTF-8 form"):
+        with pytest.raises(gm.TextError, match=r"texts\[2\] cannot be encoded as UTF-8"):
             tok.encode_batch(["a", "b", "\udc80"], dropout=dropout)
-        with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] spells out the special token '<s>' at byte 2"):
+        with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] contains the special token '<s>' at byte 2"):
             tok.encode_batch(["a", "x <s> "], dropout=dropout, **STRICT)
 
 
@@ -355,7 +355,7 @@ def test_a_vocabulary_beyond_65536_has_32_bits():
     larger = Tokenizer(merges, special_tokens=["<s>"])
     assert larger.encode_array("ab<s>", **ALL).tolist() == [256 + 97 * 256 + 98, 65536 + 256]
     assert larger.encode_array("ab").dtype == np.uint32
-    with pytest.raises(gm.OptionError, match=r"uint16 does not hold every id up to 65792\. Pass uint32"):
+    with pytest.raises(gm.OptionError, match=r"uint16 cannot represent all ids up to 65792\. Pass uint32"):
         larger.encode_array("ab", dtype="uint16")
 
 
@@ -509,7 +509,7 @@ def test_a_file_that_can_not_be_read(tok, tmp_path):
 
 def test_a_forged_special_in_a_file_names_the_file(tok, tmp_path):
     (tmp_path / "{0}.txt").write_text("ab <s>")
-    with pytest.raises(gm.SpecialTokenError, match=r"\{0\}\.txt spells out the special token '<s>' at byte 3"):
+    with pytest.raises(gm.SpecialTokenError, match=r"\{0\}\.txt contains the special token '<s>' at byte 3"):
         tok.encode_file(tmp_path / "{0}.txt", allowed_special=(), disallowed_special="all")
 
 

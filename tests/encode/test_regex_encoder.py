@@ -65,7 +65,7 @@ def test_a_file_is_encoded_by_workers_and_reports_all_of_its_bytes(tok, small_gr
 
 
 def test_a_disallowed_special_is_found_before_any_worker_sees_it(tok, small_groups):
-    with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] spells out the special token '<s>' at byte 150"):
+    with pytest.raises(gm.SpecialTokenError, match=r"texts\[1\] contains the special token '<s>' at byte 150"):
         tok.encode_batch(["a" * 300, "b" * 150 + "<s>"], disallowed_special="all", num_threads=2)
 
 
@@ -171,14 +171,14 @@ def test_documents_are_not_marked_with_an_id_that_is_no_token(pattern, id):
 
 
 def test_decoding_and_counting_ids_warn_of_no_slow_pattern(monkeypatch):
-    monkeypatch.setattr(patterns, "_told", set())
+    monkeypatch.setattr(patterns, "_warned", set())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Tokenizer([], pattern=PATTERN).decode([97, 98]) == "ab"
 
 
 def test_encoding_warns_once_that_a_pattern_has_no_native_matcher(monkeypatch):
-    monkeypatch.setattr(patterns, "_told", set())
+    monkeypatch.setattr(patterns, "_warned", set())
     for expected in (1, 0):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

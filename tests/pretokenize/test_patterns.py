@@ -77,7 +77,7 @@ def test_a_pattern_error_is_a_value_error_before_any_corpus_is_read():
 
 
 def test_the_user_is_told_once_that_a_pattern_has_no_native_matcher(monkeypatch):
-    monkeypatch.setattr(patterns, "_told", set())
+    monkeypatch.setattr(patterns, "_warned", set())
     for expected in (1, 0):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

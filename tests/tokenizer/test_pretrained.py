@@ -74,7 +74,7 @@ def test_a_folder_wins_over_a_name_on_the_hub(tok, tmp_path, monkeypatch, hub):
     tok.export("gpt2", format="huggingface")
     assert gm.Tokenizer.from_pretrained("gpt2") == tok
     assert hub.asked == []
-    with pytest.raises(gm.OptionError, match="revision='main' is for names on the Hub, and gpt2 is a path"):
+    with pytest.raises(gm.OptionError, match="revision='main' applies to names on the Hub, but gpt2 is a path"):
         gm.Tokenizer.from_pretrained("gpt2", revision="main")
 
 
@@ -175,7 +175,7 @@ def test_another_tie_break_than_the_file_records_is_an_error_that_names_the_file
     for name, shown in ((tmp_path, tmp_path / "tokenizer.json"), ("owner/name", "owner/name/tokenizer.json")):
         with pytest.raises(gm.OptionError) as caught:
             gm.Tokenizer.from_pretrained(name, tie_break="huggingface")
-        start = f"{shown}: the file records tie_break='greatest-bytes'; it cannot be loaded as 'huggingface'."
+        start = f"{shown}: tie_break='huggingface', but the file records tie_break='greatest-bytes'."
         assert str(caught.value).startswith(start)
 
 

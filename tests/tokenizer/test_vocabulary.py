@@ -225,7 +225,7 @@ def test_a_vocabulary_that_training_can_not_have_made_is_not_extended(pairs, mes
 
 def test_a_tokenizer_with_other_ids_is_not_truncated(tmp_path):
     tok, _ = foreign(gm.Tokenizer([(b"a", b"b")]))
-    with pytest.raises(gm.OptionError, match="keeps the ids of the tool it comes from"):
+    with pytest.raises(gm.OptionError, match="has the ids of the tool it comes from"):
         tok.truncated(256)
 
 
@@ -261,7 +261,7 @@ def test_other_ids_give_the_same_tokens_everywhere(pattern, tmp_path):
         assert hash(twin) == hash(tok)
         assert twin.fingerprint == tok.fingerprint
         assert twin.encode(text, **rule) == expected
-    with pytest.raises(gm.UnknownTokenError, match=r"ids\[1\]: no token has id 300: they go from 0 to \d+, with gaps"):
+    with pytest.raises(gm.UnknownTokenError, match=r"ids\[1\]: no token has id 300. .* are 0 to \d+, with gaps"):
         tok.decode([255, 300])
     with pytest.raises(gm.UnknownTokenError, match=r"ids\[1\]: no token has id 300"):
         tok.decode(np.array([255, 300]))
