@@ -1,7 +1,8 @@
-"""The reference is held against closed forms and against other people's plain loops: it is the oracle of all else."""
+"""Compare the reference, which is the oracle of all other tests, with closed forms and with independent plain loops."""
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -156,5 +157,9 @@ def test_the_huggingface_order_has_every_byte_once_with_printable_ones_first():
     assert (order[0], order[188], order[188 + 32]) == (ord("!"), 0, 32)
 
 
-def test_the_reference_can_be_read_in_one_sitting():
-    assert len(Path(reference.__file__).read_text(encoding="utf-8").splitlines()) < 300
+def test_the_reference_is_short_enough_to_read_in_one_sitting():
+    source = Path(reference.__file__).read_text(encoding="utf-8")
+    documented = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Module | ast.FunctionDef)]
+    docstrings = [node.body[0] for node in documented if ast.get_docstring(node)]
+    num_docstring_lines = sum((each.end_lineno or 0) - each.lineno + 1 for each in docstrings)
+    assert len(source.splitlines()) - num_docstring_lines < 220

@@ -1,4 +1,4 @@
-"""`encode_file` on compressed files: the ids of the text inside, as if it lay there unpacked."""
+"""`encode_file` on compressed files: the ids of the text inside, as if the file were not compressed."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def test_a_table_is_an_error_that_names_encode_corpus(tok, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.zip", "t.tar.gz", "t.xz"])
-def test_a_packed_file_that_is_not_unpacked_is_an_error(tok, name, tmp_path):
+def test_a_file_in_another_compression_is_an_error(tok, name, tmp_path):
     (tmp_path / name).write_bytes(b"packed")
-    with pytest.raises(gm.CorpusError, match=r"only \.gz and \.zst are unpacked"):
+    with pytest.raises(gm.CorpusError, match=r"only \.gz and \.zst are decompressed"):
         tok.encode_file(tmp_path / name)
 
 

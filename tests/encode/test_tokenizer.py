@@ -236,7 +236,7 @@ def test_truncated_keeps_the_first_merges_and_moves_the_specials(tok):
 def test_truncated_refuses_sizes_it_can_not_have(tok):
     with pytest.raises(gm.VocabSizeError, match=r"256 byte tokens and 4 special tokens already need 260"):
         tok.truncated(259)
-    with pytest.raises(gm.VocabSizeError, match=r"larger than that of the tokenizer, 500.*extended\(\)"):
+    with pytest.raises(gm.VocabSizeError, match=r"larger than the vocab_size of this tokenizer, 500.*extended\(\)"):
         tok.truncated(501)
 
 
@@ -281,11 +281,11 @@ def test_pickle_and_copy_give_an_equal_tokenizer_that_works(tok):
 @pytest.mark.parametrize(
     ("merges", "message"),
     [
-        ([[97, 256]], "merge 0 joins ids 97 and 256, but makes id 256"),
+        ([[97, 256]], "merge 0 joins ids 97 and 256, but creates id 256"),
         ([[97, 98], [257, 97]], "merge 1 joins ids 257 and 97"),
         ([[97, 2**32 - 1]], "merge 0"),
         ([[97, -1]], "merge 0"),
-        ([[97, 98], [97, 99], [97, 98]], "merge 2 joins ids 97 and 98, as an earlier one does"),
+        ([[97, 98], [97, 99], [97, 98]], "merge 2 joins ids 97 and 98, as an earlier merge does"),
         ([[97, 98, 99]], "pairs of ids"),
         ([97, 98], "pairs of ids"),
         ([[1.5, 2.0]], "pairs of ids"),
@@ -301,8 +301,11 @@ def test_merge_ids_that_can_not_be(merges, message):
 @pytest.mark.parametrize(
     ("merges", "message"),
     [
-        ([(b"a", b"bc")], "merge 0 joins b'bc', which neither is a byte nor was made before"),
-        ([(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc")], "merge 3 makes b'abc', as id 258 does"),
+        ([(b"a", b"bc")], "merge 0 joins b'bc', which is neither a single byte nor the result of an earlier merge"),
+        (
+            [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc")],
+            "merge 3 creates b'abc', which already has id 258",
+        ),
         ([(b"a", b"")], "joins b''"),
     ],
 )
@@ -386,7 +389,7 @@ DOUBLING = [[97, 97]] + [[256 + i, 256 + i] for i in range(60)]
         ({"special_tokens": [["\ud800", 258]]}, "lone surrogate"),
         ({"tie_break": "coin"}, "tie_break='coin'"),
         ({"pattern": "gpt2"}, "the pattern is 'gpt2'"),
-        ({"pattern": {"name": "gpt2", "regex": "other"}}, "the pattern 'gpt2' is 'other'"),
+        ({"pattern": {"name": "gpt2", "regex": "other"}}, "the file defines pattern 'gpt2' as 'other'"),
         ({"pattern": {"name": "future", "regex": "a"}}, "'future' is not known"),
         ({"pattern": {"name": None, "regex": "("}}, "not a valid regular expression"),
         ({"pattern": {"name": None, "regex": 7}}, ""),

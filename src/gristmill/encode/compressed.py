@@ -39,7 +39,7 @@ def find_compression(path: str) -> str:
         suffix = os.path.splitext(stem)[1]  # noqa: PTH122
     if suffix in PACKED_SUFFIXES:
         raise CorpusError(
-            f"{path}: a {suffix} file is not plain text. Only .gz and .zst are decompressed; decompress it first."
+            f"{path}: a {suffix} file is not plain text, and only .gz and .zst are decompressed. Decompress it first."
         )
     for reader in READERS.values():
         if not reader.may_be_compressed and suffix in (*reader.suffixes, *reader.asked_suffixes):

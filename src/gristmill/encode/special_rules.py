@@ -73,7 +73,7 @@ class SpecialRules(Generic[Rule]):
     def _known(self) -> str:
         first = [repr(special) for special, _ in zip(self._id_of, range(20), strict=False)]
         more = len(self._id_of) - len(first)
-        return ", ".join(first) + f" and {more:,} more" * (more > 0) or "none at all"
+        return ", ".join(first) + f" and {more:,} more" * (more > 0) or "none"
 
 
 def forged_special(special: str, position: int, where: str) -> SpecialTokenError:
