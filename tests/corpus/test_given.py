@@ -125,7 +125,7 @@ def test_what_is_no_text_by_its_kind_is_refused_with_what_it_is(folder):
     gm.encode_corpus(["low low"], tok, out="shards", progress=None)
     for corpus, what in {
         "tok.json": "is a tokenizer, not text",
-        "shards": "holds token shards, not text",
+        "shards": "contains token shards, not text",
         "shards/shard-00000.bin": "token ids, not text",
     }.items():
         with pytest.raises(gm.CorpusError, match=what):

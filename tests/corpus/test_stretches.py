@@ -304,7 +304,7 @@ def test_an_error_in_json_lines_names_the_line_of_the_file(tmp_path, small):
     files, reading = found([tmp_path / "a.jsonl"])
     parts = cut_into_parts(files, reading, part_bytes=500, cutting=None)
     assert len(parts) > 4
-    with pytest.raises(gm.CorpusError, match=r"a\.jsonl:71: field 'text' holds a number"):
+    with pytest.raises(gm.CorpusError, match=r"a\.jsonl:71: field 'text' is a number"):
         for part in parts:
             for _, batch in read_part(files, part, reading, cut=None):
                 batch.spans()

@@ -170,7 +170,7 @@ def test_a_column_that_is_not_there_is_an_error_with_those_there_are(tmp_path, k
 
 @pytest.mark.parametrize("kind", ["pyarrow string", "pandas", "polars", "datasets"])
 def test_a_column_of_numbers_is_refused(tmp_path, kind):
-    with pytest.raises(gm.CorpusError, match=r"'id'.* of type [Ii]nt64, and only strings and bytes are text"):
+    with pytest.raises(gm.CorpusError, match=r"'id'.* of type [Ii]nt64, but only strings and bytes are text"):
         read(TABLES[kind](tmp_path), text_field="id")
 
 
@@ -189,8 +189,8 @@ def test_values_and_rows_of_another_type_are_named_with_their_number():
         (np.arange(3, dtype=np.uint16), TypeError, "an array of uint16 .*, which is not text"),
         (np.array([["a"], ["b"]]), TypeError, "2 dimensions"),
         (np.array("a"), TypeError, "0 dimensions"),
-        (pa.array([1, 2]), gm.CorpusError, "int64, and only strings and bytes are text"),
-        (pa.chunked_array([[1, 2]]), gm.CorpusError, "int64, and only strings and bytes are text"),
+        (pa.array([1, 2]), gm.CorpusError, "int64, but only strings and bytes are text"),
+        (pa.chunked_array([[1, 2]]), gm.CorpusError, "int64, but only strings and bytes are text"),
         ({"text": ["a", "b"]}, TypeError, r"dict is not a corpus.*data\['text'\].*from_counts"),
     ],
 )

@@ -182,7 +182,9 @@ def test_another_tie_break_than_the_file_records_is_an_error_that_names_the_file
 def test_an_error_names_the_file_that_was_found_in_a_folder(tok, tmp_path):
     export(tok, tmp_path / "mill.tiktoken", format="tiktoken")
     for read in (gm.Tokenizer.load, gm.Tokenizer.from_pretrained):
-        with pytest.raises(gm.TokenizerFormatError, match=r"mill\.tiktoken: a \.tiktoken file holds no pattern"):
+        with pytest.raises(
+            gm.TokenizerFormatError, match=r"mill\.tiktoken: a \.tiktoken file does not store the pattern"
+        ):
             read(tmp_path)
 
 

@@ -86,7 +86,7 @@ def test_a_merge_may_stand_before_the_one_that_makes_its_part():
     byte_ids = np.arange(256, dtype=np.uint32)
     assert Vocabulary(rows[200::-1], byte_ids, {}, {}, False).tokens[499] == b"a" * 201
     rows[0, 0] = 300 + num  # never made
-    with pytest.raises(gm.TokenizerFormatError, match=r"merge \d+ joins ids .* made by no merge"):
+    with pytest.raises(gm.TokenizerFormatError, match=r"merge \d+ joins ids .* no merge can create it first"):
         _ = Vocabulary(rows[::-1], byte_ids, {}, {}, False).tokens
 
 
@@ -171,8 +171,8 @@ def test_specials_that_can_not_be(specials, message):
     ("merges", "message"),
     [
         ([[97, 98, 300], [99, 100, 300]], "merge 1 makes id 300 as b'cd', but it is b'ab'"),
-        ([[97, 98, 99]], "merge 0 makes id 99 as b'ab'"),
-        ([[300, 97, 301], [301, 97, 300]], "merge 0 joins ids 300 and 97, but 300 is"),
+        ([[97, 98, 99]], "merge 0 creates id 99 as b'ab'"),
+        ([[300, 97, 301], [301, 97, 300]], "merge 0 joins ids 300 and 97, but id 300 is"),
         ([[97, 97, 300], *([300 + i, 300 + i, 301 + i] for i in range(60))], "more than 268,435,456 bytes"),
     ],
 )
@@ -213,7 +213,7 @@ def test_a_tokenizer_with_other_ids_is_extended_by_the_same_merges_and_keeps_its
     [
         ([(b"a", b"b")], r"no merge makes 1 of its tokens, the first is b'abc' with id 301"),
         ([(b"a", b"b"), (b"ab", b"c"), (b"b", b"c"), (b"a", b"bc")], "2 merges make the token with id 301"),
-        ([(b"ab", b"c"), (b"a", b"b")], "merge 0 joins ids 300 and 99, one of which a later merge makes"),
+        ([(b"ab", b"c"), (b"a", b"b")], "merge 0 joins ids 300 and 99, one of which a later merge creates"),
     ],
 )
 def test_a_vocabulary_that_training_can_not_have_made_is_not_extended(pairs, message):

@@ -79,7 +79,7 @@ def test_objects_go_both_ways():
     assert same_ids(gm.Tokenizer.from_huggingface(theirs).parts, tok.parts)
     # a fast tokenizer of transformers has the other one inside
     assert same_ids(huggingface.from_object(SimpleNamespace(backend_tokenizer=theirs)), tok.parts)
-    with pytest.raises(TypeError, match=r"SimpleNamespace is no tokenizers\.Tokenizer"):
+    with pytest.raises(TypeError, match=r"SimpleNamespace is neither a tokenizers\.Tokenizer"):
         huggingface.from_object(SimpleNamespace())
 
 
@@ -102,7 +102,9 @@ def test_specials_are_in_the_model_so_that_its_vocab_size_counts_them():
 @pytest.mark.parametrize("special", ["é", "ab", "Ġ"])
 def test_a_special_that_tokenizers_would_take_for_a_plain_token_is_refused(special, tmp_path):
     tok = gm.Tokenizer([(b"a", b"b")], special_tokens=[special])
-    with pytest.raises(gm.TokenizerFormatError, match=r"x\.json: the special token .* is spelled as the token with id"):
+    with pytest.raises(
+        gm.TokenizerFormatError, match=r"x\.json: the special token .* is spelled like the token with id"
+    ):
         tok.export(tmp_path / "x.json", format="huggingface")
     assert not list(tmp_path.iterdir())
 
@@ -289,7 +291,7 @@ def llama3_file():
 
 def test_a_file_like_that_of_llama3_is_read_and_what_is_not_applied_is_said():
     text = json.dumps(llama3_file())
-    with pytest.warns(FormatWarning, match=r"not put around texts: <\|begin_of_text\|>"):
+    with pytest.warns(FormatWarning, match=r"not added to texts: <\|begin_of_text\|>"):
         parts = huggingface.parse(text.encode())
     assert parts.pattern.name == "llama3"
     assert parts.vocabulary.whole_pieces
@@ -306,7 +308,7 @@ def test_a_file_like_that_of_qwen2_is_read_and_what_is_not_applied_is_said():
     said = [str(warning.message) for warning in caught]
     assert len(said) == 2
     assert "NFC" in said[0]
-    assert "'<|end|>' the first, are not marked special" in said[1]
+    assert "the first is '<|end|>', are not marked special" in said[1]
     assert same_ids(parts, trained("qwen2").parts)
 
 
@@ -322,7 +324,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.update(truncation={"max_length": 5}), "the truncation that this tokenizer asks for is not done"),
+        (lambda c: c.update(truncation={"max_length": 5}), "the truncation of this tokenizer is not applied"),
         (
             lambda c: (
                 c["added_tokens"][0].update(content="<|e"),
@@ -331,11 +333,11 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
             ),
             "normalized=false overlap others",
         ),
-        (lambda c: c.update(padding={"strategy": "BatchLongest"}), "the padding that"),
+        (lambda c: c.update(padding={"strategy": "BatchLongest"}), "the padding of"),
         (lambda c: c.update(decoder={"type": "Fuse"}), "the decoder 'Fuse' is not used"),
         (
             lambda c: c.update(post_processor={"type": "BertProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]}),
-            "not put around texts: </s>, <s>",
+            "not added to texts: </s>, <s>",
         ),
         (
             lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": r"\p{N}{1,3}+|a$|."}),
@@ -380,9 +382,9 @@ def test_what_is_not_applied_is_said(change, message):
         (lambda c: c["added_tokens"][0].update(lstrip=True), "lstrip=true for the added token '<|endoftext|>'"),
         (lambda c: c["added_tokens"][0].update(rstrip=True), "rstrip=true"),
         (lambda c: c["added_tokens"][0].update(single_word=True), "single_word=true"),
-        (lambda c: c["added_tokens"][0].update(content="th", id=c["model"]["vocab"]["th"]), "merges make or use it"),
+        (lambda c: c["added_tokens"][0].update(content="th", id=c["model"]["vocab"]["th"]), "merges create or use it"),
         (lambda c: c["model"]["vocab"].update({"<|end|>": 700}), "has id 700 in the vocabulary"),
-        (lambda c: c["model"]["vocab"].update({"a b": 700}), "characters that stand for no byte"),
+        (lambda c: c["model"]["vocab"].update({"a b": 700}), "characters that are not in the byte alphabet"),
     ],
 )
 def test_what_would_change_ids_is_refused_by_its_name(change, message):

@@ -122,7 +122,7 @@ def test_gaps_before_the_specials_are_held(tmp_path):
 
 
 def test_what_does_not_fit_on_a_line_is_refused(tmp_path):
-    with pytest.raises(gm.TokenizerFormatError, match="holds white space"):
+    with pytest.raises(gm.TokenizerFormatError, match="contains white space"):
         gm.Tokenizer([], special_tokens=["end of text"]).export(tmp_path / "a.model", format="minbpe")
     with pytest.raises(gm.TokenizerFormatError, match="line breaks"):
         gm.Tokenizer([], pattern="a|\n|b").export(tmp_path / "a.model", format="minbpe")

@@ -24,7 +24,7 @@ tiktoken = pytest.importorskip("tiktoken")
 @pytest.mark.parametrize("pattern", NATIVE_PATTERNS)
 def test_write_read_write_gives_the_same_bytes_and_the_same_tokenizer(pattern, tmp_path):
     tok = trained(pattern)
-    with pytest.warns(FormatWarning, match="neither the pattern nor special tokens. Read it with pattern="):
+    with pytest.warns(FormatWarning, match="neither the pattern nor special tokens. Load it with pattern="):
         tok.export(tmp_path / "a.tiktoken", format="tiktoken")
     again = read_tokenizer(tmp_path / "a.tiktoken", pattern=pattern, special_tokens=tok.special_tokens)
     assert same_ids(tok.parts, again)
@@ -54,7 +54,7 @@ def test_a_file_without_a_known_name_needs_a_pattern(tmp_path):
     with pytest.warns(FormatWarning):
         trained().export(tmp_path / "a.tiktoken", format="tiktoken")
     with pytest.raises(
-        gm.TokenizerFormatError, match=r"a\.tiktoken: a \.tiktoken file holds no pattern.*Pass pattern="
+        gm.TokenizerFormatError, match=r"a\.tiktoken: a \.tiktoken file does not store the pattern.*Pass pattern="
     ):
         gm.Tokenizer.load(tmp_path / "a.tiktoken")
     tok = gm.Tokenizer.load(tmp_path / "a.tiktoken", pattern="gpt2")
@@ -116,7 +116,7 @@ def test_objects_go_both_ways(pattern):
 
 
 def test_what_is_no_encoding_is_a_type_error():
-    with pytest.raises(TypeError, match=r"int is no tiktoken\.Encoding"):
+    with pytest.raises(TypeError, match=r"int is not a tiktoken\.Encoding"):
         gm.Tokenizer.from_tiktoken(7)
 
 
@@ -170,15 +170,15 @@ def test_the_published_names_are_those_of_tiktoken(monkeypatch):
 def test_a_gzipped_file_is_unpacked_within_bounds(tmp_path, monkeypatch):
     monkeypatch.setattr(format_module, "MAX_FILE_BYTES", 1 << 20)
     (tmp_path / "bomb.tiktoken.gz").write_bytes(gzip.compress(bytes(8 << 20)))
-    with pytest.raises(gm.TokenizerFormatError, match="unpacks to more than 1,048,576 bytes"):
+    with pytest.raises(gm.TokenizerFormatError, match="decompresses to more than 1,048,576 bytes"):
         read_tokenizer(tmp_path / "bomb.tiktoken.gz", pattern="gpt2")
 
 
 def test_a_special_that_begins_another_is_said(tmp_path):
     tok = gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>>", "<t>", "<s>"])
-    with pytest.warns(FormatWarning, match=r"'<s>' is the beginning of '<s>>'.* ids may differ"):
+    with pytest.warns(FormatWarning, match=r"'<s>' is a prefix of '<s>>'.* ids may differ"):
         tok.to_tiktoken()
-    with pytest.warns(FormatWarning, match="neither"), pytest.warns(FormatWarning, match="'<s>' is the beginning of"):
+    with pytest.warns(FormatWarning, match="neither"), pytest.warns(FormatWarning, match="'<s>' is a prefix of"):
         tok.export(tmp_path / "a.tiktoken", format="tiktoken")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
