@@ -76,7 +76,7 @@ def test_bar_is_shown_even_where_stderr_is_no_terminal(pipe):
     with open_progress("bar") as on_progress:
         report_all(on_progress)
     for stage in ("count", "join", "setup", "merge"):
-        assert f"{stage}: 100%" in pipe.getvalue()  # setup too, whose end nobody reports
+        assert f"{stage}: 100%" in pipe.getvalue()  # including setup, whose end is not reported
     assert "CPU" in pipe.getvalue()
     assert "merges/s" in pipe.getvalue()
     assert "B/s" in pipe.getvalue()

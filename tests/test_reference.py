@@ -38,7 +38,7 @@ def test_overlapping_pair_aaa_counts_twice_and_merges_left_to_right(tie_break):
 
 
 def test_equal_counts_are_decided_by_each_tie_break_in_its_own_way():
-    # four pairs of count 1; in HF's alphabet the space (U+0120) comes behind every letter and ! before
+    # four pairs with count 1; in HF's alphabet the space (U+0120) comes after every letter, and ! before
     words = {b"mn": 1, b" b": 1, b"!a": 1, b"zy": 1}
     first = {name: reference.learn_merges(words, 1, tie_break=name)[0] for name in TIE_BREAKS}
     assert first == {

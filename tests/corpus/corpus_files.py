@@ -34,7 +34,7 @@ KINDS = {
 
 
 def compress(data: bytes, suffix: str) -> bytes:
-    """Two members or frames: all readers must go on behind the first."""
+    """Return two members or frames: all readers must continue after the first."""
     if not suffix:
         return data
     half = len(data) // 2
@@ -71,7 +71,7 @@ def write_documents(path: Path, documents: list[bytes]) -> Path:
 
 
 def find(path, **options):
-    """The one input behind `path`, and how to read it."""
+    """Return the one input at `path`, and how to read it."""
     reading = Reading.checked(options)
     (input,) = find_files([path], reading).inputs
     return input, reading

@@ -46,7 +46,7 @@ def test_a_reader_that_starts_at_a_mark_gives_the_batches_that_are_left(path, sm
 
 
 def separated(path) -> dict[str, str]:
-    """The option that makes documents of what lies between separators: only text files have any."""
+    """Return the option that makes the text between separators a document. Only text files have it."""
     return {"documents": "separator"} if {".txt", ".text"} & set(path.suffixes) else {}
 
 

@@ -230,8 +230,8 @@ def test_mutated_lines_are_judged_as_orjson_judges_them(seed):
 )
 def test_strings_as_long_as_a_block_and_a_little_more_or_less(size):
     for special in ("", "\n", '"', "é", "中", "😀", "\0", "\u2028"):
-        for behind in (0, 1, 5, 31, 40):
-            text = "a" * size + special + "b" * behind
+        for after in (0, 1, 5, 31, 40):
+            text = "a" * size + special + "b" * after
             for line in (orjson.dumps({"text": text}), json.dumps({"k" * size: text, "text": text}).encode()):
                 assert extract(line) == ([text.encode()], 0, None)
     for bad in (
@@ -246,8 +246,8 @@ def test_strings_as_long_as_a_block_and_a_little_more_or_less(size):
         b"\\x",
         b"\\ud800",
     ):
-        for behind in (b"", b"c" * 40):
-            assert_agrees_with_orjson(b'{"text":"' + "é".encode() + b"a" * size + bad + behind + b'"}')
+        for after in (b"", b"c" * 40):
+            assert_agrees_with_orjson(b'{"text":"' + "é".encode() + b"a" * size + bad + after + b'"}')
 
 
 @pytest.mark.parametrize(

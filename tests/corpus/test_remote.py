@@ -52,8 +52,8 @@ class Server:
 
     def about(self, path):
         data, modified = self.files[path]
-        told = {"LastModified": modified} if self.tells_time else {}
-        return {"name": path, "size": len(data), "type": "file", **told}
+        time_fields = {"LastModified": modified} if self.tells_time else {}
+        return {"name": path, "size": len(data), "type": "file", **time_fields}
 
     def asked(self, path):
         return {operation: count for (operation, name), count in sorted(self.requests.items()) if name == path}

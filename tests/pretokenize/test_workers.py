@@ -23,7 +23,7 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="look
 
 def is_running(process: int) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123
-        return file.read().rpartition(b")")[2].split()[0] != b"Z"  # nobody may be there to collect it
+        return file.read().rpartition(b")")[2].split()[0] != b"Z"  # a zombie: its parent may not collect it
     return False
 
 

@@ -14,7 +14,7 @@ from texts import byte_texts
 
 NUM_BYTES = 256
 
-# Few letters, so that tokens overlap in every way; é and 中 have bytes that are letters to nobody.
+# Few letters, so that tokens overlap in every way. é and 中 have bytes that are not letters.
 units = st.sampled_from([b"a", b"b", b" ", b"\xc3", b"\xa9", "中".encode(), b"\n"])
 tokens = st.lists(units, min_size=2, max_size=6).map(b"".join)
 token_lists = st.lists(tokens, max_size=25, unique=True)

@@ -182,7 +182,7 @@ def test_merges_that_make_no_tokens(merges, message):
         _ = vocabulary.tokens
 
 
-# Training goes on
+# Extending
 
 
 def foreign(tok):

@@ -49,7 +49,7 @@ def renumbered() -> TokenizerParts:
 
 
 def with_gaps() -> TokenizerParts:
-    """Ids as OpenAI gives them: by rank, the specials far behind, and ids that no token has."""
+    """Return ids as OpenAI assigns them: by rank, special tokens far after the others, and ids without a token."""
     tok = trained("o200k")
     ranks = {token: id for id, token in tok.vocab.items() if id < 256 + len(tok.merges)}
     vocabulary = Vocabulary.from_ranks(ranks, {"<|endofprompt|>": 1018, "<|endoftext|>": 999})

@@ -194,8 +194,8 @@ def test_an_export_warns_of_a_special_token_that_hugging_face_decodes_otherwise(
         tok.export(tmp_path / "x", format=format)
         theirs = tok.to_huggingface()
     differs = theirs.decode([257], skip_special_tokens=False) != tok.decode([257])
-    told = [str(one.message) for one in caught]
-    assert ["decodes them to other text" in message and repr(special) in message for message in told] == [
+    warned = [str(one.message) for one in caught]
+    assert ["decodes them to other text" in message and repr(special) in message for message in warned] == [
         True,
         True,
     ] * differs
