@@ -22,12 +22,12 @@ class Terminal(io.StringIO):
 def report_all(on_progress):
     for stage, total in (("count", 1000), ("join", 1000), ("setup", 77), ("merge", 30)):
         on_progress(stage, 0, total)
-        if stage != "setup":  # the core does not say when it has set up
+        if stage != "setup":  # the core does not report the end of setup
             on_progress(stage, total, total)
 
 
 def set_stderr(monkeypatch, stderr):
-    # Not sys.stderr itself: pytest puts its own there between the set-up of a test and the test.
+    # Not sys.stderr, because pytest replaces it between the set-up of a test and the test.
     monkeypatch.setattr("gristmill.progress.sys", SimpleNamespace(stderr=stderr, modules={}))
     return stderr
 

@@ -32,7 +32,7 @@ def test_the_example_of_wikipedia_merges_aa_then_ab_then_both():
 
 @pytest.mark.parametrize("tie_break", TIE_BREAKS)
 def test_overlapping_pair_aaa_counts_twice_and_merges_left_to_right(tie_break):
-    # (a,a) has two places in aaa and wins against (x,y), which occurs once
+    # (a,a) occurs twice in aaa and wins against (x,y), which occurs once
     assert reference.learn_merges({b"xy": 1, b"aaa": 1}, 1, tie_break=tie_break) == [(b"a", b"a")]
     assert reference.merge_pair([b"a"] * 5, (b"a", b"a")) == [b"aa", b"aa", b"a"]
 

@@ -1,4 +1,4 @@
-"""Small files: whatever a path leads to, reading it ends, and ends in a result or in an error of the tree."""
+"""Small files: reading any path ends with a result or with a Gristmill error."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ def test_a_large_file_is_whole(tmp_path):
 
 @needs_devices
 def test_a_file_that_hides_its_size_is_bounded_too():
-    with pytest.raises(OptionError, match="has more than 100 bytes"):  # /proc says 0
+    with pytest.raises(OptionError, match="has more than 100 bytes"):  # /proc reports size 0
         read("/proc/self/status")
 
 
@@ -109,7 +109,7 @@ def test_what_is_no_json_is_an_error_of_the_tree(text):
         parse_json(text, source="a.json", error=FormatError)
 
 
-def test_lone_surrogates_come_through():  # a file name that is no UTF-8 is written so
+def test_lone_surrogates_come_through():  # how a file name that is not UTF-8 is stored
     assert parse_json(rb'"a\udcff"', error=FormatError) == "a\udcff"
 
 

@@ -1,4 +1,4 @@
-"""Training: from a corpus to a tokenizer, bad input, and what a run leaves behind."""
+"""Training: from a corpus to a tokenizer, bad input, and the files and threads that remain after a run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_generator_is_consumed_once_and_lazily():
     assert tok == gm.train_tokenizer(TEXTS, vocab_size=400, special_tokens=())
 
 
-# Fewer and more
+# Fewer and more merges
 
 
 def test_a_corpus_with_too_few_pairs_stops_early_and_says_how_many_merges_it_learned():
@@ -222,7 +222,7 @@ def test_nul_crlf_bom_and_invalid_utf8_are_counted_byte_by_byte(tmp_path):
         assert tok.decode_bytes(tok.encode(data)) == data
 
 
-# What a run leaves behind
+# After a run
 
 
 def test_the_profile_has_a_row_a_stage_and_is_neither_compared_nor_saved(tmp_path):

@@ -1,4 +1,4 @@
-"""Parquet and Arrow: every kind of text column, nulls, and files that are cut short or damaged."""
+"""Parquet and Arrow: every kind of text column, nulls, and truncated or damaged files."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_flipped_byte_of_a_parquet_page_is_found_by_its_checksum(tmp_path):
     path.write_bytes(damaged)
     with pytest.raises(gm.CorruptInputError, match=r"column 'text' of row group 1 \(.*checksum") as caught:
         documents_of(path)
-    assert (caught.value.path, caught.value.offset) == (str(path), len(data) // 2)  # about: half of the rows
+    assert (caught.value.path, caught.value.offset) == (str(path), len(data) // 2)  # approximate: half of the rows
 
 
 @pytest.mark.parametrize("name", NAMES)

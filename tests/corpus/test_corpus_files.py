@@ -1,4 +1,4 @@
-"""Files: which inputs paths, folders, globs and URLs mean, and what format each is."""
+"""Files: the inputs of paths, folders, globs and URLs, and their formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCUMENTS = [b"one", b"two two", "drei ß".encode()]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with something of everything, seen from inside."""
+    """Change into a folder with files of every kind."""
     names = ["b.txt", "a.jsonl.gz", "deep/c.parquet", "deep/er/d.txt.zst", "deep/B.TXT", "é.ndjson"]
     others = ["README.md", "data.json", "noext", "_SUCCESS", ".hidden.txt", ".git/e.txt", "deep/.cache/f.txt", "x.bin"]
     for name in (*names, *others):

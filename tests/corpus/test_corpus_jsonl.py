@@ -1,4 +1,4 @@
-"""JSON lines: errors name file, line and field; what is read is what the standard library reads."""
+"""JSON lines: errors name file, line and field; the texts are those of the standard library."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_every_line_that_has_no_text_is_explained_in_a_few_words_and_can_be_skipped(write, name):
-    """Python's parser fails on some that the core accepts: RecursionError if deep, ValueError if long integers."""
+    """Python's parser fails on some lines that the core accepts: deep nesting and long integers."""
     path = write(GOOD * 3 + HOSTILE[name] + b"\r\n" + GOOD)
     with pytest.raises(gm.CorpusError, match=r"a\.jsonl:4: ") as caught:
         documents_of(path)
@@ -172,7 +172,7 @@ def test_the_fields_of_a_line_are_those_of_its_object_and_not_of_those_inside(wr
     with pytest.raises(gm.CorpusError, match=r"fields: 'a', 'body'\)\. Pass text_field=\"body\""):
         documents_of(write(HOSTILE["deep"]))
     with pytest.raises(gm.CorpusError, match=r"fields: 'body'\)\. Pass text_field=…"):
-        documents_of(write(HOSTILE["repeated"]))  # the last one counts, and is no string
+        documents_of(write(HOSTILE["repeated"]))  # the last one counts, and is not a string
     with pytest.raises(gm.CorpusError, match=r"'0', '1', .*'19', …"):
         documents_of(write(HOSTILE["many keys"]))
 

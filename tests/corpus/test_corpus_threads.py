@@ -1,4 +1,4 @@
-"""Reading ahead: several inputs at once, in order; errors in order; no thread is left behind."""
+"""Reading ahead: several inputs at once, in order; errors in order; no thread keeps running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files and Documents: what a list of strings is, in words that leave no doubt."""
+"""Files and Documents: whether a list of strings contains paths or texts."""
 
 from __future__ import annotations
 

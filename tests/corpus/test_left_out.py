@@ -1,4 +1,4 @@
-"""Files of a folder that are left out: named once, and only those that somebody may have meant."""
+"""Skipped files of a folder: reported once, and only if the user may have wanted them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables, columns and rows as documents: whatever holds the texts, they are the same documents."""
+"""Tables, columns and rows as documents: every kind of table gives the same documents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def hugging_face():
     return datasets.Dataset.from_dict({"id": IDS, "body": TEXTS})
 
 
-# Each is called with an empty folder and gives a table with a column "body".
+# Each is called with an empty folder and returns a table with a column "body".
 TABLES = {
     "rows": lambda folder: rows(),
     "list of rows": lambda folder: list(rows()),
@@ -101,7 +101,7 @@ COLUMNS = {
 
 
 def read(corpus, **options):
-    """The documents of a corpus, and how many texts were null."""
+    """Return the documents of a corpus, and the number of null texts."""
     batches = list(open_corpus(corpus, Reading.checked(options)).read_batches())
     return documents_in(batches), sum(batch.spans().num_nulls for batch in batches)
 

@@ -1,4 +1,4 @@
-"""What may be passed where a tokenizer is asked for, and what Python and notebooks show of one."""
+"""Objects that are accepted as a tokenizer, and how Python and notebooks show a tokenizer."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_damaged_tokenizer_file_keeps_the_message_of_its_format(tok, tmp_path)
         as_tokenizer(path)
 
 
-# How Python and notebooks show it
+# Display in Python and notebooks
 
 
 def test_len_counts_tokens_and_not_the_gaps_between_ids(tok):

@@ -1,4 +1,4 @@
-"""Columns of pandas, polars, pyarrow, NumPy and Hugging Face as batches of texts, and tables, which are refused."""
+"""Columns of pandas, polars, pyarrow, NumPy and Hugging Face as batches of texts; tables are an error."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ALL = {"allowed_special": "all"}
 PLAIN = {"allowed_special": (), "disallowed_special": ()}
 STRICT = {"disallowed_special": "all"}
 
-# Everything that must not be torn: characters of 2 to 4 bytes, \r\n, specials and their beginnings, contractions,
+# Everything that must not be cut: characters of 2 to 4 bytes, \r\n, specials and their prefixes, contractions,
 # runs of spaces and of newlines, invalid bytes, numbers of more than three digits.
 TORN = (
     "Zoë's I'LL don't\r\n\r\n   <|end|>  中文😀 1234567  <s>> <|en <s> x \n\n\té>é a b\r\n'".encode()
@@ -53,7 +53,7 @@ def small():
     return Tokenizer([(b"a", b"b"), (b"ab", b"c")], special_tokens=["<s>", "<s>>"])
 
 
-# Every way gives the ids of encode
+# All methods return the ids of encode
 
 
 @pytest.mark.parametrize("data", [b"", b"a", TORN, STORY.encode(), *INVALID, bytes(range(256)), random_text(3, 3000)])
@@ -482,7 +482,7 @@ def test_thousands_of_specials_and_of_rules_stay_fast(small):
     assert tok.decode(ids) == text
     with pytest.raises(gm.SpecialTokenError):
         tok.encode(text, **STRICT)
-    for special in specials[:100]:  # more rules than are kept
+    for special in specials[:100]:  # more rules than the cache keeps
         assert tok.encode(special, allowed_special={special}) == [tok.special_tokens[special]]
 
 
@@ -565,7 +565,7 @@ def test_eight_threads_share_one_tokenizer_and_all_of_its_methods(tok):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_tokenizer_works_in_a_child_after_threads_were_used(method):
     tok = gm.train_tokenizer([STORY], vocab_size=300, num_threads=2, progress=None, special_tokens=())
-    expected = rows_of(tok)  # two threads have run when the child comes to be
+    expected = rows_of(tok)  # two threads have run before the fork
     context = multiprocessing.get_context(method)
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=rows_in_child, args=(tok, theirs))

@@ -51,7 +51,7 @@ def test_the_ids_are_those_of_the_text_wherever_its_blocks_end(
 
 def test_all_members_and_frames_are_read_and_an_empty_text_has_no_ids(tok, tmp_path):
     for suffix, pack in PACK.items():
-        path = tmp_path / f"t{suffix.upper()}"  # the suffix alone says it, in any case
+        path = tmp_path / f"t{suffix.upper()}"  # the suffix decides, in upper or lower case
         path.write_bytes(pack(b"one two") + pack(b" three"))
         assert tok.encode_file(path).tolist() == tok.encode("one two three")
         path.write_bytes(pack(b""))

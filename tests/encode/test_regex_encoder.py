@@ -1,4 +1,4 @@
-"""Patterns without a native matcher: worker processes give the ids of one process, and of the reference."""
+"""Patterns without a native matcher: worker processes return the ids of one process, and of the reference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tok() -> Tokenizer:
 
 @pytest.fixture
 def small_groups(monkeypatch):
-    """Texts of a few hundred bytes are worth several workers."""
+    """Use several workers even for texts of a few hundred bytes."""
     monkeypatch.setattr(regex_encoder, "GROUP_BYTES", 100)
 
 
@@ -127,7 +127,7 @@ def test_a_batch_of_many_short_texts_is_gathered_in_one_pass():
     texts = [Counted(b"ab") for _ in range(1000)]
     groups = list(regex_encoder._gathered(texts, 500))
     assert [len(group) for group in groups] == [250] * 4
-    assert Counted.num_asked == 1000  # a sum over the group for each text would ask 125,000 times
+    assert Counted.num_asked == 1000  # a sum over the group for each text would need 125,000 calls
 
 
 def test_a_text_that_no_message_holds_is_encoded_here(tok, small_groups, monkeypatch):

@@ -1,4 +1,4 @@
-"""Tokenizer: encode, decode, specials, the file, and what Python expects of a value."""
+"""Tokenizer: encode, decode, specials, the file, equality, hashing and pickling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def small():
     return Tokenizer([(b"a", b"b"), (b"ab", b"c")], special_tokens=["<s>", "<s>>"])
 
 
-# What it is made of
+# Vocabulary
 
 
 def test_bytes_come_first_then_merges_in_order_then_specials(small):
@@ -222,7 +222,7 @@ def test_a_tokenizer_without_specials_takes_every_text():
     assert Tokenizer([]).encode("<s>") == list(b"<s>")
 
 
-# What can be made of it
+# Truncated tokenizers and equality
 
 
 def test_truncated_keeps_the_first_merges_and_moves_the_specials(tok):
@@ -275,7 +275,7 @@ def test_pickle_and_copy_give_an_equal_tokenizer_that_works(tok):
         assert twin.encode(STORY, disallowed_special=()) == tok.encode(STORY, disallowed_special=())
 
 
-# Merges that no training run gives
+# Merges that training cannot give
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_a_file_cut_at_any_byte_is_refused(tmp_path):
 
 def test_a_gigabyte_of_json_is_refused_unread(tmp_path):
     with (tmp_path / "huge.json").open("wb") as file:
-        file.truncate(1 << 30)  # a hole: takes no disk
+        file.truncate(1 << 30)  # a sparse file, which takes no disk space
     with pytest.raises(gm.TokenizerFormatError, match="1,073,741,824 bytes"):
         Tokenizer.load(tmp_path / "huge.json")
 
@@ -488,7 +488,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
         Tokenizer.load(tmp_path / "pipe")
 
 
-# Arguments that would otherwise do something else than they say
+# Arguments that would otherwise be misunderstood
 
 
 def test_ids_given_with_special_tokens_are_refused_rather_than_ignored():

@@ -1,4 +1,4 @@
-"""`Tokenizer.extended`, and the tie-break rule of tokenizers that come from files which do not hold it."""
+"""`Tokenizer.extended`, and the tie-break rule of tokenizers from files that do not store it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizer.from_pretrained: folders, and names on the Hub by way of a stand-in for huggingface_hub."""
+"""Tokenizer.from_pretrained: folders, and names on the Hub with a fake huggingface_hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tok():
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A huggingface_hub that gives the folder in `hub.folder`, or raises `hub.error`, and records what was asked."""
+    """A fake huggingface_hub that returns `hub.folder` or raises `hub.error`, and records its requests."""
     module = types.ModuleType("huggingface_hub")
     module.asked, module.folder, module.error = [], None, None
 

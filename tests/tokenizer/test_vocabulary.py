@@ -1,4 +1,4 @@
-"""Vocabulary: any layout of ids, kept as it is, checked when it comes from elsewhere."""
+"""Vocabulary: any layout of ids, unchanged, and checked if it comes from another source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tokenizer_of(vocabulary, pattern="gpt2"):
     return gm.Tokenizer.from_parts(TokenizerParts(vocabulary, resolve_pattern(pattern), "greatest-bytes"))
 
 
-# Three ways to say the same thing
+# Three constructors of equal vocabularies
 
 
 def test_merges_ranks_and_pairs_give_the_same_vocabulary():
@@ -79,18 +79,18 @@ def test_several_merges_may_make_one_token():
 
 
 def test_a_merge_may_stand_before_the_one_that_makes_its_part():
-    num = 20_000  # in quadratic time the tests would not come to an end
+    num = 20_000  # quadratic time would take far too long
     made = np.arange(300, 300 + num)
     rows = np.column_stack([made - 1, np.full(num, 97), made]).astype(np.uint32)
     rows[0, 0] = 97
     byte_ids = np.arange(256, dtype=np.uint32)
     assert Vocabulary(rows[200::-1], byte_ids, {}, {}, False).tokens[499] == b"a" * 201
-    rows[0, 0] = 300 + num  # never made
+    rows[0, 0] = 300 + num  # never created
     with pytest.raises(gm.TokenizerFormatError, match=r"merge \d+ joins ids .* no merge can create it first"):
         _ = Vocabulary(rows[::-1], byte_ids, {}, {}, False).tokens
 
 
-# What Python expects of a value
+# Equality, hashing and pickling
 
 
 def test_equal_fields_are_equal_hashed_equally_and_survive_pickle_and_copy():
@@ -107,7 +107,7 @@ def test_equal_fields_are_equal_hashed_equally_and_survive_pickle_and_copy():
     assert len(pickle.dumps(first)) == len(pickle.dumps(second))  # nothing derived is stored
 
 
-# What is wrong is refused
+# Invalid vocabularies
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_merges_that_make_no_tokens(merges, message):
 
 
 def foreign(tok):
-    """The same tokenizer with other ids: bytes backwards, gaps between the merges, specials in the middle."""
+    """Return the same tokenizer with other ids: bytes backwards, gaps between the merges, specials in the middle."""
     new_id = {id: 255 - id if id < 256 else 1000 + 3 * id for id in range(256 + len(tok.merge_ids))}
     id_of = {token: new_id[id] for id, token in tok.parts.vocabulary.tokens.items()}
     specials = {special: 500 + i for i, special in enumerate(tok.special_tokens)}
@@ -229,7 +229,7 @@ def test_a_tokenizer_with_other_ids_is_not_truncated(tmp_path):
         tok.truncated(256)
 
 
-# The face of a tokenizer with other ids
+# Methods of a tokenizer with other ids
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", r"\p{L}+|\p{N}"])

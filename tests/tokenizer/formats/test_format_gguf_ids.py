@@ -28,7 +28,7 @@ def trained_on_scripts(pattern: str, *ends: str) -> gm.Tokenizer:
 
 
 def exported(parts: TokenizerParts, path) -> tuple[str | None, list[str]]:
-    """The name of the pattern in the file, and what was warned of."""
+    """Return the name of the pattern in the file, and the warnings."""
     gguf = pytest.importorskip("gguf")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

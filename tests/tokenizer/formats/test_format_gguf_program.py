@@ -1,4 +1,4 @@
-"""GGUF in llama.cpp itself, where llama-cpp-python is installed: an export that does not warn has our ids there."""
+"""GGUF in llama.cpp, if llama-cpp-python is installed: an export that does not warn gives the same ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXTS = list(varied_texts(13, 3000))
 
 
 class Program:
-    """The tokenizer of a file with no tensors, loaded by llama.cpp."""
+    """Return the tokenizer of a file without tensors, loaded by llama.cpp."""
 
     def __init__(self, path) -> None:
         llama_cpp.llama_backend_init()

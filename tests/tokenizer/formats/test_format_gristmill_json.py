@@ -1,4 +1,4 @@
-"""Gristmill's own file: any vocabulary, the same bytes for the same tokenizer."""
+"""Gristmill's own file: any vocabulary, and identical files for equal tokenizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hugging Face tokenizer.json: the same ids in `tokenizers`, and what real files hold."""
+"""Hugging Face tokenizer.json: the same ids in `tokenizers`, and the contents of real files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_objects_go_both_ways():
     theirs = tok.to_huggingface()
     assert_ids_of_tokenizers(tok, theirs)
     assert same_ids(gm.Tokenizer.from_huggingface(theirs).parts, tok.parts)
-    # a fast tokenizer of transformers has the other one inside
+    # a fast tokenizer of transformers wraps a tokenizers.Tokenizer
     assert same_ids(huggingface.from_object(SimpleNamespace(backend_tokenizer=theirs)), tok.parts)
     with pytest.raises(TypeError, match=r"SimpleNamespace is neither a tokenizers\.Tokenizer"):
         huggingface.from_object(SimpleNamespace())
@@ -112,7 +112,7 @@ def test_a_special_that_tokenizers_would_take_for_a_plain_token_is_refused(speci
 @pytest.mark.parametrize("name", ["model", "model/", "model.v2", "models.json"])
 def test_a_folder_has_the_two_files_that_transformers_reads(name, tmp_path):
     if name.endswith(".json"):
-        (tmp_path / name).mkdir()  # a folder that is there is a folder, whatever its name
+        (tmp_path / name).mkdir()  # an existing folder is a folder, whatever its name
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trained().export(f"{tmp_path}/{name}", format="huggingface")
@@ -202,7 +202,7 @@ def test_an_export_warns_of_a_special_token_that_hugging_face_decodes_otherwise(
     assert theirs.encode(special).ids == [257]
 
 
-# Patterns in the dialect that Oniguruma understands
+# Patterns in Oniguruma's dialect
 
 
 @pytest.mark.parametrize("name", NATIVE_PATTERNS)
@@ -247,7 +247,7 @@ def test_a_folder_with_a_tokenizer_json_is_read(tmp_path):
 def test_a_piece_that_is_a_token_is_that_token_also_where_merges_make_another():
     parts = whole_pieces()
     content = json.loads(huggingface.dump(parts))
-    # Now every token is made by some merge, but of the piece "bcab" merges make something else.
+    # Now some merge creates every token, but merges turn the piece "bcab" into something else.
     content["model"]["vocab"] = {spell(bytes([byte])): byte for byte in range(256)} | {
         "ab": 256,
         "bc": 257,
@@ -275,7 +275,7 @@ def test_a_merge_of_a_token_that_no_merge_makes_never_happens(ignore_merges):
 
 
 def llama3_file():
-    """A small file with everything that Llama 3's has."""
+    """Return a small file with all features of Llama 3's."""
     content = json.loads(huggingface.dump(whole_pieces()))
     template = [{"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     specials = {"<|begin_of_text|>": {"id": "<|begin_of_text|>", "ids": [300], "tokens": ["<|begin_of_text|>"]}}

@@ -1,4 +1,4 @@
-"""Malformed files of every format: an error of ours that names the file, before anything large is made of them."""
+"""Malformed files of every format: a Gristmill error that names the file, before much memory is used."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_what_is_no_tokenizer_is_a_format_error_in_every_format(format, data, tm
         read_tokenizer(tmp_path / "vocab.json", format, pattern="gpt2")
 
 
-# minbpe's and tiktoken's files do not say where they end: cut between two lines, they are whole files.
+# minbpe's and tiktoken's files have no end marker: truncated between two lines, they are valid files.
 @pytest.mark.parametrize("format", ["gristmill", "huggingface"])
 def test_a_file_cut_anywhere_is_refused(format, tmp_path):
     tok = gm.Tokenizer([(b"a", b"b")], special_tokens=["<s>"])
@@ -322,7 +322,7 @@ def test_random_damage_gives_a_tokenizer_or_a_format_error_and_nothing_else(form
 def test_a_gigabyte_is_refused_unread(format, tmp_path):
     (tmp_path / "merges.txt").write_text("a b\n")
     with (tmp_path / "vocab.json").open("wb") as file:
-        file.truncate(1 << 30)  # a hole: takes no disk
+        file.truncate(1 << 30)  # a sparse file, which takes no disk space
     with pytest.raises(gm.TokenizerFormatError, match="1,073,741,824 bytes; a tokenizer may have at most 134,217,728"):
         read_tokenizer(tmp_path / "vocab.json", format, pattern="gpt2")
 

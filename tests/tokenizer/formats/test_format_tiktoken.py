@@ -71,9 +71,9 @@ TOKENS = BYTES | {b"ab": 256, b"cd": 257, b"abcd": 258}
 @pytest.mark.parametrize(
     ("tokens", "pairs"),
     [
-        (TOKENS | {b"ab": 257, b"cd": 256}, PAIRS),  # merges not in the order of their ids
+        (TOKENS | {b"ab": 257, b"cd": 256}, PAIRS),  # merges that are not in order of id
         (TOKENS, [*PAIRS, (b"b", b"c")][::-1]),
-        (TOKENS | {b"bcd": 259}, [*PAIRS, (b"b", b"cd"), (b"a", b"bcd")]),  # two merges make one token
+        (TOKENS | {b"bcd": 259}, [*PAIRS, (b"b", b"cd"), (b"a", b"bcd")]),  # two merges create one token
         (TOKENS | {b"xyz": 259}, PAIRS),  # never used, but tiktoken would use it
     ],
     ids=["order", "backwards", "two_merges", "unused"],
@@ -153,7 +153,7 @@ def test_a_published_vocabulary_loads_by_its_name_and_gives_the_ids_of_tiktoken(
     for text in [*TEXTS, "a<|endoftext|>b<|endofprompt|>"]:
         assert tok.encode(text, allowed_special="all") == theirs.encode(text, allowed_special="all")
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the name says the pattern and the specials
+        warnings.simplefilter("error")  # the name gives the pattern and the special tokens
         tok.export(tmp_path / f"{name}.tiktoken", format="tiktoken")
     assert (tmp_path / f"{name}.tiktoken").read_bytes().split() == data.split()
 
