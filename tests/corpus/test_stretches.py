@@ -166,7 +166,7 @@ def words_of(counter):
 
 
 def check_beginnings(files, reading, part_bytes, cutting=CUTTING):
-    """Return the number of cut documents. Checks that the first bytes of each, which decide its split, are in one part."""
+    """Return the number of cut documents. The first bytes of each, which decide its split, must be in one part."""
     num_cut = 0
     for part in cut_into_parts(files, reading, part_bytes=part_bytes, cutting=cutting):
         for stretch in part:
