@@ -202,5 +202,5 @@ def test_a_huge_row_group_is_read_in_little_memory(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_two_columns_of_one_name_are_ambiguous(tmp_path, name):
     path = write_table(tmp_path / name, pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]))
-    with pytest.raises(gm.CorpusError, match=r"2 columns .* so the text column is ambiguous\. Rename one\."):
+    with pytest.raises(gm.CorpusError, match=r"2 columns .* so the text column is ambiguous\. Rename all but one\."):
         documents_of(path)

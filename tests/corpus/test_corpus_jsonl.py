@@ -32,7 +32,7 @@ GOOD = b'{"text": "good"}\n'
         (b'{"text": "a\xff"}', "invalid UTF-8 at byte 11"),
         (b'{"text": "\\ud800"}', "an escaped surrogate that is not part of a pair"),
         (b'{"text": "a", "x": NaN}', "not a valid JSON number"),
-        (b'{"text": ' + b"[" * 2000 + b"]" * 2000 + b"}", "more than 1,024 objects and arrays"),
+        (b'{"text": ' + b"[" * 2000 + b"]" * 2000 + b"}", "more than 1,024 nested objects and arrays"),
         (b'{"text": "a\x01"}', "an unescaped control character"),
         (b'{"text": "a"', "not valid JSON at byte 12 of the line, near"),
         (b'{"text": "a"} x', "not valid JSON"),

@@ -212,9 +212,9 @@ def test_what_holds_no_texts_is_refused(array, error, message):
 def test_a_column_of_pandas_that_holds_no_text_is_refused_with_its_type(make, type):
     pandas = pytest.importorskip("pandas")
     column = make(pandas)
-    with pytest.raises(gm.CorpusError, match=rf"column 'text' of the table .*{type}.*, and only strings and bytes"):
+    with pytest.raises(gm.CorpusError, match=rf"column 'text' of the table .*{type}.*, but only strings and bytes"):
         read(pandas.DataFrame({"text": column}))
-    with pytest.raises(gm.CorpusError, match=rf"{type}.*, and only strings and bytes"):
+    with pytest.raises(gm.CorpusError, match=rf"{type}.*, but only strings and bytes"):
         read(pandas.Series(column))
 
 
@@ -282,7 +282,7 @@ def test_a_table_of_an_unknown_library_is_not_taken_as_its_column_names():
     class Frame(dict):
         columns, dtypes = ["text"], [str]
 
-    with pytest.raises(TypeError, match="table that cannot be read"):
+    with pytest.raises(TypeError, match="table of an unsupported type"):
         read(Frame(text=["a"]))
 
 

@@ -187,7 +187,7 @@ def test_options_that_do_not_fit_an_executor_are_errors(tmp_path, executor):
         gm.count_words(["low low lower"], executor=executor)
     with pytest.raises(gm.OptionError, match="num_threads=2 does not apply to executor='processes'"):
         gm.count_words(gm.Files(tmp_path / "a.txt"), executor=executor, num_threads=2)
-    with pytest.raises(gm.OptionError, match="the words are counted already"):
+    with pytest.raises(gm.OptionError, match="the words are already counted"):
         gm.train_tokenizer(gm.count_words(["low"]), vocab_size=300, executor=executor)
 
 

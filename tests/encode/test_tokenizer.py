@@ -286,9 +286,9 @@ def test_pickle_and_copy_give_an_equal_tokenizer_that_works(tok):
         ([[97, 2**32 - 1]], "merge 0"),
         ([[97, -1]], "merge 0"),
         ([[97, 98], [97, 99], [97, 98]], "merge 2 joins ids 97 and 98, as an earlier merge does"),
-        ([[97, 98, 99]], "pairs of ids"),
-        ([97, 98], "pairs of ids"),
-        ([[1.5, 2.0]], "pairs of ids"),
+        ([[97, 98, 99]], "array of ids"),
+        ([97, 98], "array of ids"),
+        ([[1.5, 2.0]], "array of ids"),
     ],
 )
 def test_merge_ids_that_can_not_be(merges, message):
@@ -379,7 +379,7 @@ DOUBLING = [[97, 97]] + [[256 + i, 256 + i] for i in range(60)]
         ({"merges": [[97, 98], [10**30, 97]]}, ""),
         ({"merges": [[97, 98], [257, 99]]}, "merge 1 joins ids 257"),
         ({"merges": [[97, 98], [97, 98]]}, "merge 1"),
-        ({"merges": [[97, 98], [98, 99], [256, 99], [97, 257]], "special_tokens": []}, "ids 258 and 259 are the same"),
+        ({"merges": [[97, 98], [98, 99], [256, 99], [97, 257]], "special_tokens": []}, "ids 258 and 259 have the same"),
         ({"merges": DOUBLING, "special_tokens": []}, "more than 268,435,456 bytes"),
         ({"special_tokens": [["<s>", 257]]}, "'<s>' has id 257; it must be 258"),
         ({"special_tokens": [["<s>", 258], ["<s>", 259]]}, "twice"),

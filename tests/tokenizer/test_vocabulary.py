@@ -153,7 +153,7 @@ def test_pairs_that_can_not_be(pairs, message):
 @pytest.mark.parametrize(
     ("specials", "message"),
     [
-        ({"<s>": 256}, "'<s>' has id 256, as another token"),
+        ({"<s>": 256}, "'<s>' has id 256, which another token"),
         ({"<s>": 400, "<t>": 400}, "'<s>' and '<t>' both have id 400"),
         ({"<s>": -1}, "id -1"),
         ({"<s>": None}, "id None"),
@@ -212,7 +212,7 @@ def test_a_tokenizer_with_other_ids_is_extended_by_the_same_merges_and_keeps_its
     ("pairs", "message"),
     [
         ([(b"a", b"b")], r"no merge makes 1 of its tokens, the first is b'abc' with id 301"),
-        ([(b"a", b"b"), (b"ab", b"c"), (b"b", b"c"), (b"a", b"bc")], "2 merges make the token with id 301"),
+        ([(b"a", b"b"), (b"ab", b"c"), (b"b", b"c"), (b"a", b"bc")], "2 merges create the token with id 301"),
         ([(b"ab", b"c"), (b"a", b"b")], "merge 0 joins ids 300 and 99, one of which a later merge creates"),
     ],
 )

@@ -101,8 +101,7 @@ def _flat(names: PathLike | Iterable[PathLike] | Files) -> Iterable[PathLike]:
         return names.names
     if isinstance(names, set | frozenset | Mapping):
         raise TypeError(
-            f"Files reads names in order, got a {type(names).__name__}, which has none. "
-            f"Pass a list, such as sorted(names)."
+            f"Files reads names in their order, got a {type(names).__name__}. Pass a list, such as sorted(names)."
         )
     if hasattr(names, "columns"):
         raise TypeError(

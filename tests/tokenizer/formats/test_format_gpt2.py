@@ -106,7 +106,7 @@ def test_specials_of_any_look_are_named_in_a_folder_and_lost_without_one(tmp_pat
         warnings.simplefilter("error")
         tok.export(tmp_path / "folder", format="gpt2")
     assert gm.Tokenizer.load(tmp_path / "folder") == tok
-    message = r"takes '<s>', '<\|x\|>', 'two words' for text.*special_tokens=\['<s>', '<\|x\|>', 'two words'\]"
+    message = r"treats '<s>', '<\|x\|>', 'two words' as text.*special_tokens=\['<s>', '<\|x\|>', 'two words'\]"
     with pytest.warns(FormatWarning, match=message):
         tok.export(tmp_path / "t-vocab.json", format="gpt2")
     again = gm.Tokenizer.load(tmp_path / "t-vocab.json", special_tokens=["<s>", "two words"])

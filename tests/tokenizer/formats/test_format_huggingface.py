@@ -341,7 +341,7 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
         ),
         (
             lambda c: c["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": r"\p{N}{1,3}+|a$|."}),
-            r"holds \{m,n\}\+ and \^ or \$",
+            r"contains \{m,n\}\+ and \^ or \$",
         ),
     ],
 )
