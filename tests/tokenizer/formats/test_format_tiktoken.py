@@ -134,7 +134,7 @@ def test_without_tiktoken_the_error_says_what_to_install(monkeypatch):
 
 
 def test_a_pattern_of_the_user_is_passed_on_with_a_warning():
-    with pytest.warns(FormatWarning, match="another engine"):
+    with pytest.warns(FormatWarning, match="another regex engine"):
         gm.Tokenizer([], pattern=r"\w|\W").to_tiktoken()
 
 
