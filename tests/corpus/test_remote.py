@@ -211,7 +211,7 @@ def test_a_file_system_that_gives_less_than_it_said_is_an_error(counted):
     whole = CountedFile._fetch_range
     CountedFile._fetch_range = lambda self, start, end: b"some"[start:end]
     try:
-        with pytest.raises(gm.TruncatedInputError, match=r"counted://b/a\.txt: .* gave 4 of its 9 bytes"):
+        with pytest.raises(gm.TruncatedInputError, match=r"counted://b/a\.txt: .* returned only 4 of 9 bytes"):
             list(read_batches(input, reading, cut=None))
     finally:
         CountedFile._fetch_range = whole

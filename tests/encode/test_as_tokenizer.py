@@ -90,7 +90,7 @@ def test_a_missing_file_says_what_was_passed_and_what_to_run_first(tmp_path):
 def test_a_damaged_tokenizer_file_keeps_the_message_of_its_format(tok, tmp_path):
     path = saved(tok, tmp_path)
     path.write_bytes(path.read_bytes().replace(b"gpt2", b"gpt3"))
-    with pytest.raises(gm.TokenizerFormatError, match="its checksum does not fit"):
+    with pytest.raises(gm.TokenizerFormatError, match="its checksum does not match"):
         as_tokenizer(path)
 
 

@@ -114,8 +114,8 @@ def test_equal_fields_are_equal_hashed_equally_and_survive_pickle_and_copy():
     ("change", "message"),
     [
         ({b"ab": 97}, "b'a' and b'ab' both have id 97"),
-        ({b"ab": -1}, "id -1; ids go from 0"),
-        ({b"ab": MAX_ID + 1}, "ids go from 0 to"),
+        ({b"ab": -1}, "id -1; ids must be from 0"),
+        ({b"ab": MAX_ID + 1}, "ids must be from 0 to"),
         ({b"ab": 2**32 - 1}, "id 4294967295"),
         ({b"ab": 256.0}, r"id 256\.0"),
         ({b"ab": True}, "id True"),
@@ -132,7 +132,7 @@ def test_ids_that_can_not_be(change, message):
 
 def test_a_missing_byte_is_named():
     ranks = {token: id for token, id in BYTES.items() if id not in (7, 200)}
-    with pytest.raises(gm.TokenizerFormatError, match="2 of the 256 bytes have no token, the first is 0x07"):
+    with pytest.raises(gm.TokenizerFormatError, match="2 of the 256 bytes have no token; the first is 0x07"):
         Vocabulary.from_ranks(ranks, {})
 
 
@@ -141,7 +141,7 @@ def test_a_missing_byte_is_named():
     [
         ([(b"a", b"x")], "b'ax' is not in the vocabulary"),
         ([(b"a", b"b"), (b"abx", b"c")], "merge 1 .* b'abx' is not"),
-        ([(b"a", b"b"), (b"a", b"b")], "merge 1 joins b'a' and b'b', as an earlier one"),
+        ([(b"a", b"b"), (b"a", b"b")], "merge 1 joins b'a' and b'b', as an earlier merge"),
         ([(b"", b"a")], "b'' is not in"),
     ],
 )
@@ -170,7 +170,7 @@ def test_specials_that_can_not_be(specials, message):
 @pytest.mark.parametrize(
     ("merges", "message"),
     [
-        ([[97, 98, 300], [99, 100, 300]], "merge 1 makes id 300 as b'cd', but it is b'ab'"),
+        ([[97, 98, 300], [99, 100, 300]], "merge 1 creates id 300 as b'cd', but id 300 is b'ab'"),
         ([[97, 98, 99]], "merge 0 creates id 99 as b'ab'"),
         ([[300, 97, 301], [301, 97, 300]], "merge 0 joins ids 300 and 97, but id 300 is"),
         ([[97, 97, 300], *([300 + i, 300 + i, 301 + i] for i in range(60))], "more than 268,435,456 bytes"),
@@ -211,7 +211,7 @@ def test_a_tokenizer_with_other_ids_is_extended_by_the_same_merges_and_keeps_its
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([(b"a", b"b")], r"no merge makes 1 of its tokens, the first is b'abc' with id 301"),
+        ([(b"a", b"b")], r"no merge creates 1 of its tokens; the first is b'abc' with id 301"),
         ([(b"a", b"b"), (b"ab", b"c"), (b"b", b"c"), (b"a", b"bc")], "2 merges create the token with id 301"),
         ([(b"ab", b"c"), (b"a", b"b")], "merge 0 joins ids 300 and 99, one of which a later merge creates"),
     ],
