@@ -24,7 +24,7 @@ def test_what_was_written_is_shown_and_loads_as_the_same_tokenizer(gristmill, to
     name, files = WRITTEN[format]
     code, out, err = gristmill("export", tokenizer_path, "-f", format, "-o", tmp_path / name)
     assert code == 0
-    assert err.startswith("gristmill: warning: a .tiktoken file holds neither") if format == "tiktoken" else err == ""
+    assert err.startswith("gristmill: warning: a .tiktoken file stores neither") if format == "tiktoken" else err == ""
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == files
     assert all(file in out for file in files)
     for part in ("1,000", "743 merges", "1 special", "gpt2", format):
@@ -52,7 +52,7 @@ def test_a_file_without_a_pattern_says_which_option_is_missing(gristmill, tokeni
     gristmill("export", tokenizer_path, "-f", "tiktoken", "-o", tmp_path / "a.tiktoken")
     code, out, err = gristmill("export", tmp_path / "a.tiktoken", "-f", "gguf", "-o", tmp_path / "b.gguf")
     assert (code, out) == (1, "")
-    assert "holds no pattern" in err
+    assert "does not store the pattern" in err
     assert err.count("\n") == 1
 
 
@@ -87,7 +87,7 @@ def test_where_ids_would_differ_nothing_is_written(gristmill, tokenizer_path, tm
     package.Tokenizer([], special_tokens=["end of text"]).save(tmp_path / "t.json")
     code, out, err = gristmill("export", tmp_path / "t.json", "-f", "minbpe", "-o", tmp_path / "u")
     assert (code, out) == (1, "")
-    assert err.startswith(f"gristmill: error: {tmp_path / 'u'}: the special token 'end of text' holds white space")
+    assert err.startswith(f"gristmill: error: {tmp_path / 'u'}: the special token 'end of text' contains white space")
     assert not list(tmp_path.glob("u*"))
 
 

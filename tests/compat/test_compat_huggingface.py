@@ -223,7 +223,7 @@ def test_saved_files_are_read_by_tokenizers_and_by_us(tok, tokenizer, tmp_path):
 
 
 def test_a_folder_without_files_is_an_error(tmp_path):
-    with pytest.raises(gm.TokenizerFormatError, match="has no tokenizer that can be read"):
+    with pytest.raises(gm.TokenizerFormatError, match="has no tokenizer file"):
         PreTrainedTokenizerFast.from_pretrained(tmp_path)
     with pytest.raises(FileNotFoundError, match="nothing is downloaded"):
         PreTrainedTokenizerFast.from_pretrained(tmp_path / "missing")
