@@ -38,7 +38,7 @@ class Drawing:
         self._process: subprocess.Popen[bytes] | None = None
         self._can_write = self._can_draw = True  # what fails once is reported, and not tried again
 
-    def go_on_after(self, step: int) -> None:
+    def resume_after(self, step: int) -> None:
         """Keep what an earlier process wrote about the steps up to this one."""
         self._kept_step = self._drawn_step = self._last_step = step
         if self._file is not None:
@@ -58,9 +58,9 @@ class Drawing:
             self._can_write = self._can_draw = False
             self._tell(f"the figures of the posterior cannot be written: {error}")
         self._last_step = metrics.step
-        self.go_on()
+        self.draw_if_due()
 
-    def go_on(self) -> None:
+    def draw_if_due(self) -> None:
         """Start a drawing that is due, unless one is being made."""
         if self._process is not None and self._process.poll() is not None:
             self._judge(self._process.returncode)
