@@ -209,7 +209,7 @@ def encode_corpus(
 
 
 def run_of_parts(location: str, done: EncodedParts, clock: Clock) -> EncodeRun:
-    """What a run in parts has done, with a warning if it left out inputs."""
+    """Return the result of a run in parts, and warn if it skipped inputs."""
     skipped = {i: entry.skipped for i, entry in enumerate(done.manifest.inputs) if entry.skipped is not None}
     warn_of_skipped(skipped, len(done.manifest.inputs))
     profile = Profile(
@@ -223,7 +223,7 @@ def run_of_parts(location: str, done: EncodedParts, clock: Clock) -> EncodeRun:
 
 
 def _open_output(plan: Plan, folder: Folder, *, overwrite: bool) -> Output:
-    """What to write to, from where an earlier run has left it; from the beginning if that is damaged and may go."""
+    """Return the output, resumed at the state of an earlier run; a new one if that is damaged and `overwrite` is set."""
     try:
         return Output(plan, folder)
     except ShardsFormatError:
@@ -236,12 +236,12 @@ def _open_output(plan: Plan, folder: Folder, *, overwrite: bool) -> Output:
 def _encode(
     plan: Plan, folder: Folder, output: Output, clock: Clock, interval: float, on_progress: OnProgress | None
 ) -> Manifest:
-    """Read, encode and write all that is left of the corpus. Threads read and encode; the calling one writes."""
+    """Encode the rest of the corpus. Threads read and encode; the calling thread writes."""
     meter = Meter(plan, output, on_progress)
     checkpoints = Checkpoints(folder, output, clock, interval=interval, resumable=plan.request.inputs is not None)
     with closing(encoded_jobs(plan, output.position, clock, output.note_skipped)) as jobs:
         for number, job in enumerate(jobs):
-            if number == 0:  # not sooner: all threads are at work by now
+            if number == 0:  # not earlier: now all threads are busy, so it costs no time
                 folder.save_tokenizer(plan.layout)
             with clock.measure("write"):
                 output.write(job)
