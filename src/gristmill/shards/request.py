@@ -96,19 +96,19 @@ def _end_of_text(value: Mapping[str, Any] | None) -> str:
     return "none" if value is None else f"{value['token']!r} (id {value['id']}) {value['position']} each document"
 
 
-def _input_differences(there: Any, asked: Any) -> list[str]:
-    if there is None or asked is None:
-        return [] if there is asked else ["one corpus is an iterable of documents, the other is not"]
-    before, now = {entry["path"]: entry for entry in there}, {entry["path"]: entry for entry in asked}
+def _input_differences(recorded: Any, asked: Any) -> list[str]:
+    if recorded is None or asked is None:
+        return [] if recorded is asked else ["one corpus is an iterable of documents, the other is not"]
+    before, now = {entry["path"]: entry for entry in recorded}, {entry["path"]: entry for entry in asked}
     for path in before:
         if path not in now:
             return [f"the input {shown(path)} is no longer among the {len(asked):,} inputs"]
     for path, entry in now.items():
         if path not in before:
-            return [f"the input {shown(path)} is new (it was not among the {len(there):,} earlier inputs)"]
+            return [f"the input {shown(path)} is new (it was not among the {len(recorded):,} earlier inputs)"]
         if changed := _changes(before[path], entry):
             return [f"the input {shown(path)} has changed: {changed}"]
-    if [entry["path"] for entry in there] != [entry["path"] for entry in asked]:
+    if [entry["path"] for entry in recorded] != [entry["path"] for entry in asked]:
         return ["the order of the inputs has changed, or an input is given another number of times"]
     return []
 

@@ -223,7 +223,7 @@ def run_of_parts(location: str, done: EncodedParts, clock: Clock) -> EncodeRun:
 
 
 def _open_output(plan: Plan, folder: Folder, *, overwrite: bool) -> Output:
-    """Return the output, resumed at the state of an earlier run; a new one if that is damaged and `overwrite` is set."""
+    """Return the output, resumed at the state of an earlier run; a new one if that is damaged and may be replaced."""
     try:
         return Output(plan, folder)
     except ShardsFormatError:
