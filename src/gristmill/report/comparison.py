@@ -124,7 +124,7 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
 
 
 def losses_compare(records: Sequence[Records]) -> bool:
-    """Whether a lower loss means a better model: the same tokens, as far as the records show, and the same kind of loss."""
+    """Whether a lower loss means a better model: the same tokens, as far as recorded, and the same kind of loss."""
     sizes = (dict(flat(each.config)).get("vocab_size") for each in records)
     vocabularies = {size for size in sizes if isinstance(size, int)}
     rates = [rate for rate in map(_bits_per_nat, records) if rate is not None]

@@ -198,8 +198,8 @@ def _mean(numbers: list[float]) -> float:
 
 
 def scale_y(axes: Any, *columns: Column, enough: float) -> None:
-    """Use a logarithmic axis with plain numbers if the values span a factor of `enough`, so that the end of a run is not
-    flat below its beginning.
+    """Use a logarithmic axis with plain numbers if the values span a factor of `enough`, so that the end of a run is
+    not flat below its beginning.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 

@@ -188,7 +188,7 @@ def gaps(posterior: Posterior) -> Plot | None:
         axes.set_ylabel("extra nats per sequence")
         name_lines(axes, ends)
 
-    note = "Extra cost of reconstruction with latents of another sequence or of the prior; near 0, the decoder ignores them."
+    note = "Extra cost of reconstruction from latents of another sequence, or of the prior; near 0, they are ignored."
     return Plot("posterior_gaps", "Reconstruction with wrong latents", note + _shaded(posterior), draw)
 
 
