@@ -193,7 +193,7 @@ def test_a_page_that_is_there_is_kept_unless_overwrite(good, bad, tmp_path):
 @pytest.mark.parametrize(
     "names, words",
     [
-        (["good"], "needs two or more runs, and there is 1"),
+        (["good"], "must have two or more run folders, got 1"),
         ([], "there is none"),
         (["good", "bad", "./good"], "is given twice"),
     ],
@@ -201,7 +201,7 @@ def test_a_page_that_is_there_is_kept_unless_overwrite(good, bad, tmp_path):
 def test_fewer_than_two_runs_are_refused_before_anything_is_written(good, bad, tmp_path, names, words):
     with pytest.raises(OptionError, match=words):
         gm.report.write_comparison([tmp_path / name for name in names], out=tmp_path / "c.html")
-    with pytest.raises(OptionError, match=r"is one path\. Pass a list"):
+    with pytest.raises(OptionError, match=r"must be a list of two or more run folders"):
         gm.report.write_comparison(str(good), out=tmp_path / "c.html")
     assert not (tmp_path / "c.html").exists()
 

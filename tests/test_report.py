@@ -124,9 +124,9 @@ def latents(tmp_path_factory):
 def test_a_variational_autoencoder_has_pictures_of_its_posterior_and_of_both_parts_of_its_loss(latents):
     assert plot_names(latents) == PLOTS | POSTERIOR_PLOTS
     page = Page(latents / "report.html")
-    for words in ("Mutual information", "1.234", "at most 5.3 can be seen", "Active units", "of 16 latent dimensions"):
+    for words in ("Mutual information", "1.234", "at most 5.3 can be measured", "Active units", "of 16 latent dimensions"):
         assert words in page.text
-    assert "Shaded: an alarm was on." in page.text
+    assert "Shaded: an alarm was active." in page.text
     assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
     assert not any(b"<image" in base64.b64decode(address.partition(",")[2]) for address in page.addresses)
 
@@ -255,7 +255,7 @@ def test_one_record_is_enough(tmp_path):
 def test_a_run_that_has_recorded_nothing_yet_has_a_page(tmp_path):
     (tmp_path / "metrics.jsonl").touch()
     write_report(tmp_path)
-    assert "Nothing is recorded yet" in Page(tmp_path / "report.html").text
+    assert "No records yet" in Page(tmp_path / "report.html").text
     assert plot_names(tmp_path) == set()
 
 
@@ -275,7 +275,7 @@ def test_a_loss_that_is_not_a_number_is_said_and_the_rest_is_drawn(tmp_path, bad
     write_lines(folder / "metrics.jsonl", records)
     write_report(folder)
     page = Page(folder / "report.html")
-    assert "The loss is not a number at step 150." in page.text
+    assert "The loss is NaN or infinite at step 150." in page.text
     assert result(folder).startswith("Training loss ")
     assert plot_names(folder) >= {"loss", "gradient_norm"}
 

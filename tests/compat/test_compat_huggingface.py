@@ -127,7 +127,7 @@ def test_decoding(tok, tokenizer):
 def test_roles_are_set_by_token_or_by_id(tok):
     tokenizer = PreTrainedTokenizerFast(tok)
     assert tokenizer.pad_token is tokenizer.pad_token_id is None
-    with pytest.raises(ValueError, match="no pad token"):
+    with pytest.raises(ValueError, match="padding needs a pad token"):
         tokenizer(TEXTS, padding=True)
     assert tokenizer(["rye", "rye"], padding=True).input_ids
     tokenizer.eos_token = END

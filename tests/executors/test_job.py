@@ -95,7 +95,7 @@ def test_a_job_whose_parts_cannot_be_made_leaves_nothing(location):
     [
         ({"options": {"pattern": "gpt2", "min_frequency": 2}}, "pattern was 'gpt4' and is now 'gpt2'"),
         ({"options": {"pattern": "gpt4"}}, "min_frequency was 2 and is now None"),
-        ({"inputs": INPUTS[:1]}, "there were 2 inputs, and there are now 1"),
+        ({"inputs": INPUTS[:1]}, "the number of inputs was 2 and is now 1"),
         ({"inputs": [{**INPUTS[0], "num_bytes": 6}, INPUTS[1]]}, r"the input a\.txt is new, has changed"),
         ({"kind": "encode"}, "it was to count and is now to encode"),
     ],
@@ -128,11 +128,11 @@ def _edited(**changes):
         (lambda folder: folder.write(INPUTS_FILE, b"{}\n"), "checksum of inputs.jsonl"),
         (lambda folder: folder.discard(PARTS_FILE), "parts.jsonl is missing"),
         (lambda folder: folder.discard(INPUTS_FILE), "inputs.jsonl is missing"),
-        (_edited(version=2), "version 2, and this Gristmill has 1"),
+        (_edited(version=2), "version 2, but this Gristmill reads version 1"),
         (_edited(format="other"), "something else"),
-        (_edited(options={}), "its id is another"),
+        (_edited(options={}), "its id does not match its content"),
         (_edited(kind="delete"), "'delete' is not known"),
-        (lambda folder: _job(inputs=[1]).write(folder), "an input is no dict"),
+        (lambda folder: _job(inputs=[1]).write(folder), "an input is not an object"),
         (_edited(settings=None), "settings is missing or no dict"),
         (_edited(settings={}), "the checksum of its settings"),
         (_edited(settings={"part_bytes": 4, "num_partitions": 9}), "the checksum of its settings"),
@@ -224,7 +224,7 @@ def test_a_work_folder_that_is_a_file_is_refused_in_words(tmp_path):
     (tmp_path / "corpus.txt").write_bytes(b"text")
     for place in ("corpus.txt/count-0", "corpus.txt/below/count-0"):
         with (
-            pytest.raises(NotADirectoryError, match="Cannot be a work folder, because it is a file"),
+            pytest.raises(NotADirectoryError, match="The work folder is a file"),
             open_job(str(tmp_path / place), _job(), _never),
         ):
             pass

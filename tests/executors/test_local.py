@@ -95,7 +95,7 @@ def test_what_is_no_executor_is_refused_with_those_there_are(executor, message):
         ({"num_workers": 10**6}, r"num_workers=1000000 is too large"),
         ({"num_workers": "2"}, r"num_workers='2' is a str. Pass an int"),
         ({"num_workers": True}, r"num_workers=True is a bool. Pass an int"),
-        ({"part_bytes": 0}, r"part_bytes=0 is too small. Pass part_bytes >= 1"),
+        ({"part_bytes": 0}, r"part_bytes must be >= 1, got 0"),
         ({"part_bytes": 1.5}, r"part_bytes=1.5 is a float. Pass an int"),
         ({"work_folder": 3}, r"work_folder=3 is a int. Pass a path or a URL"),
         ({"work_folder": ""}, r"work_folder='' names no folder"),

@@ -133,7 +133,7 @@ def nodes_of(*names):
 def test_a_temporary_folder_of_this_machine_is_refused_where_the_cluster_has_others():
     here = socket.gethostname()
     ray = SimpleNamespace(remote=lambda **_: lambda task: task, nodes=lambda: nodes_of(here, "n2", "n1"))
-    with pytest.raises(gm.OptionError, match=r"has other machines \(n1, n2\).*Pass a work_folder that all of them see"):
+    with pytest.raises(gm.OptionError, match=r"has other machines \(n1, n2\).*Pass a work_folder that all of them can access"):
         RayWorkers(ray, None).check_on_this_machine()
     ray.nodes = lambda: nodes_of(here, here, "dead")
     RayWorkers(ray, None).check_on_this_machine()

@@ -138,7 +138,7 @@ def test_general_advice_names_what_to_do_in_the_order_of_the_options():
         ],
         "few_units": ["free bits of 0.1 nats per dimension", "batch norm", "cyclical", "hidden", "8 latent dimensions"],
         "ignored": ["word dropout", "words of a sequence from its latents", "per dimension", "weight of the KL"],
-        "prior": ["weight of the KL (1 is the evidence bound)", "linear", "fewer free bits", "latent dimensions"],
+        "prior": ["KL weight (1 is the evidence lower bound)", "linear", "fewer free bits", "latent dimensions"],
     }
     for kind, bad in BAD:
         alarms = Alarms("general")

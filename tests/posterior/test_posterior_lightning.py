@@ -97,7 +97,7 @@ def test_it_finds_the_posterior_that_the_module_keeps():
 
 
 def test_a_module_without_a_posterior_is_an_error_that_says_what_to_return():
-    with pytest.raises(gristmill.OptionError, match=r"no mu and logvar to watch. Return \{\"loss\": loss, \"mu\": mu"):
+    with pytest.raises(gristmill.OptionError, match=r"so mu and logvar are missing. Return \{\"loss\": loss, \"mu\": mu"):
         fit(PosteriorMetricsCallback(update_frequency=1), gives="nothing")
 
 

@@ -52,7 +52,7 @@ def test_nothing_is_allocated_before_the_first_row():
 def test_another_number_of_dimensions_is_an_error_that_names_both():
     window = Window(num_steps=5, capacity=10)
     window.add(1, *[torch.zeros(2, 3)] * 3, 0.0)
-    with pytest.raises(gristmill.OptionError, match=r"mu has 4 latent dimensions, and those before had 3"):
+    with pytest.raises(gristmill.OptionError, match=r"mu must have 3 latent dimensions as before, got 4"):
         window.add(2, *[torch.zeros(2, 4)] * 3, 0.0)
 
 

@@ -383,7 +383,7 @@ def test_planning_twice_takes_the_parts_that_are_there(tok, corpus, tmp_path):
     ("options", "message"),
     [
         ({"executor": "processes", "num_threads": 2}, "num_threads=2 does not apply to executor='processes'"),
-        ({"executor": Local(num_workers=2), "num_threads": 3}, "num_threads=3, but num_workers=2"),
+        ({"executor": Local(num_workers=2), "num_threads": 3}, "num_threads=3 contradicts num_workers=2"),
         ({"executor": "slurm"}, "executor='slurm'"),
     ],
 )

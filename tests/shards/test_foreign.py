@@ -115,7 +115,7 @@ def test_without_a_tokenizer_an_index_still_gives_documents(folder, layout):
     if layout in INDEXED:
         assert [document.tolist() for document in shards] == rows(TEXTS)
     else:
-        with pytest.raises(gm.ShardsFormatError, match=r"do not say where documents end.*Pass tokenizer="):
+        with pytest.raises(gm.ShardsFormatError, match=r"do not record where documents end.*Pass tokenizer="):
             len(shards)
 
 
@@ -239,7 +239,7 @@ def test_a_damaged_index_of_another_program_is_not_referred_to_verify(tmp_path):
     [
         (struct.pack("<256i", 20240520, 2, 0, *[0] * 253), "version 2.*reads version 1"),
         (struct.pack("<256i", 20240801, 1, 0, *[0] * 253), "version 1.*reads version 7"),
-        (struct.pack("<3i", 20240520, 1, 0), "1,024 bytes, and it has 12"),
+        (struct.pack("<3i", 20240520, 1, 0), "1,024 bytes, but this file has 12"),
     ],
 )
 def test_a_file_of_llmc_with_another_header_is_refused_with_what_is_wrong(tmp_path, data, message):

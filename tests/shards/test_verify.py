@@ -177,7 +177,7 @@ def test_an_id_beyond_the_vocabulary_names_the_token(folder):
     tokens[3] = TOKENIZER.vocab_size
     tokens.tofile(folder / "shard-00001.bin")
     rehash(folder, 1)
-    assert only_problem(folder) == "shard-00001.bin: token 3 is 275, and ids go from 0 to 274."
+    assert only_problem(folder) == "shard-00001.bin: token 3 is 275; ids must be 0 to 274."
 
 
 def test_ids_are_looked_at_in_every_chunk_and_after_a_header(tmp_path, monkeypatch):
@@ -188,7 +188,7 @@ def test_ids_are_looked_at_in_every_chunk_and_after_a_header(tmp_path, monkeypat
     data[128 + 2 * 200 : 128 + 2 * 201] = b"\xff\xff"
     path.write_bytes(data)
     rehash(tmp_path / "s")
-    assert only_problem(tmp_path / "s") == "train-00000.npy: token 200 is 65535, and ids go from 0 to 274."
+    assert only_problem(tmp_path / "s") == "train-00000.npy: token 200 is 65535; ids must be 0 to 274."
 
 
 def test_a_negative_id_is_none(tmp_path):
@@ -202,7 +202,7 @@ def test_a_negative_id_is_none(tmp_path):
     write_manifest(tmp_path / "s", dataclasses.replace(manifest, dtype="int32"))
     rehash(tmp_path / "s")
     found = problems(tmp_path / "s")
-    assert found[0] == "train.bin: token 1 is 4294967295, and ids go from 0 to 274."
+    assert found[0] == "train.bin: token 1 is 4294967295; ids must be 0 to 274."
     assert found[1].startswith("train.idx: its header")
 
 
@@ -218,12 +218,12 @@ def test_a_header_of_something_else(layout, old, new, tmp_path):
 @pytest.mark.parametrize(
     ("ends", "message"),
     [
-        ([5, 5, 12], "document 1 ends at token 5 of the shard; it begins at 5."),
-        ([5, 4, 12], "document 1 ends at token 4 of the shard; it begins at 5."),
-        ([0, 4, 12], "document 0 ends at token 0 of the shard; it begins at 0."),
+        ([5, 5, 12], "document 1 ends at token 5 of the shard but begins at 5."),
+        ([5, 4, 12], "document 1 ends at token 4 of the shard but begins at 5."),
+        ([0, 4, 12], "document 0 ends at token 0 of the shard but begins at 0."),
         ([-3, 4, 12], "document 0 ends at token -3"),
-        ([5, 6, 2**63 - 1], "its last document ends at token 9,223,372,036,854,775,807, and the shard has"),
-        ([1, 2, 3], "its last document ends at token 3, and the shard has"),
+        ([5, 6, 2**63 - 1], "its last document ends at token 9,223,372,036,854,775,807, but the shard has"),
+        ([1, 2, 3], "its last document ends at token 3, but the shard has"),
     ],
 )
 @pytest.mark.parametrize("layout", ["gristmill", "datatrove"])
@@ -266,7 +266,7 @@ def test_parquet_rows_are_counted_and_their_ids_looked_at(tmp_path):
     rehash(tmp_path / "s")
     found = problems(tmp_path / "s")
     assert [problem.partition(": ")[0] for problem in found] == [path.name] * 3
-    assert "is 500, and ids go from 0 to 274" in found[0]
+    assert "is 500; ids must be 0 to 274" in found[0]
     assert "tokens, and the manifest says" in found[1]
     assert "it holds 8 documents, and the manifest says 7." in found[2]
 
@@ -297,7 +297,7 @@ def test_totals_that_are_not_the_sum_of_the_shards(key, number, folder):
     there = getattr(manifest.splits["train"], key)
     split = dataclasses.replace(manifest.splits["train"], **{key: number})
     write_manifest(folder, dataclasses.replace(manifest, splits=manifest.splits | {"train": split}))
-    assert only_problem(folder) == f"manifest.json: splits.train.{key} is {number}, and its shards have {there}."
+    assert only_problem(folder) == f"manifest.json: splits.train.{key} is {number}, but its shards add up to {there}."
 
 
 def test_counts_of_a_shard_that_its_files_do_not_bear_out(folder):
@@ -315,7 +315,7 @@ def test_counts_of_a_shard_that_its_files_do_not_bear_out(folder):
 def test_a_shard_of_more_tokens_than_its_layout_allows(tmp_path, monkeypatch):
     build(tmp_path / "s", layout="llmc")
     monkeypatch.setattr(type(LAYOUTS["llmc"]), "max_tokens", 5)
-    assert "it has 6 tokens; at most 5 are allowed." in problems(tmp_path / "s")[0]
+    assert "6 tokens are too many; the format allows 5 per file." in problems(tmp_path / "s")[0]
 
 
 # The tokenizer
@@ -333,7 +333,7 @@ def test_a_manifest_that_contradicts_its_tokenizer(folder):
     mark = dataclasses.replace(manifest.end_of_text, id=5)
     write_manifest(folder, dataclasses.replace(manifest, end_of_text=mark, vocab_size=400))
     assert problems(folder) == [
-        "tokenizer.json: its vocabulary has 275 ids, and the manifest says 400.",
+        "tokenizer.json: its vocabulary has 275 ids; the manifest records 400.",
         "tokenizer.json: its special token '<|endoftext|>' does not have the id 5.",
     ]
 
@@ -361,7 +361,7 @@ def test_an_input_that_is_gone_is_no_problem_but_is_said(corpus):
     a.unlink()
     report = verify_shards(folder)
     assert (report.problems, report.num_inputs) == ((), 1)
-    assert report.unchecked == (f"{a}: it is not there.",)
+    assert report.unchecked == (f"{a}: the file is missing.",)
 
 
 def test_an_input_that_differs_says_how(corpus):
@@ -394,9 +394,9 @@ def test_inputs_that_cannot_be_compared(corpus):
     report = verify_shards(folder)
     assert (report.problems, report.num_inputs) == ((), 1)
     assert [note.partition(": ")[2] for note in report.unchecked] == [
-        "it is not a local file.",
-        "it was skipped when the shards were made.",
-        "it is not there.",
+        "not a local file.",
+        "skipped when the shards were made.",
+        "the file is missing.",
     ]
 
 

@@ -35,7 +35,7 @@ def somewhere(tmp_path, monkeypatch):
         ),
         ("rows.jsonl", NotADirectoryError, "file of text.*encode_corpus"),
         ("tok.json", NotADirectoryError, "looks like a tokenizer.*Encode a corpus with it first"),
-        ("train.bin", NotADirectoryError, r"a single token file\. Pass the folder that it lies in"),
+        ("train.bin", NotADirectoryError, r"a single token file\. Pass its folder"),
         ("texts", gm.ShardsFormatError, r"files of a corpus, such as a\.txt\. Encode it first"),
         ("empty", gm.ShardsFormatError, "not a folder of shards.*encode_corpus"),
         ("missing", FileNotFoundError, "missing"),
