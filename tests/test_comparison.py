@@ -1,4 +1,4 @@
-"""The comparison of runs: one page with their curves, their figures and the options in which they differ."""
+"""The comparison of runs: one page with their curves, their numbers and the options that differ."""
 
 import json
 import math
@@ -194,7 +194,7 @@ def test_a_page_that_is_there_is_kept_unless_overwrite(good, bad, tmp_path):
     "names, words",
     [
         (["good"], "must have two or more run folders, got 1"),
-        ([], "there is none"),
+        ([], "must have two or more run folders, got 0"),
         (["good", "bad", "./good"], "is given twice"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The report: from recorded files to one page that needs nothing else."""
+"""The report: from recorded files to one self-contained page."""
 
 import base64
 import math
@@ -45,7 +45,7 @@ VOID = {"meta", "img", "source", "br", "link"}
 
 
 class Page(HTMLParser):
-    """What a page links to and says, and whether its elements are closed in order."""
+    """The links and the text of a page, and a check that its elements are closed in order."""
 
     def __init__(self, path):
         super().__init__()
@@ -71,7 +71,7 @@ class Page(HTMLParser):
 
 
 def html_text(summary, folder):
-    """What the page of a summary says, without its pictures."""
+    """Return the text of the page of a summary, without its plots."""
     path = folder / "page.html"
     path.write_text(html_page(summary, []), encoding="utf-8")
     return Page(path).text
@@ -124,7 +124,13 @@ def latents(tmp_path_factory):
 def test_a_variational_autoencoder_has_pictures_of_its_posterior_and_of_both_parts_of_its_loss(latents):
     assert plot_names(latents) == PLOTS | POSTERIOR_PLOTS
     page = Page(latents / "report.html")
-    for words in ("Mutual information", "1.234", "at most 5.3 can be measured", "Active units", "of 16 latent dimensions"):
+    for words in (
+        "Mutual information",
+        "1.234",
+        "at most 5.3 can be measured",
+        "Active units",
+        "of 16 latent dimensions",
+    ):
         assert words in page.text
     assert "Shaded: an alarm was active." in page.text
     assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)

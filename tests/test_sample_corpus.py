@@ -1,4 +1,4 @@
-"""The sample corpus: the same stories everywhere, and stories they are."""
+"""The sample corpus: the same stories everywhere, and properties of real stories."""
 
 import hashlib
 import itertools
@@ -148,7 +148,7 @@ def test_articles_fit_the_words_after_them(sample):
 
 def test_sentences_begin_with_a_capital(sample):
     wrong = re.compile(r"""(?:^|[.!?]["”]? |\n\n)["“‘']*([a-zà-ÿ]\S*)""")
-    # After a quoted question or cry, the sentence goes on: “Who is there?” asked Lily.
+    # After a quoted question or cry, the sentence continues: “Who is there?” asked Lily.
     inside = re.compile(r"""[!?]["”] [a-z]|[!?] (?:went|cried|there)""")
     for story in sample:
         for match in wrong.finditer(story):

@@ -1,4 +1,4 @@
-"""compat.chunked: the script that people write by hand, with the merges of the core."""
+"""compat.chunked: the interface of hand-written scripts, with the merges of the core."""
 
 from __future__ import annotations
 

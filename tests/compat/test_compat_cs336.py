@@ -1,4 +1,4 @@
-"""compat.cs336: what the course's tests ask for, and what they forget to."""
+"""compat.cs336: what the course's tests require, and what they leave out."""
 
 from __future__ import annotations
 

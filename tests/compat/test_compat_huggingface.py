@@ -1,4 +1,4 @@
-"""compat.huggingface without transformers: the calls of a training script, held against the `tokenizers` library."""
+"""compat.huggingface without transformers: the calls of a training script, compared with the `tokenizers` library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver, with workers that do what a script says, on a clock that only they move."""
+"""The driver, with workers that follow a script, on a clock that only they advance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DIED = "died"
 
 @dataclass
 class ScriptedWorkers(Workers):
-    """Each attempt at a call takes so many seconds and then ends as `script(number, attempt)` says."""
+    """Each attempt at a call takes some seconds and then ends as `script(number, attempt)` specifies."""
 
     clock: Clock
     script: Callable[[int, int], tuple[float, object]]
@@ -220,7 +220,7 @@ def test_a_call_that_takes_far_longer_than_the_others_gets_a_copy_and_the_first_
     workers = ScriptedWorkers(clock, script)
     outcomes = run_calls(workers, calls(5), watch)
     assert outcomes[2].done.result == {"made": "attempt 2"}
-    assert workers.cancelled == [2]  # the slow one
+    assert workers.cancelled == [2]  # the slow copy
     assert (watch.num_copies, watch.num_retries) == (1, 0)
     assert clock.now < 1100
 

@@ -1,4 +1,4 @@
-"""Jobs: written down once, found again by whoever has the same to do, and by nobody else."""
+"""Jobs: written once, and found again only by runs with the same request."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Threads that perform calls, and what every executor checks of its options."""
+"""Threads that run calls, and the checks of options that all executors share."""
 
 from __future__ import annotations
 

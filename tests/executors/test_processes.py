@@ -1,4 +1,4 @@
-"""Child processes that perform calls: those that die are replaced, and none is left over."""
+"""Child processes that run calls: those that die are replaced, and none is left over."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(tmp_path,
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory):
-    """By name, the error of a task that raised it in a worker."""
+    """Return the errors that tasks raised in a worker, by name."""
     folder = tmp_path_factory.mktemp("errors")
     names = ["changed", "corrupt", "empty", "option", "damaged", "full", "missing", "memory", "bug"]
     calls = chores(folder, *[{"raise": name} for name in names])

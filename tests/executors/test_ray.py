@@ -1,4 +1,4 @@
-"""Calls on the workers of a real Ray cluster: what dies is replaced, and errors come back as themselves."""
+"""Calls on the workers of a real Ray cluster: dead workers are replaced, and errors keep their type."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ def nodes_of(*names):
 def test_a_temporary_folder_of_this_machine_is_refused_where_the_cluster_has_others():
     here = socket.gethostname()
     ray = SimpleNamespace(remote=lambda **_: lambda task: task, nodes=lambda: nodes_of(here, "n2", "n1"))
-    with pytest.raises(gm.OptionError, match=r"has other machines \(n1, n2\).*Pass a work_folder that all of them can access"):
+    with pytest.raises(
+        gm.OptionError, match=r"has other machines \(n1, n2\).*Pass a work_folder that all of them can access"
+    ):
         RayWorkers(ray, None).check_on_this_machine()
     ray.nodes = lambda: nodes_of(here, here, "dead")
     RayWorkers(ray, None).check_on_this_machine()
@@ -241,7 +243,7 @@ def test_ctrl_c_ends_the_tasks_of_a_cluster_that_stays(python_path, cluster, fol
 
 
 def test_an_address_where_nothing_listens_is_an_error_within_seconds():
-    with socket.socket() as listener:  # bound and not listening: a port that is free for certain
+    with socket.socket() as listener:  # bound and not listening: a port that is certainly free
         listener.bind(("127.0.0.1", 0))
         for address in (f"127.0.0.1:{listener.getsockname()[1]}", f"ray://127.0.0.1:{listener.getsockname()[1]}"):
             code = f"import gristmill as gm; gm.Ray(address={address!r}).open().__enter__()"

@@ -1,4 +1,4 @@
-"""What may be in the output folder already, and what is never touched (rows 16 and 17)."""
+"""What may be in the output folder before a run, and what is never touched (rows 16 and 17)."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def test_damaged_progress_and_a_missing_part_are_told_and_overwrite_starts_again
         shutil.rmtree(out)
 
 
-# Hidden names that look like ours, but that no run with this layout in this folder gives.
+# Hidden names that look like ours, but that no run with this layout uses in this folder.
 FOREIGN = [".notes.part", ".draft.tmp.12", ".train-00000.npy.part", ".shard-7.bin.part", ".thesis.ends.part"]
 
 

@@ -1,4 +1,4 @@
-"""Disks that fail, memory that is short, Ctrl-C, other surroundings (rows 4, 13, 14, 15, 21)."""
+"""Failing disks, too little memory, Ctrl-C, other environments (rows 4, 13, 14, 15, 21)."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_ctrl_c_ends_the_work_on_a_hostile_piece(tok, tmp_path):
     result = run_script(script, tmp_path / "tok.json", tmp_path / "a.txt", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     seconds, threads, exists = result.stdout.split()
-    # A loaded machine may take a while; without the interruption it would be a minute.
+    # A loaded machine may need a while; without the interruption it would take a minute.
     assert float(seconds) < 10, result.stdout
     assert (int(threads), exists) == (1, "False"), result.stdout
 

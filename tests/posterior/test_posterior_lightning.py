@@ -14,7 +14,7 @@ PosteriorMetricsCallback = pytest.importorskip("gristmill.posterior").PosteriorM
 
 
 class Module(pytorch_lightning.LightningModule):
-    """A small autoencoder. `gives` says where its posterior is found."""
+    """A small autoencoder. `gives` selects where its posterior is found."""
 
     def __init__(self, gives="outputs"):
         super().__init__()
@@ -45,7 +45,7 @@ class Module(pytorch_lightning.LightningModule):
 
 
 class Logger(pytorch_lightning.loggers.logger.DummyLogger):
-    """Keeps what it is given."""
+    """Keeps the metrics it is given."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,9 @@ def test_it_finds_the_posterior_that_the_module_keeps():
 
 
 def test_a_module_without_a_posterior_is_an_error_that_says_what_to_return():
-    with pytest.raises(gristmill.OptionError, match=r"so mu and logvar are missing. Return \{\"loss\": loss, \"mu\": mu"):
+    with pytest.raises(
+        gristmill.OptionError, match=r"so mu and logvar are missing. Return \{\"loss\": loss, \"mu\": mu"
+    ):
         fit(PosteriorMetricsCallback(update_frequency=1), gives="nothing")
 
 

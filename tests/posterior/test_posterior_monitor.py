@@ -1,4 +1,4 @@
-"""The monitor: what it reckons, that it waits for nothing and changes nothing, and that it goes on after a resume."""
+"""The monitor: its metrics, that it never waits or changes anything, and that it resumes."""
 
 import json
 import math
@@ -357,7 +357,7 @@ def test_the_only_look_of_a_short_run_raises_its_alarm():
     monitor = quiet_monitor(100, 0, 50, last_step=10)
     feed(monitor, collapsed)
     assert [alarm.kind for alarm in monitor.alarms] == ["collapse"]
-    assert monitor.told == [monitor.alarms[0].message]
+    assert monitor.messages == [monitor.alarms[0].message]
 
 
 def test_a_last_step_below_one_is_refused():
@@ -369,12 +369,12 @@ def test_a_last_step_below_one_is_refused():
     ("advice", "words"), [({}, "free bits of 0.25 nats"), ({"advice": "options"}, "free_bits=0.25")]
 )
 def test_alarms_advise_in_general_terms_unless_options_are_asked_for(advice, words):
-    told = []
-    monitor = PosteriorMetricsMonitor(update_frequency=5, window_size=5, tell=told.append, **advice)
+    messages = []
+    monitor = PosteriorMetricsMonitor(update_frequency=5, window_size=5, tell=messages.append, **advice)
     for step in range(1, 21):
         monitor.update(torch.full((8, 4), 1e-3), torch.zeros(8, 4), step=step)
     monitor.flush()
-    (message,) = told
+    (message,) = messages
     assert message.startswith("posterior collapse") and words in message
 
 

@@ -10,7 +10,7 @@ from gristmill.posterior.window import Window
 
 
 def rows_of(step, number):
-    """The posteriors of a step, every number of which says where it is from."""
+    """The posteriors of a step; every number identifies its origin."""
     base = torch.arange(number).float()[:, None] + 100 * step
     return base.repeat(1, 2), base + 0.25 + torch.zeros(1, 2), base + 0.5 + torch.zeros(1, 2), float(step)
 

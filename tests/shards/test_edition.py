@@ -1,4 +1,4 @@
-"""Shards that are replaced while somebody has them open: a reader never mixes two corpora."""
+"""Shards that are replaced while a reader has them open: a reader never mixes two corpora."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 def letters(shards):
-    """The letters of all documents that can be read, one by one, and the error of the first that cannot."""
+    """Return the letters of all documents that can be read, one by one, and the error of the first that cannot."""
     found, refused = set(), None
     for i in range(len(shards)):
         try:

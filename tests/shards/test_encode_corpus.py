@@ -229,7 +229,7 @@ def test_a_fraction_out_of_range_is_refused(tok, tmp_path, fraction):
         encode(["a"], tok, tmp_path / "out", val_fraction=fraction)
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_fraction_out_of_range_is_refused(tok, tmp_path, fraction):
         ({"format": "csv"}, gm.OptionError, "gristmill.*nanogpt"),
         ({"end_of_text": "<|no|>"}, gm.SpecialTokenError, "not a special token"),
         ({"end_of_text": 5}, gm.SpecialTokenError, "not the id of a special"),
-        ({"end_of_text_position": "behind"}, gm.OptionError, "'after'"),
+        ({"end_of_text_position": "between"}, gm.OptionError, "'after'"),
         ({"end_of_text_position": "before", "end_of_text": None}, gm.OptionError, "does not apply to end_of_text=None"),
         ({"shard_tokens": 0}, gm.OptionError, ">= 1"),
         ({"shard_tokens": 1.5}, gm.OptionError, "int"),
@@ -336,7 +336,7 @@ def test_patterns_without_a_native_matcher_work_too(tmp_path):
     assert read_shards(tmp_path / "before")[0] == flat(expected_ids(texts, tok, before=True))
 
 
-# What is written down
+# Records
 
 
 def test_the_manifest_says_what_was_done_and_nothing_of_when_or_where(tok, tmp_path, monkeypatch):

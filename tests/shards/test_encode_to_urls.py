@@ -1,4 +1,4 @@
-"""Shards at URLs: made by tasks, the same bytes as in a folder of this machine."""
+"""Shards at URLs: made by tasks, with the same bytes as in a local folder."""
 
 from __future__ import annotations
 

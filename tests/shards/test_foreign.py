@@ -30,7 +30,7 @@ def flat(documents):
 def write_nanogpt(folder):
     for name, texts in (("train.bin", TEXTS), ("val.bin", VAL_TEXTS)):
         np.array(flat(rows(texts)), "<u2").tofile(folder / name)
-    # As prepare.py of nanoGPT leaves it beside them; whoever unpickles it runs what is in it.
+    # As nanoGPT's prepare.py leaves it beside them; unpickling it would run its content.
     (folder / "meta.pkl").write_bytes(b"cos\nsystem\n(S'touch unpickled'\ntR.")
 
 
@@ -42,7 +42,7 @@ def write_llmc(folder):
 
 
 def write_megatron(folder):
-    """As `preprocess_data.py` does, with a sequence per document, or two for the first one."""
+    """Like `preprocess_data.py`, with one sequence per document, or two for the first one."""
     for name, texts in (("tales_text_document", TEXTS), ("tales-valid_text_document", VAL_TEXTS)):
         documents = rows(texts)
         head, *rest = documents

@@ -1,4 +1,4 @@
-"""manifest.json: the same bytes for the same content, and nothing in it is believed."""
+"""manifest.json: the same bytes for the same content, and nothing in it is trusted."""
 
 import dataclasses
 import hashlib
@@ -51,7 +51,7 @@ def example():
 
 
 def resealed(content):
-    """The file of a changed content, with a checksum that fits."""
+    """Return the file of a changed content, with a matching checksum."""
     content = {key: value for key, value in content.items() if key != "checksum"}
     text = json.dumps(content, indent=1)
     checksum = hashlib.sha256(text.encode() + b"\n").hexdigest()
@@ -278,7 +278,7 @@ def test_the_schema_has_the_fields_of_what_it_checks():
         (schema.EndOfText, manifest.EndOfText, set()),
         (schema.Manifest, manifest.Manifest, set()),
         (schema.Request, request.Request, set()),
-        (schema.SplitState, state.SplitState, {"shards"}),  # which the journal has
+        (schema.SplitState, state.SplitState, {"shards"}),  # the journal has them
         (schema.Position, state.Position, set()),
     ]
     for checked, written, elsewhere in pairs:

@@ -188,7 +188,7 @@ def test_a_folder_without_documents(tmp_path):
         shards[0]
 
 
-# Folders that cannot be opened, or not as asked
+# Folders that cannot be opened, or not with these arguments
 
 
 def test_a_split_that_is_not_there(tmp_path):

@@ -1,4 +1,4 @@
-"""What runs, shards and reports look like in a shell and in a notebook: a few lines, whatever they hold."""
+"""Runs, shards and reports in a shell and in a notebook: a few lines, however large they are."""
 
 import pytest
 

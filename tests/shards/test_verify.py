@@ -1,4 +1,4 @@
-"""verify: whatever was changed in a folder of shards is found and named; what was not is no problem."""
+"""verify: every change in a folder of shards is found and named, and nothing else is reported."""
 
 import dataclasses
 import json
@@ -76,7 +76,7 @@ def test_verifying_changes_nothing(folder):
     assert {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()} == before
 
 
-# Row 18 of the faults
+# Every byte (row 18 of the faults)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -169,7 +169,7 @@ def test_an_extra_shard_that_nobody_named(layout, tmp_path):
     assert only_problem(tmp_path / "s").startswith(f"{extra}: it looks like a shard, but is not in the manifest")
 
 
-# Content that is wrong although every checksum fits
+# Content that is wrong although every checksum matches
 
 
 def test_an_id_beyond_the_vocabulary_names_the_token(folder):
@@ -390,7 +390,7 @@ def test_inputs_that_cannot_be_compared(corpus):
     below = dataclasses.replace(first, path=f"{a}/below.txt")
     plain = dataclasses.replace(first, modified_ns=None, samples="")
     write_manifest(folder, dataclasses.replace(manifest, inputs=(url, skipped, below, plain)))
-    a.write_bytes(b"x" * 200_000)  # without time and samples, the size is all there is
+    a.write_bytes(b"x" * 200_000)  # without time and samples, only the size can be compared
     report = verify_shards(folder)
     assert (report.problems, report.num_inputs) == ((), 1)
     assert [note.partition(": ")[2] for note in report.unchecked] == [
@@ -400,7 +400,7 @@ def test_inputs_that_cannot_be_compared(corpus):
     ]
 
 
-# Folders that are none
+# Folders that cannot be verified
 
 
 def test_a_folder_that_is_unfinished_missing_or_something_else_is_an_error(tmp_path):

@@ -1,4 +1,4 @@
-"""What is not a folder of shards, and what is not an option: each message names what was passed and what to do."""
+"""Paths that are not folders of shards, and invalid options: each message names the value and what to do."""
 
 import json
 

@@ -69,7 +69,7 @@ def markdown_page(summary: Summary, plots: Sequence[Plot], plot_folder: str) -> 
     if summary.trouble:
         sections.append(f"**{summary.trouble}**")
     if summary.figures:
-        sections.append(_table(("measure", "value", ""), [(f.name, f.value, f.note) for f in summary.figures]))
+        sections.append(_table(("metric", "value", ""), [(f.name, f.value, f.note) for f in summary.figures]))
     sections += [f"![{_escaped(plot.title)} by step]({plot_folder}/{plot.name}.png)" for plot in plots]
     if summary.samples:
         sections += ["## Samples", *map(_sample, summary.samples)]

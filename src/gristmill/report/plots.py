@@ -148,7 +148,7 @@ def validation_lines(axes: Any, val: Table, name: str, colour: str, *, between: 
 def _about_full(val: Table) -> str:
     if not len(validation.apart(val)):
         return ""
-    return "Diamond: full validation, on the whole split; the curve is on a fixed subset, so they are not comparable."
+    return "Diamond: full validation (the whole split). The curve uses a fixed subset, so the two are not comparable."
 
 
 def _learning_rate(records: Records) -> Plot | None:
@@ -243,7 +243,7 @@ def _memory(records: Records) -> Plot | None:
         axes.set_ylim(0, above(y))
         axes.set_ylabel(f"memory ({unit})")
 
-    return Plot("memory", "Memory", f"At most {figures.size(peak)}.", draw)
+    return Plot("memory", "Memory", f"Peak {figures.size(peak)}.", draw)
 
 
 def _data_wait(records: Records) -> Plot | None:

@@ -122,7 +122,7 @@ def kl_per_dimension(posterior: Posterior) -> Plot | None:
         bar.ax.tick_params(size=0)
 
     note = "Each row is a dimension, the one with the most KL on top; pale rows carry no information."
-    return Plot("posterior_kl_per_dimension", "KL of each dimension", note, draw)
+    return Plot("posterior_kl_per_dimension", "KL per dimension", note, draw)
 
 
 def heat_map(steps: Column, kl_SZ: Column) -> tuple[Column, Column]:
