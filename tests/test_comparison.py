@@ -126,7 +126,7 @@ def test_an_unfinished_run_says_how_far_it_came_and_has_no_full_validation(good,
     assert len(all_overlays(runs(good, young))) == 7
 
 
-def test_folders_of_the_same_name_are_told_apart_by_the_folders_above_them(tmp_path):
+def test_folders_of_the_same_name_are_distinguished_by_the_folders_above_them(tmp_path):
     folders = [write_run(tmp_path / name / "run", num_records=3) for name in ("a", "b")]
     assert [run.name for run in runs(*folders)] == ["a/run", "b/run"]
 
@@ -152,7 +152,7 @@ def test_a_collapse_is_named_at_the_top_with_the_run_it_belongs_to(good, bad, tm
     assert "bad : Since step 100: collapse" in text_of(write_comparison([good, bad], out=tmp_path / "c.html"))
 
 
-def test_validations_lie_at_the_tokens_of_their_step(tmp_path):
+def test_validations_are_at_the_tokens_of_their_step(tmp_path):
     from random import Random
 
     folder = tmp_path / "run"

@@ -137,7 +137,7 @@ def test_a_variational_autoencoder_has_pictures_of_its_posterior_and_of_both_par
     assert not any(b"<image" in base64.b64decode(address.partition(",")[2]) for address in page.addresses)
 
 
-def test_an_alarm_that_is_still_on_is_said_at_the_top_and_one_that_is_over_is_not(latents, tmp_path):
+def test_an_active_alarm_is_shown_at_the_top_and_one_that_is_over_is_not(latents, tmp_path):
     said = "Since step 1,800: collapse is raised: pass --free_bits 4."
     assert said in Page(latents / "report.html").text
     assert summarise(read_records(latents)).trouble == said
@@ -205,7 +205,7 @@ def test_the_same_records_give_the_same_bytes(tales, tmp_path):
         assert (tales / file).read_bytes() == (again / file).read_bytes()
 
 
-def test_a_report_is_written_anew_over_an_old_one(tmp_path):
+def test_a_report_replaces_an_old_one(tmp_path):
     folder = write_run(tmp_path / "run", num_records=5)
     write_report(folder)
     write_run(folder, num_records=50)
@@ -272,7 +272,7 @@ def test_only_validation_records_make_a_page(tmp_path):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, None])
-def test_a_loss_that_is_not_a_number_is_said_and_the_rest_is_drawn(tmp_path, bad):
+def test_a_loss_that_is_not_a_number_is_reported_and_the_rest_is_drawn(tmp_path, bad):
     folder = write_run(tmp_path / "run", num_records=20, num_vals=0)
     records = read_lines(folder / "metrics.jsonl")
     for record in records:

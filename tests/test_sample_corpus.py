@@ -214,7 +214,7 @@ def test_every_slot_of_every_variant_can_be_filled(plot):
                 assert slots <= known.keys() | grammar.FILLERS.keys()
 
 
-def test_no_word_stands_twice_in_a_list():
+def test_no_word_occurs_twice_in_a_list():
     for category, text in (NAMES | WORDS).items():
         twice = [word for word, count in Counter(grammar.split_list(text)).items() if count > 1]
         assert not twice, (category, twice)

@@ -128,7 +128,7 @@ def test_a_bar_goes_over_the_chunks(corpus, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_bad_arguments_are_said(corpus, tmp_path):
+def test_bad_arguments_are_errors(corpus, tmp_path):
     with pytest.raises(gm.VocabSizeError):
         train_bpe(corpus, 256, progress=False)
     for wrong in (0, -1, 1.5):

@@ -84,7 +84,7 @@ def test_a_file_is_the_text_it_is_whatever_its_suffix(corpus, trained, tmp_path)
         assert train_bpe(tmp_path / name, 500, [END]) == trained
 
 
-def test_bad_arguments_of_training_are_said(corpus, tmp_path):
+def test_bad_arguments_of_training_are_errors(corpus, tmp_path):
     with pytest.raises(gm.VocabSizeError):
         train_bpe(corpus, 256, [END])
     with pytest.raises(FileNotFoundError):

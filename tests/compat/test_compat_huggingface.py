@@ -167,7 +167,7 @@ def test_the_vocabulary_is_written_in_the_alphabet_of_gpt2(tok, tokenizer):
     assert tokenizer.all_special_ids == list(tok.special_tokens.values())
 
 
-def test_what_is_not_supported_is_said(tokenizer):
+def test_unsupported_arguments_are_errors(tokenizer):
     for options, message in (
         ({"text_pair": "b"}, "pairs of texts"),
         ({"padding": "shortest"}, "padding='shortest' is not known"),

@@ -214,7 +214,7 @@ def test_two_processes_do_not_run_one_job(tmp_path):
     assert other() == "open"
 
 
-def test_where_a_job_lies():
+def test_the_location_of_a_job():
     job = _job()
     assert job_location(job, work_folder=None, default="out/.parts") == "out/.parts"
     assert job_location(job, work_folder="s3://bucket/work/", default="x") == f"s3://bucket/work/count-{job.id}"

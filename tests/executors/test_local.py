@@ -51,7 +51,7 @@ def test_the_error_of_a_task_ends_those_that_run_at_their_next_step(tmp_path):
     assert not (tmp_path / "count-00000.ok").exists()
 
 
-def test_a_task_that_nobody_wants_any_more_is_not_declared_done(tmp_path):
+def test_a_cancelled_task_is_not_declared_done(tmp_path):
     (call,) = chores(tmp_path, {"steps": 20, "is_deaf": True})
     with gm.Local(num_workers=1).open() as workers:
         ticket = workers.submit(call)

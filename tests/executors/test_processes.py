@@ -74,7 +74,7 @@ def test_a_task_that_kills_every_worker_is_an_error_with_its_name_and_advice(tmp
     assert len(attempts(tmp_path, 0)) == 2
 
 
-def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(tmp_path, monkeypatch):
+def test_a_worker_that_hangs_is_overtaken_by_a_copy_of_its_task(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "SLOW_SECONDS", 0.5)
     outcomes = run(chores(tmp_path, {}, {"stop_once": "stopped"}, {}, {}))
     assert [outcome.done.result["square"] for outcome in outcomes] == [0, 1, 4, 9]

@@ -109,7 +109,7 @@ def test_a_cancelled_call_is_never_named_and_ends(cluster, folder):
         assert [one.ticket for one in finished] == [second]
 
 
-def test_a_worker_that_stands_still_is_overtaken_by_a_copy_of_its_task(cluster, folder, monkeypatch):
+def test_a_worker_that_hangs_is_overtaken_by_a_copy_of_its_task(cluster, folder, monkeypatch):
     monkeypatch.setattr(driver, "SLOW_SECONDS", 0.5)
     outcomes, _ = run(chores(folder, {}, {"stop_once": "stopped"}, {}))
     try:

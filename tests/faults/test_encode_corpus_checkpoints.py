@@ -50,7 +50,7 @@ def out(tok, corpus, tmp_path, monkeypatch):
     return tmp_path / "out"
 
 
-def test_what_lies_behind_the_last_checkpoint_in_the_journal_is_ignored(tok, corpus, out, tmp_path):
+def test_lines_after_the_last_checkpoint_in_the_journal_are_ignored(tok, corpus, out, tmp_path):
     with (out / ".shards.jsonl").open("ab") as file:
         file.write(b'{"split": "train", "file": "shard-0')  # a kill in the middle of writing a line
     assert encode_corpus(corpus, tok, out=out, **OPTIONS).resumed
@@ -86,7 +86,7 @@ def test_a_damaged_journal_is_an_error_that_overwrite_cures(tok, corpus, out, tm
     assert digest(out) == digest(tmp_path / "judge" / "out")
 
 
-def test_a_journal_that_is_said_to_be_larger_than_memory_is_not_read(tok, corpus, out):
+def test_a_journal_whose_recorded_size_exceeds_memory_is_not_read(tok, corpus, out):
     from gristmill.shards.folder import _with_checksum
 
     progress = json.loads((out / "progress.json").read_bytes())

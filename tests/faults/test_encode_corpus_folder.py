@@ -109,7 +109,7 @@ def test_an_overwrite_that_fails_leaves_the_finished_shards(tok, corpus, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "out"]
 
 
-def test_a_shard_that_is_gone_is_noticed_when_a_run_goes_on_or_is_complete(tok, corpus, existing):
+def test_a_shard_that_is_gone_is_detected_when_a_run_resumes_or_is_complete(tok, corpus, existing):
     shard = sorted(existing.glob("shard-*.bin"))[0]
     data = shard.read_bytes()
     shard.unlink()
@@ -122,7 +122,7 @@ def test_a_shard_that_is_gone_is_noticed_when_a_run_goes_on_or_is_complete(tok, 
     encode_corpus(corpus, tok, out=existing, **OPTIONS)
 
 
-def test_what_a_kill_behind_the_manifest_leaves_is_tidied(tok, corpus, tmp_path):
+def test_leftovers_of_a_kill_right_after_the_manifest_are_removed(tok, corpus, tmp_path):
     encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
     expected = digest(tmp_path / "out")
     for name in ("progress.json", ".request.json", ".shard-00001.bin.ends.part", ".manifest.json.tmp.123"):
@@ -257,7 +257,7 @@ def test_an_iterable_does_not_replace_an_unfinished_run_over_files(tok, corpus, 
     assert digest(tmp_path / "out") == before
 
 
-def test_the_output_may_lie_in_the_folder_of_the_corpus(tok, tmp_path):
+def test_the_output_may_be_in_the_folder_of_the_corpus(tok, tmp_path):
     pytest.importorskip("pyarrow")
     write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
     options = {"format": "parquet", "progress": None}
@@ -279,7 +279,9 @@ def test_two_processes_do_not_write_to_one_folder(tok, corpus, tmp_path):
     encode_corpus(corpus, tok, out=tmp_path / "out", **OPTIONS)
 
 
-def test_damaged_progress_and_a_missing_part_are_told_and_overwrite_starts_again(tok, corpus, tmp_path, monkeypatch):
+def test_damaged_progress_and_a_missing_part_are_reported_and_overwrite_starts_again(
+    tok, corpus, tmp_path, monkeypatch
+):
     small_batches(monkeypatch)
     monkeypatch.setattr("gristmill.shards.meter.REPORT_SECONDS", 0)
     (tmp_path / "judge").mkdir()

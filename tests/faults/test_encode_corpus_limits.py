@@ -38,7 +38,7 @@ def _failing(call, number, code):
 
 @pytest.mark.parametrize("call", ["write", "fsync", "fdatasync"])
 @pytest.mark.parametrize("number", [1, 2, 3, 5, 8, 13, 30])
-def test_a_disk_that_fails_at_any_write_is_an_error_and_the_next_run_goes_on(
+def test_a_disk_that_fails_at_any_write_is_an_error_and_the_next_run_resumes(
     tok, corpus, tmp_path, monkeypatch, call, number
 ):
     small_batches(monkeypatch)
@@ -194,7 +194,7 @@ def test_a_gigabyte_of_zeros_in_a_megabyte_is_refused_within_bounded_memory(tok,
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_interrupted_on_the_command_line_it_stops_at_once_and_can_go_on(tok, tmp_path, name):
+def test_interrupted_on_the_command_line_it_stops_at_once_and_can_resume(tok, tmp_path, name):
     tok.save(tmp_path / "tok.json")
     path = write_jsonl(tmp_path / "a.jsonl", [random_story(1, 30_000)] * 900)
     arguments = ["encode", str(path), "-t", str(tmp_path / "tok.json"), "-o", str(tmp_path / "out")]

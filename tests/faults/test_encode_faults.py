@@ -197,7 +197,7 @@ def test_signals_are_answered_while_native_code_works_or_waits(call):
 
 
 @linux_only
-def test_no_address_space_left_is_a_memory_error_and_the_encoder_goes_on():
+def test_no_address_space_left_is_a_memory_error_and_the_encoder_keeps_working():
     script = """
         import resource
         import numpy as np

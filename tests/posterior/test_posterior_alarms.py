@@ -149,7 +149,7 @@ def test_general_advice_names_what_to_do_in_the_order_of_the_options():
         assert places == sorted(places)
 
 
-def test_alarms_go_on_from_their_state():
+def test_alarms_resume_from_their_state():
     alarms, again = Alarms(), Alarms()
     for step in (1, 2, 3):
         alarms.look(metrics(step, **COLLAPSED))

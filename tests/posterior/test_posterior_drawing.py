@@ -51,7 +51,7 @@ def steps_in(folder):
     return [record["step"] for record in read_figures(folder / "posterior.jsonl")]
 
 
-def test_a_picture_and_its_figures_lie_in_the_folder(tmp_path):
+def test_a_picture_and_its_figures_are_in_the_folder(tmp_path):
     folder = tmp_path / "new" / "folder"
     monitor = updated(quiet_monitor(2, 10, 2, gap_interval=2, plot_folder=folder), 30)
     monitor.close()
@@ -84,7 +84,7 @@ def test_without_a_folder_nothing_is_written_or_started(tmp_path, processes, mon
 
 
 @pytest.mark.parametrize(("status", "words"), [(3, "pip install 'gristmill[report]'"), (1, "To see why, run")])
-def test_a_picture_that_cannot_be_drawn_is_told_once_and_figures_are_kept(tmp_path, processes, status, words):
+def test_a_picture_that_cannot_be_drawn_is_reported_once_and_figures_are_kept(tmp_path, processes, status, words):
     monitor = quiet_monitor(1, 1, 1, plot_folder=tmp_path)
     for step in range(1, 6):
         updated(monitor, 1, first=step)
@@ -96,7 +96,7 @@ def test_a_picture_that_cannot_be_drawn_is_told_once_and_figures_are_kept(tmp_pa
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_a_full_disk_is_told_once_and_training_goes_on(tmp_path, processes, monkeypatch):
+def test_a_full_disk_is_reported_once_and_training_continues(tmp_path, processes, monkeypatch):
     def fail(*args, **options):
         raise OSError(28, "No space left on device")
 

@@ -8,7 +8,7 @@ from gristmill.posterior.estimates import mean_error
 
 
 @pytest.mark.parametrize("num_values", [2, 3, 4, 8, 12, 13, 64])
-def test_the_truth_lies_within_two_errors_in_95_of_100_cases_however_few_the_values(num_values):
+def test_the_truth_is_within_two_errors_in_95_of_100_cases_however_few_the_values(num_values):
     values = torch.randn(4000, num_values, generator=torch.Generator().manual_seed(0)).double()
     within = [row.mean().abs() <= 2 * mean_error(row) for row in values]
     assert 0.93 < sum(within) / 4000 < 0.97

@@ -117,7 +117,7 @@ def test_with_accumulation_a_step_is_a_step_of_the_optimizer():
     assert [(metrics.step, metrics.num_samples) for metrics in callback.monitor.history] == [(4, 32), (8, 32)]
 
 
-def test_a_resumed_fit_goes_on_with_the_same_window(tmp_path):
+def test_a_resumed_fit_continues_with_the_same_window(tmp_path):
     whole, first, second = (PosteriorMetricsCallback(quiet_monitor(4, 0, 4)) for _ in range(3))
     fit(whole, max_steps=12)
     trainer, _, _ = fit(first, max_steps=6)

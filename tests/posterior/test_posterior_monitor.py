@@ -75,7 +75,7 @@ def test_calling_it_only_when_it_wants_to_be_called_changes_nothing(update_frequ
     assert always.history and always.history == wanted.history
 
 
-def test_steps_are_counted_by_the_monitor_where_nobody_numbers_them():
+def test_steps_are_counted_by_the_monitor_unless_the_caller_numbers_them():
     counted, numbered = (quiet_monitor(5, 0, 3) for _ in range(2))
     for mu, logvar, z in batches(15):
         counted.update(mu, logvar, z)
@@ -176,7 +176,7 @@ def test_no_random_number_gradient_or_weight_of_the_training_is_touched():
     assert len(monitor.history) == 3
 
 
-def test_training_with_and_without_it_is_equal_to_the_bit():
+def test_training_with_and_without_it_is_bit_exact():
     def trained(monitor):
         torch.manual_seed(0)
         encoder, decoder = torch.nn.Linear(6, 4), torch.nn.Sequential(torch.nn.Dropout(0.2), torch.nn.Linear(2, 6))

@@ -37,7 +37,7 @@ def encode(corpus, tok, out, **options):
     return encode_corpus(corpus, tok, out=out, **{"progress": None, **options})
 
 
-def test_each_document_has_its_own_ids_and_the_mark_behind_it(tok, tmp_path):
+def test_each_document_has_its_own_ids_and_the_mark_after_it(tok, tmp_path):
     texts = documents()
     run = encode(write_text(tmp_path / "a.txt", texts), tok, tmp_path / "out")
     rows = expected_ids(texts, tok)

@@ -321,7 +321,7 @@ def test_parquet_has_a_list_of_the_exact_type_page_checksums_and_compression(tmp
         pq.read_table(path, page_checksum_verification=True)
 
 
-def test_parquet_leaves_the_file_open_for_whoever_opened_it(tmp_path):
+def test_parquet_leaves_the_file_open_for_its_caller(tmp_path):
     ends, tokens = tmp_path / "ends", tmp_path / "tokens"
     ends.write_bytes(np.array([2], "<i8").tobytes())
     tokens.write_bytes(np.array([1, 2], "<u2").tobytes())

@@ -219,7 +219,7 @@ def test_another_version_is_refused(version, tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"null"])
-def test_what_is_no_manifest_at_all_is_said_to_be_none(data, tmp_path):
+def test_a_file_that_is_not_a_manifest_is_reported_as_such(data, tmp_path):
     with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: it is not"):
         read(tmp_path, data)
 
@@ -231,13 +231,13 @@ def test_a_split_of_another_name_is_refused(tmp_path):
         read(tmp_path, resealed(content))
 
 
-def test_an_unfinished_folder_says_how_to_go_on(tmp_path):
+def test_an_unfinished_folder_says_how_to_resume(tmp_path):
     (tmp_path / "progress.json").write_text("{}")
     with pytest.raises(gm.ShardsFormatError, match="unfinished: run the same command again to resume"):
         Manifest.read(tmp_path)
 
 
-def test_a_folder_of_something_else_a_missing_one_and_a_file_are_told_apart(tmp_path):
+def test_a_folder_of_something_else_a_missing_one_and_a_file_have_different_errors(tmp_path):
     with pytest.raises(gm.ShardsFormatError, match=r"not a folder of shards: it has no manifest\.json"):
         Manifest.read(tmp_path)
     with pytest.raises(FileNotFoundError):

@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_documents_lie_across_shards_and_come_back_whole(folder):
+def test_documents_span_shards_and_come_back_whole(folder):
     shards = Shards(folder)
     assert len(shards) == len(TEXTS)
     assert len(shards.paths) > 3
@@ -346,7 +346,7 @@ def shared_document(i):
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_worker_that_is_started_anew_opens_them_by_path(method, folder, monkeypatch):
+def test_a_spawned_worker_opens_them_by_path(method, folder, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     shards = Shards(folder)
     shards[0]

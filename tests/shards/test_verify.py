@@ -158,7 +158,7 @@ def test_a_file_of_another_size(name, size, folder):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_extra_shard_that_nobody_named(layout, tmp_path):
+def test_an_extra_shard_that_the_manifest_does_not_name(layout, tmp_path):
     build(tmp_path / "s", layout=layout)
     extra = LAYOUTS[layout].token_file("extra", "train", 0 if LAYOUTS[layout].shard_tokens is None else 99)
     if LAYOUTS[layout].shard_tokens is None:
@@ -238,7 +238,7 @@ def test_document_ends_that_make_no_sense(layout, ends, message, tmp_path, monke
     assert message in found
 
 
-def test_a_document_that_goes_on_in_the_next_shard_is_none_that_lies_behind_the_last(tmp_path):
+def test_a_document_that_continues_in_the_next_shard_does_not_end_in_this_one(tmp_path):
     build_folder(tmp_path / "s", ["low " * 40], shard_tokens=3, tokenizer=TOKENIZER)
     assert len(Shards(tmp_path / "s").paths) > 10
     assert problems(tmp_path / "s") == []
@@ -283,7 +283,7 @@ def test_parquet_that_is_none_and_one_without_the_column(tmp_path):
         assert only_problem(tmp_path / "s").startswith(f"{path.name}: its rows cannot be read")
 
 
-def test_parquet_without_pyarrow_is_checked_by_its_checksum_and_that_is_said(tmp_path, monkeypatch):
+def test_parquet_without_pyarrow_is_checked_by_its_checksum_and_reported(tmp_path, monkeypatch):
     build_folder(tmp_path / "s", TEXTS, layout="parquet", tokenizer=TOKENIZER)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     report = verify_shards(tmp_path / "s")
@@ -356,7 +356,7 @@ def test_inputs_that_are_unchanged(corpus):
     assert (report.problems, report.num_inputs, report.unchecked) == ((), 2, ())
 
 
-def test_an_input_that_is_gone_is_no_problem_but_is_said(corpus):
+def test_an_input_that_is_gone_is_reported_but_no_problem(corpus):
     folder, a, _ = corpus
     a.unlink()
     report = verify_shards(folder)
