@@ -143,7 +143,7 @@ def test_a_run_that_has_recorded_nothing_or_no_tokens_does_not_keep_the_others_f
 def test_losses_that_are_no_numbers_are_drawn_and_named(good, tmp_path):
     broken = write_run(tmp_path / "broken", num_records=10, num_vals=0, loss=None)
     page = write_comparison([good, broken], out=tmp_path / "c.html")
-    assert "broken : The loss is not a number at step 10." in text_of(page)
+    assert "broken : The loss is NaN or infinite at step 10." in text_of(page)
 
 
 def test_a_collapse_is_named_at_the_top_with_the_run_it_belongs_to(good, bad, tmp_path):
@@ -208,7 +208,7 @@ def test_fewer_than_two_runs_are_refused_before_anything_is_written(good, bad, t
 
 def test_a_folder_that_is_no_run_leaves_no_page(good, tmp_path):
     (tmp_path / "other").mkdir()
-    with pytest.raises(CheckpointError, match=r"other is not the folder of a run: it has no metrics\.jsonl"):
+    with pytest.raises(CheckpointError, match=r"other is not a run folder: it has no metrics\.jsonl"):
         write_comparison([good, tmp_path / "other"], out=tmp_path / "c.html")
     assert not list(tmp_path.glob("*c.html*"))
 

@@ -289,7 +289,7 @@ def test_a_loss_that_is_not_a_number_is_reported_and_the_rest_is_drawn(tmp_path,
 def test_a_run_whose_every_loss_is_not_a_number_has_a_page_too(tmp_path):
     folder = write_run(tmp_path / "run", num_records=20, num_vals=0, loss=math.nan)
     write_report(folder)
-    assert result(folder).startswith("No loss that is a number after 200 steps")
+    assert result(folder).startswith("No finite loss after 200 steps")
     assert "loss" not in plot_names(folder)
 
 

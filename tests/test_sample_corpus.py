@@ -91,7 +91,7 @@ def test_a_size_below_one_story_is_an_error_and_leaves_the_old_file(tmp_path, si
 
 
 def test_a_negative_seed_is_refused_because_it_would_repeat_a_positive_one():
-    with pytest.raises(OptionError, match="seed=-1"):
+    with pytest.raises(OptionError, match="seed must be >= 0, got -1"):
         next(stories(-1))
 
 

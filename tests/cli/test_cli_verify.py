@@ -66,7 +66,7 @@ def test_a_changed_input_is_a_problem_unless_inputs_are_left_out(gristmill, fold
     (folder.parent / "corpus.txt").write_bytes(b"low lowest")
     code, out, _ = gristmill("verify", folder)
     assert code == 1
-    assert "corpus.txt: it is not what was read: its size is 10 bytes instead of 9" in out
+    assert "corpus.txt: the file has changed since it was read: its size is 10 bytes instead of 9" in out
     code, out, _ = gristmill("verify", folder, "--no-inputs")
     assert code == 0
     assert "inputs" not in out

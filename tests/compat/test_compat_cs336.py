@@ -277,7 +277,7 @@ def test_a_pickle_is_read_only_when_it_is_allowed_and_plain(trained, tmp_path):
     (tmp_path / "vocab.pkl").write_bytes(pickle.dumps(vocab))
     (tmp_path / "merges.pkl").write_bytes(pickle.dumps(merges))
     files = tmp_path / "vocab.pkl", tmp_path / "merges.pkl"
-    with pytest.raises(gm.TokenizerFormatError, match=r"vocab\.pkl: is a pickle.*allow_pickle=True"):
+    with pytest.raises(gm.TokenizerFormatError, match=r"vocab\.pkl: the file is a pickle.*allow_pickle=True"):
         Tokenizer.from_files(*files)
     assert Tokenizer.from_files(*files, allow_pickle=True).encode(STORY) == Tokenizer(vocab, merges).encode(STORY)
 

@@ -72,7 +72,7 @@ def test_what_does_not_make_a_batch_is_named(tokenizer):
     for encodings, message in (
         ([{"labels": 1}], "no 'input_ids'"),
         ([{"input_ids": [1], "labels": 1}, {"input_ids": [1]}], "encoding 1 has no 'labels'"),
-        ({"input_ids": IDS, "labels": [1]}, "'labels' does not have one entry for each of the 2"),
+        ({"input_ids": IDS, "labels": [1]}, "'labels' must have one entry for each of the 2"),
     ):
         with pytest.raises(gm.OptionError, match=message):
             tokenizer.pad(encodings)

@@ -174,7 +174,9 @@ def test_what_all_machines_of_a_cluster_lack_is_an_error_with_the_node_and_the_f
 def test_an_input_that_one_machine_of_a_cluster_does_not_see_is_an_error_with_the_node(clock):
     missing = FileNotFoundError(2, "No such file or directory", "/data/a.txt")
     workers = ScriptedWorkers(clock, lambda number, attempt: (1.0, missing), node="node-7")
-    with pytest.raises(FileNotFoundError, match=r"node-7\). All machines must see the inputs .*: '/data/a.txt'"):
+    with pytest.raises(
+        FileNotFoundError, match=r"node-7\). All machines must be able to access the inputs .*: '/data/a.txt'"
+    ):
         run_calls(workers, calls(1), Watch(None))
     assert workers.num_attempts["encode-00000"] == 1
 

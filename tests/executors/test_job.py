@@ -97,7 +97,7 @@ def test_a_job_whose_parts_cannot_be_made_leaves_nothing(location):
         ({"options": {"pattern": "gpt4"}}, "min_frequency was 2 and is now None"),
         ({"inputs": INPUTS[:1]}, "the number of inputs was 2 and is now 1"),
         ({"inputs": [{**INPUTS[0], "num_bytes": 6}, INPUTS[1]]}, r"the input a\.txt is new, has changed"),
-        ({"kind": "encode"}, "it was to count and is now to encode"),
+        ({"kind": "encode"}, "the job was 'count' and is now 'encode'"),
     ],
 )
 def test_another_job_is_refused_with_the_difference_unless_it_may_be_replaced(location, changes, words):
@@ -123,17 +123,17 @@ def _edited(**changes):
     [
         (lambda folder: folder.write(JOB_FILE, b"\xff"), "not JSON"),
         (lambda folder: folder.write(JOB_FILE, b"[" * 100_000), "not JSON"),
-        (lambda folder: folder.write(JOB_FILE, b"[]"), "something else"),
+        (lambda folder: folder.write(JOB_FILE, b"[]"), "it is not a job"),
         (lambda folder: folder.write(PARTS_FILE, b"[]\n"), "checksum of parts.jsonl"),
         (lambda folder: folder.write(INPUTS_FILE, b"{}\n"), "checksum of inputs.jsonl"),
         (lambda folder: folder.discard(PARTS_FILE), "parts.jsonl is missing"),
         (lambda folder: folder.discard(INPUTS_FILE), "inputs.jsonl is missing"),
         (_edited(version=2), "version 2, but this Gristmill reads version 1"),
-        (_edited(format="other"), "something else"),
+        (_edited(format="other"), "it is not a job"),
         (_edited(options={}), "its id does not match its content"),
-        (_edited(kind="delete"), "'delete' is not known"),
+        (_edited(kind="delete"), "'delete' is unknown"),
         (lambda folder: _job(inputs=[1]).write(folder), "an input is not an object"),
-        (_edited(settings=None), "settings is missing or no dict"),
+        (_edited(settings=None), "settings is missing or not of type dict"),
         (_edited(settings={}), "the checksum of its settings"),
         (_edited(settings={"part_bytes": 4, "num_partitions": 9}), "the checksum of its settings"),
     ],
@@ -193,7 +193,7 @@ def test_tasks_of_a_job_that_was_removed_halfway_do_not_pass_for_those_of_a_new_
 
 
 def test_a_folder_without_a_job_cannot_be_reopened(tmp_path):
-    with pytest.raises(FileNotFoundError, match="No job here"), reopen_job(str(tmp_path / "none")):
+    with pytest.raises(FileNotFoundError, match="The folder holds no job"), reopen_job(str(tmp_path / "none")):
         pass
     assert not (tmp_path / "none").exists()
 

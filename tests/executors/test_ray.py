@@ -122,7 +122,7 @@ def test_a_worker_that_hangs_is_overtaken_by_a_copy_of_its_task(cluster, folder,
 
 def test_a_folder_that_the_nodes_do_not_see_is_named_with_the_node(cluster, folder):
     (folder / "job.json").unlink()
-    with pytest.raises(gm.WorkerError, match=rf"the node {socket.gethostname()}/\w+ does not see .*{folder}.*shared"):
+    with pytest.raises(gm.WorkerError, match=rf"the node {socket.gethostname()}/\w+ cannot access .*{folder}.*shared"):
         run(chores(folder, {}))
 
 
@@ -157,7 +157,9 @@ def test_a_worker_without_gristmill_reports_that_with_its_node_and_what_to_insta
 
 def test_another_version_of_gristmill_on_a_worker_is_refused(cluster, folder, monkeypatch):
     monkeypatch.setattr("gristmill.executors.ray_cluster.__version__", "9.9.9")
-    with pytest.raises(gm.WorkerError, match=rf"node {socket.gethostname()}.* 9\.9\.9 .*it has version .*pip install"):
+    with pytest.raises(
+        gm.WorkerError, match=rf"node {socket.gethostname()}.* 9\.9\.9 .*the installed version is .*pip install"
+    ):
         run(chores(folder, {}))
 
 

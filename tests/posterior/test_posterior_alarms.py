@@ -136,8 +136,8 @@ def test_general_advice_names_what_to_do_in_the_order_of_the_options():
             "batch norm",
             "more slowly",
         ],
-        "few_units": ["free bits of 0.1 nats per dimension", "batch norm", "cyclical", "hidden", "8 latent dimensions"],
-        "ignored": ["word dropout", "words of a sequence from its latents", "per dimension", "weight of the KL"],
+        "few_units": ["free bits of 0.1 nats per dimension", "batch norm", "cyclical", "hiding", "8 latent dimensions"],
+        "ignored": ["word dropout", "words of a sequence from its latents", "per dimension", "KL weight"],
         "prior": ["KL weight (1 is the evidence lower bound)", "linear", "fewer free bits", "latent dimensions"],
     }
     for kind, bad in BAD:

@@ -422,7 +422,10 @@ def test_the_usual_column_of_parquet_is_called_tokens_and_is_not_recorded(tok, t
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokens_column": "input_ids"}, r"format 'gristmill' has none\. Pass format='parquet', or leave it out"),
+        (
+            {"tokens_column": "input_ids"},
+            r"format='gristmill', which has no columns\. Pass format='parquet', or leave it out",
+        ),
         ({"tokens_column": "", "format": "parquet"}, "is not a valid column name"),
         ({"tokens_column": 5, "format": "parquet"}, "tokens_column=5 is a int"),
     ],

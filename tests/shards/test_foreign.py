@@ -186,7 +186,7 @@ def test_files_of_two_widths_are_not_read_as_one(tmp_path):
         (tmp_path / f"{name}.bin").write_bytes(struct.pack(f"<{width}", 1))
         index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQiqqq", 1, code, 1, 2, 1, 0, 0, 1)
         (tmp_path / f"{name}.idx").write_bytes(index)
-    with pytest.raises(gm.ShardsFormatError, match=r"a\.bin and b\.bin differ"):
+    with pytest.raises(gm.ShardsFormatError, match=r"a\.bin and b\.bin do not belong together"):
         Shards(tmp_path)
 
 
@@ -222,7 +222,7 @@ def test_a_negative_length_in_a_megatron_index_is_refused_when_it_is_opened(tmp_
     index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<2i2q3q", -1, 4, 0, -4, 0, 1, 2)
     (tmp_path / "a.idx").write_bytes(index)
     for read in (Shards, verify_shards):
-        with pytest.raises(gm.ShardsFormatError, match=r"a\.idx: sequence 0 has the length -1"):
+        with pytest.raises(gm.ShardsFormatError, match=r"a\.idx: sequence 0 has the negative length -1"):
             read(tmp_path)
 
 

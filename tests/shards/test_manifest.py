@@ -94,7 +94,7 @@ def test_a_path_that_is_no_utf8_and_one_in_another_script_come_back(tmp_path):
 def test_an_edited_manifest_is_found_by_its_checksum(old, new, tmp_path):
     data = example().to_json()
     assert data.count(old) >= 1
-    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: its checksum does not fit its contents"):
+    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: the checksum does not match the contents"):
         read(tmp_path, data.replace(old, new, 1))
 
 
@@ -161,8 +161,8 @@ SHARD = ("splits", "train", "shards", 0)
         ((*SHARD, "tokens"), "7", r"splits\.train\.shards\[0\]\.tokens is"),
         ((*SHARD, "xxh64"), SUM + "\n", r"shards\[0\]\.xxh64 is"),
         ((*SHARD, "index_xxh64"), None, "an index without a checksum"),
-        ((*SHARD, "index"), "shard-00000.bin", r"shard-00000\.bin is named twice"),
-        ((*SHARD, "file"), "tokenizer.json", r"tokenizer\.json is named twice"),
+        ((*SHARD, "index"), "shard-00000.bin", r"shard-00000\.bin is listed twice"),
+        ((*SHARD, "file"), "tokenizer.json", r"tokenizer\.json is listed twice"),
         (("inputs", 0, "modified_ns"), 0.5, r"inputs\[0\]\.modified_ns is 0\.5"),
         (("inputs", 0, "samples"), "xyz", r"inputs\[0\]\.samples is"),
         (("options",), [], "options is"),
@@ -220,7 +220,7 @@ def test_another_version_is_refused(version, tmp_path):
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"null"])
 def test_a_file_that_is_not_a_manifest_is_reported_as_such(data, tmp_path):
-    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: it is not"):
+    with pytest.raises(gm.ShardsFormatError, match=r"manifest\.json: not a manifest"):
         read(tmp_path, data)
 
 

@@ -55,7 +55,7 @@ def test_a_report_prints_its_verdict_and_the_first_problems(tmp_path):
         path.unlink()
     broken = verify_shards(tmp_path / "s")
     assert len(broken.problems) == 20
-    assert "20 problems" in repr(broken) and "it is missing" in repr(broken)
+    assert "20 problems" in repr(broken) and "the file is missing" in repr(broken)
     assert 2 < repr(broken).count("\n") < 10
     assert str(broken) == repr(broken)
 

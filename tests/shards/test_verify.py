@@ -99,7 +99,7 @@ def test_a_flipped_bit_in_any_byte_of_any_file_is_found_and_the_file_named(layou
 def test_a_flipped_byte_names_the_shard_and_both_checksums(folder):
     path = folder / "shard-00002.bin"
     path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
-    assert only_problem(folder).startswith("shard-00002.bin: its content has changed (its checksum is ")
+    assert only_problem(folder).startswith("shard-00002.bin: its content has changed (checksum ")
 
 
 def test_an_edited_manifest_is_found_and_the_shards_are_checked_all_the_same(folder):
@@ -107,7 +107,7 @@ def test_an_edited_manifest_is_found_and_the_shards_are_checked_all_the_same(fol
     path.write_bytes(path.read_bytes().replace(b'"command": "gristmill encode"', b'"command": "something else"'))
     (folder / "shard-00001.idx").write_bytes(bytes(8))
     found = problems(folder)
-    assert found[0].startswith("manifest.json: its checksum does not fit its contents")
+    assert found[0].startswith("manifest.json: the checksum does not match the contents")
     assert found[1].startswith("shard-00001.idx: ")
     assert len(found) == 2
 
@@ -137,7 +137,10 @@ def test_a_folder_and_a_pipe_in_place_of_a_shard_are_no_files(folder):
     (folder / "shard-00000.bin").mkdir()
     (folder / "shard-00001.bin").unlink()
     os.mkfifo(folder / "shard-00001.bin")
-    assert problems(folder) == ["shard-00000.bin: it is not a file.", "shard-00001.bin: it is not a file."]
+    assert problems(folder) == [
+        "shard-00000.bin: it is not a regular file.",
+        "shard-00001.bin: it is not a regular file.",
+    ]
 
 
 # Files
@@ -146,7 +149,7 @@ def test_a_folder_and_a_pipe_in_place_of_a_shard_are_no_files(folder):
 @pytest.mark.parametrize("name", ["shard-00001.bin", "shard-00001.idx", "tokenizer.json"])
 def test_a_missing_file(name, folder):
     (folder / name).unlink()
-    assert only_problem(folder) == f"{name}: it is missing."
+    assert only_problem(folder) == f"{name}: the file is missing."
 
 
 @pytest.mark.parametrize("name", ["shard-00001.bin", "shard-00001.idx"])
@@ -154,7 +157,7 @@ def test_a_missing_file(name, folder):
 def test_a_file_of_another_size(name, size, folder):
     data = (folder / name).read_bytes()
     (folder / name).write_bytes(data[:size] if size < 0 else data + b"x")
-    assert only_problem(folder) == f"{name}: it has {len(data) + size} bytes, and should have {len(data)}."
+    assert only_problem(folder) == f"{name}: its size is {len(data) + size} bytes, expected {len(data)}."
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -166,7 +169,7 @@ def test_an_extra_shard_that_the_manifest_does_not_name(layout, tmp_path):
     (tmp_path / "s" / extra).write_bytes(b"xx")
     (tmp_path / "s" / ".hidden.bin").touch()
     (tmp_path / "s" / "README.md").touch()
-    assert only_problem(tmp_path / "s").startswith(f"{extra}: it looks like a shard, but is not in the manifest")
+    assert only_problem(tmp_path / "s").startswith(f"{extra}: the file looks like a shard but is not in the manifest")
 
 
 # Content that is wrong although every checksum matches
@@ -212,7 +215,7 @@ def test_a_header_of_something_else(layout, old, new, tmp_path):
     path = next(path for path in sorted((tmp_path / "s").iterdir()) if "train" in path.name)
     path.write_bytes(path.read_bytes().replace(old, new, 1))
     rehash(tmp_path / "s")
-    assert only_problem(tmp_path / "s") == f"{path.name}: its header is not that of 6 uint16 tokens."
+    assert only_problem(tmp_path / "s") == f"{path.name}: its header does not match 6 uint16 tokens."
 
 
 @pytest.mark.parametrize(
@@ -267,8 +270,8 @@ def test_parquet_rows_are_counted_and_their_ids_looked_at(tmp_path):
     found = problems(tmp_path / "s")
     assert [problem.partition(": ")[0] for problem in found] == [path.name] * 3
     assert "is 500; ids must be 0 to 274" in found[0]
-    assert "tokens, and the manifest says" in found[1]
-    assert "it holds 8 documents, and the manifest says 7." in found[2]
+    assert "tokens; the manifest records" in found[1]
+    assert "it holds 8 documents; the manifest records 7." in found[2]
 
 
 def test_parquet_that_is_none_and_one_without_the_column(tmp_path):
@@ -309,7 +312,7 @@ def test_counts_of_a_shard_that_its_files_do_not_bear_out(folder):
     change_shard(folder.parent / "other", 0, documents=9)
     found = problems(folder.parent / "other")
     assert found[0].startswith("manifest.json: splits.train.documents is")
-    assert found[1].endswith("bytes, and should have 72.")
+    assert found[1].endswith("bytes, expected 72.")
 
 
 def test_a_shard_of_more_tokens_than_its_layout_allows(tmp_path, monkeypatch):
@@ -323,7 +326,7 @@ def test_a_shard_of_more_tokens_than_its_layout_allows(tmp_path, monkeypatch):
 
 def test_another_tokenizer_and_a_damaged_one(folder):
     train(270).save(folder / "tokenizer.json")
-    assert only_problem(folder).startswith("tokenizer.json: it is not the tokenizer that made the shards")
+    assert only_problem(folder).startswith("tokenizer.json: not the tokenizer that made the shards")
     (folder / "tokenizer.json").write_text("{}")
     assert only_problem(folder).startswith("tokenizer.json: the tokenizer of the shards cannot be read")
 
@@ -369,16 +372,19 @@ def test_an_input_that_differs_says_how(corpus):
     data = a.read_bytes()
     a.write_bytes(data[:-1] + b"!")
     os.utime(a, ns=(10**18, 10**18))
-    assert only_problem(folder) == f"{a}: it is not what was read: its content differs."
+    assert only_problem(folder) == f"{a}: the file has changed since it was read: its content differs."
     a.write_bytes(data + b"!")
     os.utime(a, ns=(10**18, 10**18))
-    assert only_problem(folder) == f"{a}: it is not what was read: its size is 200,001 bytes instead of 200,000."
+    assert (
+        only_problem(folder)
+        == f"{a}: the file has changed since it was read: its size is 200,001 bytes instead of 200,000."
+    )
     a.write_bytes(data)
-    assert only_problem(folder) == f"{a}: it is not what was read: it was modified at another time."
+    assert only_problem(folder) == f"{a}: the file has changed since it was read: its modification time differs."
     assert problems(folder, inputs=False) == []
     a.unlink()
     a.mkdir()
-    assert only_problem(folder) == f"{a}: it is not what was read: it is no longer a file."
+    assert only_problem(folder) == f"{a}: the file has changed since it was read: it is no longer a regular file."
 
 
 def test_inputs_that_cannot_be_compared(corpus):

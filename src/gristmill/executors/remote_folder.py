@@ -53,7 +53,7 @@ class RemoteWorkFolder(WorkFolder):
     def read(self, name: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes:
         data = self._range(name, 0, max_bytes + 1)  # one request, without asking for the size
         if len(data) > max_bytes:
-            raise FormatError(f"{self._url(name)}: larger than {max_bytes:,} bytes. The file is damaged.")
+            raise FormatError(f"{self._url(name)}: has more than {max_bytes:,} bytes. The file is damaged.")
         return data
 
     def size(self, name: str) -> int | None:

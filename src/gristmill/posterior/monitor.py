@@ -383,7 +383,7 @@ def _check_shapes(mu: Any, logvar: Any, z: Any) -> None:
             raise OptionError(f"{name} must be a tensor of floats, B x Z, got {type(given).__name__}.")
     if mu.ndim != 2 or not mu.is_floating_point() or not mu.shape[1]:
         raise OptionError(
-            f"mu must be floats of shape (B, Z), the mean of every sequence and dimension; got {mu.dtype} of shape "
+            f"mu must be floats, B x Z, the mean of every sequence and dimension; got {mu.dtype} of shape "
             f"{tuple(mu.shape)}."
         )
     for name, other in (("logvar", logvar), ("z", z)):

@@ -121,7 +121,7 @@ class Shards:
 
     def _unknown(self, what: str, remedy: str = "") -> ShardsFormatError:
         return ShardsFormatError(
-            f"{self._name}: another program made these {self._manifest.layout} files, and they do not record {what}."
+            f"{self._name}: another program made these {self._manifest.layout} files, and they come without {what}."
             f"{remedy}"
         )
 
@@ -282,7 +282,7 @@ class Shards:
     def _stretch(self, begin: int, end: int) -> NDArray[Any]:
         if not begin <= end <= self.num_tokens:
             raise ShardsFormatError(
-                f"{self._name}: a document ranges from token {begin:,} to {end:,} of {self.num_tokens:,}: the index "
+                f"{self._name}: a document ranges from token {begin:,} to {end:,} of {self.num_tokens:,}: an index "
                 f"is damaged. {'verify_shards() reports which.' if self.has_manifest else 'Copy the files again.'}"
             )
         # Copied: a list of documents would otherwise keep a memory map (an open file) of each of its shards.
