@@ -128,5 +128,5 @@ def test_a_resumed_fit_continues_with_the_same_window(tmp_path):
 
 
 def test_a_monitor_and_options_for_one_are_too_much():
-    with pytest.raises(gristmill.OptionError, match="cannot be combined with options of a monitor \(seed\)"):
+    with pytest.raises(gristmill.OptionError, match=r"cannot be combined with options of a monitor \(seed\)"):
         PosteriorMetricsCallback(quiet_monitor(), seed=1)

@@ -381,5 +381,5 @@ def test_alarms_advise_in_general_terms_unless_options_are_asked_for(advice, wor
 
 
 def test_advice_of_another_kind_is_refused():
-    with pytest.raises(OptionError, match="advice must be one of .*, got 'flags'"):
+    with pytest.raises(OptionError, match=r"advice must be one of .*, got 'flags'"):
         PosteriorMetricsMonitor(advice="flags")
