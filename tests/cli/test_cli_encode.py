@@ -155,7 +155,7 @@ def test_another_tokenizer_and_a_changed_input_are_refused(encode, folder, token
     package.Tokenizer.load(tokenizer_path).truncated(500).save(tmp_path / "small.json")
     code, _, err = encode(folder, tokenizer=tmp_path / "small.json")
     assert code == 1
-    assert "the tokenizer is another one (vocab_size was " in err
+    assert "the tokenizer is different (vocab_size was " in err
     with (folder / "a.jsonl").open("a") as file:
         file.write('{"text": "one more"}\n')
     code, _, err = encode(folder)

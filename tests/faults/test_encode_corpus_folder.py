@@ -43,7 +43,7 @@ def test_another_tokenizer_is_refused_and_what_differs_is_named(tok, corpus, exi
         (gm.Tokenizer(tok.merges, special_tokens=specials[::-1]), r"had the id 39\d and now has 39\d"),
         (gm.Tokenizer([*tok.merges[:-1], (b"a", b"\x01")], special_tokens=specials), r"merge 141 was .* now b'a' \+"),
     ):
-        with pytest.raises(gm.ShardsMismatchError, match=rf"the tokenizer is another one \(.*{message}"):
+        with pytest.raises(gm.ShardsMismatchError, match=rf"the tokenizer is different \(.*{message}"):
             encode_corpus(corpus, other, out=existing, **{**OPTIONS, "end_of_text": specials[0]})
 
 
