@@ -78,7 +78,7 @@ def test_other_inputs_are_refused_and_the_first_is_named(tok, corpus, existing, 
     else:
         inputs.reverse()
     with pytest.raises(
-        gm.ShardsMismatchError, match=r"a\.txt has changed|b\.jsonl is no|c\.jsonl is new|another order"
+        gm.ShardsMismatchError, match=r"a\.txt has changed|b\.jsonl is no|c\.jsonl is new|order of the inputs has changed"
     ):
         encode_corpus(inputs, tok, out=existing, **OPTIONS)
 
@@ -116,7 +116,7 @@ def test_a_shard_that_is_gone_is_detected_when_a_run_resumes_or_is_complete(tok,
     with pytest.raises(gm.ShardsFormatError, match=shard.name):
         encode_corpus(corpus, tok, out=existing, **OPTIONS)
     shard.write_bytes(data[:-2])
-    with pytest.raises(gm.ShardsFormatError, match="another size"):
+    with pytest.raises(gm.ShardsFormatError, match="its size has changed"):
         encode_corpus(corpus, tok, out=existing, **OPTIONS)
     shard.write_bytes(data)
     encode_corpus(corpus, tok, out=existing, **OPTIONS)
@@ -394,7 +394,7 @@ def test_an_unfinished_run_whose_files_are_named_after_the_folder_notices_that_i
         with pytest.raises(KeyboardInterrupt):
             encode_corpus(corpus, tok, out=tmp_path / "old", checkpoint_seconds=0, **options)
     (tmp_path / "old").rename(tmp_path / "new")
-    with pytest.raises(gm.ShardsMismatchError, match="was called 'old'"):
+    with pytest.raises(gm.ShardsMismatchError, match="the old name 'old'"):
         encode_corpus(corpus, tok, out=tmp_path / "new", **options)
     encode_corpus(corpus, tok, out=tmp_path / "new", overwrite=True, **options)
     assert digest(tmp_path / "new") == expected

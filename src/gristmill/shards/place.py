@@ -19,7 +19,7 @@ def check_place(out: Path) -> None:
     except FileNotFoundError:
         if not out.parent.is_dir():
             raise FileNotFoundError(
-                errno.ENOENT, "The parent folder of the output does not exist", str(out.parent)
+                errno.ENOENT, "No such folder to write to", str(out.parent)
             ) from None
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out.parent)) from None
