@@ -18,9 +18,7 @@ def check_place(out: Path) -> None:
         status = os.lstat(out)
     except FileNotFoundError:
         if not out.parent.is_dir():
-            raise FileNotFoundError(
-                errno.ENOENT, "No such folder to write to", str(out.parent)
-            ) from None
+            raise FileNotFoundError(errno.ENOENT, "No such folder to write to", str(out.parent)) from None
         if not os.access(out.parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "No permission to write in this folder", str(out.parent)) from None
         return
