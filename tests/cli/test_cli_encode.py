@@ -128,7 +128,7 @@ def test_what_an_earlier_run_has_left_is_gone_on_with_and_said(encode, folder, t
         (["--end-of-text", "none"], ") after each document and is now none"),
         (["--end-of-text-position", "before"], f"and is now '{END}' (id "),
         (["--on-error", "skip"], "--on-error was 'raise' and is now 'skip'"),
-        (["INPUT"], "is new (there were 2, there are 3)"),
+        (["INPUT"], "is new (it was not among the 2 earlier inputs)"),
     ],
 )
 def test_another_way_to_encode_is_refused_with_the_difference_and_the_old_shards_stay(
@@ -155,7 +155,7 @@ def test_another_tokenizer_and_a_changed_input_are_refused(encode, folder, token
     package.Tokenizer.load(tokenizer_path).truncated(500).save(tmp_path / "small.json")
     code, _, err = encode(folder, tokenizer=tmp_path / "small.json")
     assert code == 1
-    assert "the tokenizer is another one (vocab_size was " in err
+    assert "the tokenizer is different (vocab_size was " in err
     with (folder / "a.jsonl").open("a") as file:
         file.write('{"text": "one more"}\n')
     code, _, err = encode(folder)
@@ -174,7 +174,7 @@ def test_another_tokenizer_and_a_changed_input_are_refused(encode, folder, token
         (["CORPUS", "--allowed-special", "<|no|>"], 2, "<|no|>"),
         (["CORPUS", "--threads", "0"], 2, "--threads 0 is too small"),
         (["CORPUS", "--text-field", "body"], 1, "a.jsonl:1: no field 'body' (fields: 'text')"),
-        (["EMPTY"], 1, "the corpus holds no documents"),
+        (["EMPTY"], 1, "the corpus has no documents"),
         (["FOLDER"], 1, "No file with a known suffix in this folder"),
     ],
 )

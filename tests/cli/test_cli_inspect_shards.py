@@ -129,7 +129,7 @@ def test_a_seed_for_a_tokenizer_is_a_usage_error(gristmill, tokenizer_path):
     assert "--seed is for a folder of shards" in err
 
 
-def test_an_unfinished_folder_says_how_to_go_on(gristmill, tmp_path):
+def test_an_unfinished_folder_says_how_to_resume(gristmill, tmp_path):
     (tmp_path / "progress.json").touch()
     code, out, err = gristmill("inspect", tmp_path)
     assert (code, out) == (1, "")

@@ -66,7 +66,7 @@ def test_a_changed_input_is_a_problem_unless_inputs_are_left_out(gristmill, fold
     (folder.parent / "corpus.txt").write_bytes(b"low lowest")
     code, out, _ = gristmill("verify", folder)
     assert code == 1
-    assert "corpus.txt: it is not what was read: its size is 10 bytes instead of 9" in out
+    assert "corpus.txt: the file has changed since it was read: its size is 10 bytes instead of 9" in out
     code, out, _ = gristmill("verify", folder, "--no-inputs")
     assert code == 0
     assert "inputs" not in out
@@ -76,7 +76,7 @@ def test_an_input_that_is_gone_is_said_and_no_problem(gristmill, folder):
     (folder.parent / "corpus.txt").unlink()
     code, out, _ = gristmill("verify", folder)
     assert code == 0
-    assert f"not checked: {folder.parent / 'corpus.txt'}: it is not there." in out
+    assert f"not checked: {folder.parent / 'corpus.txt'}: the file is missing." in out
     assert "0 of 1 file " in out
 
 
@@ -139,7 +139,7 @@ def test_a_forged_shard_is_found_by_its_ids(gristmill, folder):
     rehash(folder)
     code, out, _ = gristmill("verify", folder)
     assert code == 1
-    assert "shard-00000.bin: token 7 is 60000, and ids go from 0 to 274." in out
+    assert "shard-00000.bin: token 7 is 60000; ids must be 0 to 274." in out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")

@@ -192,7 +192,7 @@ def test_options_that_do_not_fit_an_executor_are_errors(tmp_path, executor):
 
 
 def test_threads_and_workers_that_differ_are_an_error():
-    with pytest.raises(gm.OptionError, match="num_threads=2, but num_workers=3"):
+    with pytest.raises(gm.OptionError, match="num_threads=2 contradicts num_workers=3"):
         gm.count_words(["low"], executor=gm.Local(num_workers=3), num_threads=2)
     assert gm.count_words(["low"], executor=gm.Local(num_workers=2), num_threads=2).count("low") == 1
 

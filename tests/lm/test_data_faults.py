@@ -82,9 +82,7 @@ def test_a_shard_that_was_cut_short_before_it_is_first_read_is_named(shards):
     last = shards.paths[-1]
     then = last.stat().st_size
     os.truncate(last, then - 2)
-    with pytest.raises(
-        gm.ShardsFormatError, match=rf"{last.name}: it has {then - 2:,} bytes, and should have {then:,}"
-    ):
+    with pytest.raises(gm.ShardsFormatError, match=rf"{last.name}: its size is {then - 2:,} bytes, expected {then:,}"):
         TokenFiles(shards.tokens).stretch(0, shards.num_tokens)
 
 

@@ -99,7 +99,7 @@ class PosteriorWatch:
 
     def load_state(self, step: int, tensors: Mapping[str, Tensor] | None, values: Mapping[str, Any] | None) -> None:
         """Resume after `step`."""
-        self.monitor.go_on_after(step)
+        self.monitor.resume_after(step)
         if tensors is not None and values is not None:
             self.monitor.load_state_tensors(dict(tensors), dict(values))
 
