@@ -197,7 +197,7 @@ def test_a_dry_run_starts_from_the_folder_too(tmp_path, tiny_shards, folder):
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}])
 def test_a_run_does_not_write_over_the_folder_of_a_model(tiny_shards, folder, options):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(FileExistsError, match="Holds a model of Hugging Face"):
+    with pytest.raises(FileExistsError, match="Contains a Hugging Face model"):
         gm.lm.train(tiny_shards, out=folder, **SHORT, **options)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name in before} == before
 
@@ -267,7 +267,7 @@ def test_a_qwen3_whose_derived_layers_differ_is_refused_with_the_reason(tmp_path
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
 def test_a_pickle_is_never_loaded(folder, name):
     (folder / "model.safetensors").rename(folder / name)
-    with pytest.raises(gm.CheckpointError, match=rf"its weights are in {name}, a pickle, which can run any code"):
+    with pytest.raises(gm.CheckpointError, match=rf"its weights are in {name}, a pickle, which can run arbitrary code"):
         started(folder)
 
 
@@ -353,7 +353,7 @@ def test_damaged_weights_are_an_error(folder, damage):
     path = folder / "model.safetensors"
     data = path.read_bytes()
     path.write_bytes({"truncated": data[:-1000], "header": b"\xff" * 8 + data[8:], "empty": b""}[damage])
-    with pytest.raises(gm.CheckpointError, match="it is damaged, or no safetensors file"):
+    with pytest.raises(gm.CheckpointError, match="damaged, or not a safetensors file"):
         started(folder)
 
 
@@ -363,7 +363,7 @@ def test_damaged_weights_are_an_error(folder, damage):
 def test_an_index_cannot_name_files_outside_of_the_folder(folder, name):
     index = {"metadata": {}, "weight_map": {"lm_head.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(gm.CheckpointError, match="which is no safetensors file of this folder"):
+    with pytest.raises(gm.CheckpointError, match="which is not a safetensors file in this folder"):
         started(folder)
 
 

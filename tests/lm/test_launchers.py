@@ -75,7 +75,7 @@ def test_torchrun_inside_a_job_of_slurm_decides():
 
 
 def test_a_shell_of_slurm_is_told_that_its_tasks_are_not_used():
-    assert "6 tasks, and this is one process. Put srun before the command" in unused_tasks(SHELL)
+    assert "6 tasks, but only one process runs. Put srun before the command" in unused_tasks(SHELL)
     assert unused_tasks(STEP) is None
     assert unused_tasks({}) is None
 
@@ -108,8 +108,8 @@ def test_devices_that_contradict_the_launcher_are_refused_before_the_folder_is_m
         ({**TORCHRUN, "WORLD_SIZE": "7", "LOCAL_WORLD_SIZE": "3"}, "torchrun has started 7 processes unevenly on 2"),
         ({**STEP, "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_TASKS_PER_NODE": "3,2"}, "srun has started 5 processes"),
         ({"RANK": "1", "WORLD_SIZE": "4"}, "LOCAL_RANK and LOCAL_WORLD_SIZE are not. Start .* torchrun or srun"),
-        ({**TORCHRUN, "RANK": "one"}, "RANK in the environment is 'one'"),
-        ({**STEP, "SLURM_PROCID": ""}, "SLURM_PROCID in the environment is not set"),
+        ({**TORCHRUN, "RANK": "one"}, "variable RANK is 'one', not a number"),
+        ({**STEP, "SLURM_PROCID": ""}, "variable SLURM_PROCID is not set"),
         ({"OMPI_COMM_WORLD_SIZE": "4"}, "mpirun has started 4 processes"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_trial_of_batch_sizes_does_not_count_as_the_peak_of_the_run(monkeypatc
         monkeypatch.setattr(auto_batch, "_usable_bytes", lambda *_: 5)
     options = {"per_device": 8, "sequence_length": 4, "device": torch.device("cuda"), "autocast": None}
     if raises:
-        with pytest.raises(RuntimeError, match="not even one sequence fits"):
+        with pytest.raises(RuntimeError, match="a single sequence does not fit"):
             auto_batch.find_batch_size(Counting(), **options)
     else:
         assert auto_batch.find_batch_size(Counting(), **options) == 4

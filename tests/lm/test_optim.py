@@ -272,10 +272,10 @@ def test_a_loaded_state_is_a_copy():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tensors: tensors.pop("qkv.weight.step"), "no 'qkv.weight.step': its optimizer state is incomplete"),
+        (lambda tensors: tensors.pop("qkv.weight.step"), "no 'qkv.weight.step'. Its optimizer state is incomplete"),
         (
             lambda tensors: tensors.update({"x.exp_avg": torch.ones(1)}),
-            "state for 'x.exp_avg', which the model has not",
+            "state for 'x.exp_avg', which is not in the model",
         ),
         (lambda tensors: tensors.update({"norm.bias.exp_avg": torch.ones(9)}), r"\(9,\), and the model needs .*\(8,\)"),
         (lambda tensors: tensors.update({"norm.bias.exp_avg": torch.ones(8).half()}), "float16"),
@@ -295,7 +295,7 @@ def test_a_state_that_does_not_fit_changes_nothing(change, message):
 
 def test_the_state_of_another_optimizer_is_refused():
     state = new_optimizers(new_model(), "muon").state_tensors()
-    with pytest.raises(gm.CheckpointError, match="the state of optimizer 'muon', and this is 'adamw'"):
+    with pytest.raises(gm.CheckpointError, match="the state of optimizer 'muon', but this run uses 'adamw'"):
         new_optimizers(new_model(), "adamw").load_state_tensors(*state)
 
 
@@ -361,7 +361,7 @@ def test_bad_options_are_named(options, message):
 def test_models_without_anything_to_train():
     with pytest.raises(gm.OptionError, match="nothing to train"):
         new_optimizers(nn.ReLU(), "adamw")
-    with pytest.raises(gm.OptionError, match="Pass name='adamw'"):
+    with pytest.raises(gm.OptionError, match="Use optimizer 'adamw'"):
         new_optimizers(nn.LayerNorm(3), "muon")
 
 

@@ -562,7 +562,7 @@ def test_a_model_may_have_presets_under_names_of_their_own():
     wrong = new_config()
     wrong.PRESETS = {"mine-fast": {"batchsize": 2}}
     gm.lm.register_model("mine", config=wrong)(Mine)
-    with pytest.raises(gm.OptionError, match=r"mine-fast of MineConfig sets 'batchsize', and there is no such option"):
+    with pytest.raises(gm.OptionError, match=r"mine-fast of MineConfig sets an unknown option 'batchsize'"):
         TrainConfig.from_options({}, preset="mine-fast")
 
 

@@ -143,7 +143,7 @@ def test_groups_that_do_not_fit_change_nothing():
     train(model, optimizers, [0])
     tensors, values = optimizers.state_tensors()
     before = json.dumps(values)
-    with pytest.raises(gm.CheckpointError, match="has 0 groups of optimizer 'counting', and there are 1"):
+    with pytest.raises(gm.CheckpointError, match="has 0 groups of optimizer 'counting', but this run has 1"):
         optimizers.load_state_tensors(tensors, {**values, "groups": []})
     assert json.dumps(optimizers.state_tensors()[1]) == before
 
@@ -155,7 +155,7 @@ def test_groups_that_do_not_fit_change_nothing():
         (lambda model: None, "returned a NoneType"),
         (
             lambda model: torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1),
-            "holds 2 parameters that are not the model's",
+            "has 2 parameters that are not the model's",
         ),
     ],
 )

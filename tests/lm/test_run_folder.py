@@ -168,7 +168,7 @@ def test_the_old_run_can_be_used_while_the_new_one_is_set_up(tiny_shards, run):
 
 def test_a_run_that_an_interrupted_overwrite_had_set_aside_is_not_started_over(tiny_shards, run):
     replacing(run, overwrite=True).__enter__().set_aside()
-    with pytest.raises(FileExistsError, match="Holds a run already"):
+    with pytest.raises(FileExistsError, match="Already contains a run"):
         train(tiny_shards, run, max_steps=4)
     assert [folder.name for folder in list_checkpoints(run)] == ["step-000004"]
 

@@ -86,8 +86,8 @@ def test_after_the_peak_it_never_rises(shape):
         ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a share"),
         ({"warmup_steps": -1}, "warmup_steps=-1"),
         ({"shape": "linear"}, "shape='linear' is not known. Pass one of 'cosine', 'wsd', 'constant'"),
-        ({"final_fraction": 1.5}, "final_fraction=1.5 is not a fraction"),
-        ({"decay_fraction": -0.1}, "decay_fraction=-0.1 is not a fraction"),
+        ({"final_fraction": 1.5}, "final_fraction=1.5 is out of range"),
+        ({"decay_fraction": -0.1}, "decay_fraction=-0.1 is out of range"),
     ],
 )
 def test_bad_options_are_named(options, message):

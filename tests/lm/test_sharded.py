@@ -156,7 +156,7 @@ def test_a_full_disk_of_one_process_is_the_error_of_all(folder, size, check):
 def test_weights_that_are_not_finite_in_one_process_are_refused_by_all(folder, size):
     for answer in answers(folder, size, "failures"):
         kind, message, _ = answer["not finite"]
-        assert kind == "NotFiniteError" and "'stacked' holds NaN" in message
+        assert kind == "NotFiniteError" and "'stacked' contains NaN" in message
 
 
 def test_a_save_that_failed_leaves_the_checkpoint_before_and_nothing_else(folder, size):
@@ -171,7 +171,7 @@ def test_a_damaged_part_is_named_by_all_processes(folder, size):
     for answer in answers(folder, size, "failures"):
         kind, message, _ = answer["damaged"]
         assert kind == "CheckpointError"
-        assert f"model.part-{size:05d}-of-{size:05d}.safetensors: its checksum does not fit" in message
+        assert f"model.part-{size:05d}-of-{size:05d}.safetensors: checksum mismatch" in message
         assert "to use the one before, step-000000" in message
 
 
