@@ -172,7 +172,7 @@ def test_a_second_process_that_was_killed_ends_the_run_and_is_named(tiny_shards,
         os.kill(pid, signal.SIGKILL)
     code, _, errors = outcome(process)
     assert code == 1
-    assert errors.count("the process of device 1 (of 0 to 1) was ended by SIGKILL") == 1, errors
+    assert errors.count("the process of device 1 (of 0 to 1) was killed by SIGKILL") == 1, errors
 
 
 @needs_two_cores

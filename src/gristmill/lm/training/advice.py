@@ -72,8 +72,7 @@ def idle_device(situation: Situation) -> str | None:
         _dynamic_padding(reading, config),
     ]
     return (
-        f"the device reaches only {reading.mfu_matmul:.0%} of the speed of a plain matrix product. "
-        f"{_in_order(flags)}"
+        f"the device reaches only {reading.mfu_matmul:.0%} of the speed of a plain matrix product. {_in_order(flags)}"
     )
 
 

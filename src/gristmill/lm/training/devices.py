@@ -93,7 +93,7 @@ def check_devices(config: TrainConfig) -> str:
     kind = next(name for name in there if there[name]) if config.device == "auto" else config.device
     if not there[kind]:
         raise OptionError(
-            f"device={kind!r}: torch finds no such device. Pass device='cpu', or install a torch build that supports it."
+            f"device={kind!r}: torch finds no such device. Pass device='cpu', or install a torch build for it."
         )
     is_launched = find_world() is not None
     if config.devices > there[kind] and is_launched and kind != "cpu":  # processes may share cores, but not GPUs

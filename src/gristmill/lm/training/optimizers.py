@@ -212,7 +212,9 @@ class Optimizers:
         for full_name, value in {**tensors, **values.get("state", {})}.items():
             name, _, key = full_name.rpartition(".")
             if name not in states:
-                raise CheckpointError(f"the checkpoint has optimizer state for {full_name!r}, which is not in the model.")
+                raise CheckpointError(
+                    f"the checkpoint has optimizer state for {full_name!r}, which is not in the model."
+                )
             states[name][key] = self._fitted(name, key, value)
         for name, state in states.items():
             self._check_complete(name, state)

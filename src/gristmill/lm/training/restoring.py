@@ -109,7 +109,7 @@ def _load_weights(run: Run, folder: Path, state: dict[str, Any]) -> dict[str, Te
 def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer | None = None) -> None:
     """Copy the weights of the best checkpoint of another run, or of a Hugging Face folder, to the model.
 
-    Options that add a weight, such as word dropout, may differ: the weight is then skipped or left at its initial value.
+    Options that add a weight, such as word dropout, may differ: that weight is skipped or keeps its initial value.
 
     start: the folder. tokenizer: tokenizer of the training data, compared with that of a Hugging Face folder.
     """
@@ -130,7 +130,9 @@ def take_weights(model: Model, start: Path, tell: Tell, *, tokenizer: Tokenizer 
 def _take_pretrained(model: Model, folder: Path, tell: Tell, tokenizer: Tokenizer | None) -> None:
     tensors = read_tensors(folder)
     if bad := checkpoints.first_not_finite(tensors):
-        raise CheckpointError(f"{folder}: the weights are not finite: {bad!r} contains NaN or infinity. Pass another model.")
+        raise CheckpointError(
+            f"{folder}: the weights are not finite: {bad!r} contains NaN or infinity. Pass another model."
+        )
     weights = type(model).weights_of_huggingface(model.config, tensors, str(folder))
     checkpoints.load_weights(model, weights, folder)
     if difference := tokenizer_difference(folder, tokenizer):
