@@ -61,7 +61,7 @@ def test_a_divided_model_leaves_room_for_more_sequences(model, gpu, num_parts):
 
 def test_a_divided_run_without_a_size_that_fits_is_not_advised_to_divide_the_model(model, gpu):
     gpu.num_bytes = size_of(model)
-    with pytest.raises(TrainingError, match="number as batch_size, such as batch_size=1") as divided:
+    with pytest.raises(TrainingError, match="Pass a number, such as batch_size=1") as divided:
         auto_batch.find_batch_size(model, **TRIALS, num_parts=8)
     assert "on several devices" not in str(divided.value)
     with pytest.raises(TrainingError, match="strategy='fsdp' on several devices"):

@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_names_the_one_before_it(tmp_path):
     first, second = write(tmp_path, 5), write(tmp_path, 10)
     damage(first)
     damage(second)
-    with pytest.raises(CheckpointError, match=r"Remove .*step-000010 to use the one before, step-000005"):
+    with pytest.raises(CheckpointError, match=r"Remove .*step-000010 to use the previous one, step-000005"):
         read_state(second)
     with pytest.raises(CheckpointError, match=r"There is no earlier checkpoint: remove .*step-000005"):
         read_state(first)

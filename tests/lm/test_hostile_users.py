@@ -81,7 +81,7 @@ class WrongModel(gm.lm.Model):
         ("none", "WrongModel.forward returned NoneType"),
         ("bare", r"WrongModel.loss returned a Tensor. Return \(loss, stats\)"),
         ("no stats", r"WrongModel.loss returned a tuple. Return \(loss, stats\)"),
-        ("many", r"WrongModel.loss returned a loss of \(3,\). Return one number"),
+        ("many", r"WrongModel.loss returned a loss of \(3,\). Return a tensor with a single number"),
         ("detached", "WrongModel.loss returned a loss without a gradient"),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_run_where_the_data_belongs(run, tmp_path):
 
 
 def test_the_folder_of_a_run_is_refused_in_words_of_python(run, tiny_shards):
-    with pytest.raises(FileExistsError, match="Pass resume='auto' to resume it, overwrite=True to start again"):
+    with pytest.raises(FileExistsError, match="Pass resume='auto' to resume it, overwrite=True to replace it"):
         gm.lm.train(tiny_shards, out=run, max_steps=2)
 
 

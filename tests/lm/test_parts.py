@@ -120,8 +120,8 @@ def changed(**of_weight):
         (changed(parts=[]), "do not contain each row of 'weight' exactly once"),
         (changed(shape=[6, 3], parts=[[0, 0, 3], [0, 3, 6]]), "do not contain each row of 'weight' exactly once"),
         (changed(shape=[5, 2]), r"'weight' is torch.float32 \[3, 3\] instead of torch.float32 \[3, 2\]"),
-        (changed(shape=[10**12, 3], parts=[[0, 0, 3], [1, 3, 10**12]]), "should be"),
-        (changed(dtype="F64"), "should be torch.float64"),
+        (changed(shape=[10**12, 3], parts=[[0, 0, 3], [1, 3, 10**12]]), "instead of"),
+        (changed(dtype="F64"), "instead of torch.float64"),
     ],
 )
 def test_a_forged_index_is_refused_before_memory_is_taken(tmp_path, index, message):

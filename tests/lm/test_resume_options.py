@@ -125,7 +125,7 @@ def test_a_longer_run_keeps_its_steps_and_its_warm_up_and_says_what_the_schedule
     before = {record["step"]: record["lr"] for record in records(whole, "train")}
     assert {step: lrs[step] for step in before} == before
     assert lrs[24] == pytest.approx(0.1 * 3e-3, rel=0.05)  # the end of the longer schedule
-    assert "the run has 24 steps now instead of 20" in messages(tmp_path / "longer")
+    assert "the run now has 24 steps instead of 20" in messages(tmp_path / "longer")
     assert "follows the schedule of the longer run" in messages(tmp_path / "longer")
 
 

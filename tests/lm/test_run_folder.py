@@ -87,7 +87,7 @@ def test_overwrite_keeps_the_old_run_if_the_first_checkpoint_is_not_written(tiny
 def test_overwrite_does_not_replace_what_the_attempt_before_a_restart_has_trained(tiny_shards, run, monkeypatch):
     before = content(run)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    message = r"torchrun has started .* again .*step-000004.*resume='auto' and without overwrite=True"
+    message = r"torchrun has restarted .*step-000004.*resume='auto' and without overwrite=True"
     with pytest.raises(gm.OptionError, match=message):
         train(tiny_shards, run, overwrite=True, max_steps=6)
     assert content(run) == before

@@ -83,7 +83,7 @@ def test_after_the_peak_it_never_rises(shape):
     [
         ({"step": -1}, "step=-1 is negative"),
         ({"total_steps": 0}, "total_steps=0 is too small"),
-        ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a share"),
+        ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a frac"),
         ({"warmup_steps": -1}, "warmup_steps=-1"),
         ({"shape": "linear"}, "shape='linear' is not known. Pass one of 'cosine', 'wsd', 'constant'"),
         ({"final_fraction": 1.5}, "final_fraction=1.5 is out of range"),

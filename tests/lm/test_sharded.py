@@ -172,7 +172,7 @@ def test_a_damaged_part_is_named_by_all_processes(folder, size):
         kind, message, _ = answer["damaged"]
         assert kind == "CheckpointError"
         assert f"model.part-{size:05d}-of-{size:05d}.safetensors: checksum mismatch" in message
-        assert "to use the one before, step-000000" in message
+        assert "to use the previous one, step-000000" in message
 
 
 def test_parts_become_one_file_that_is_the_same_as_that_of_one_process(folder, size):

@@ -136,6 +136,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 NOT_FINITE = (
-    "{what} step {step} is NaN or infinite, so the run was stopped. {kept} Try, in this order: a lower "
+    "{what} step {step} is NaN or infinite. The run is stopped. {kept} Try, in this order: a lower "
     "learning_rate, more warmup_steps, clip_norm=1, {precision}another seed."
 )
