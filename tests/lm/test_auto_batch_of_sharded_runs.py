@@ -1,4 +1,4 @@
-"""batch_size="auto" where the run divides weights, gradients and moments among devices."""
+"""batch_size="auto" for runs that shard weights, gradients and moments over devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def size_of(model):
 
 @pytest.fixture
 def gpu(monkeypatch, model):
-    """A GPU, as far as a trial asks: its memory, and the peak of a step with weights, gradients and activations."""
+    """The parts of a GPU that a trial uses: its memory, and the peak of a step."""
 
     class GPU:
         num_bytes = 5 * size_of(model)
@@ -44,7 +44,7 @@ def gpu(monkeypatch, model):
 
 
 def largest(model, gpu, num_parts):
-    """The oracle: 16 bytes per parameter in so many parts, and what a step puts together for a while."""
+    """The oracle: 16 bytes per parameter divided by the number of parts, plus the gathered layers of a step."""
     layer = size_of(model.blocks[0])
     together = 0 if num_parts == 1 else 2 * (size_of(model) - 8 * layer + 2 * layer)
     free = 0.9 * gpu.num_bytes - 4 * size_of(model) / num_parts - together

@@ -1,4 +1,4 @@
-"""The benchmark of a training step compares what it says it compares."""
+"""The benchmark of a training step compares the models that it names."""
 
 from pathlib import Path
 

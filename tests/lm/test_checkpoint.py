@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, checked when they are read, and nothing in them is executed."""
+"""Checkpoints: written atomically, verified when read, and never executed."""
 
 import errno
 import json
@@ -136,13 +136,13 @@ def damage(folder):
 
 def test_a_damaged_old_checkpoint_does_not_stop_a_healthy_run_and_is_reported_once(tmp_path):
     damage(write(tmp_path, 1, val_loss=1.0))
-    told = []
-    writer = CheckpointWriter(tmp_path, keep=1, tell=told.append)
+    reported = []
+    writer = CheckpointWriter(tmp_path, keep=1, tell=reported.append)
     for step, loss in ((2, 2.0), (3, 3.0), (4, 4.0)):
         writer.write({"step": step, "val_loss": loss}, {"model.safetensors": TENSORS})
     writer.close()
     assert [folder.name for folder in list_checkpoints(tmp_path)] == ["step-000001", "step-000002", "step-000004"]
-    assert len(told) == 1 and "step-000001 is damaged" in told[0]
+    assert len(reported) == 1 and "step-000001 is damaged" in reported[0]
 
 
 def test_a_damaged_checkpoint_does_not_count_among_those_that_are_kept(tmp_path):
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_nothing_else(tmp_path, mon
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    if call <= 3:  # two files and the folder; the fourth is that of the parent, when the checkpoint is there already
+    if call <= 3:  # two files and the folder; the fourth is the parent folder, when the checkpoint already exists
         with pytest.raises(OSError, match="No space"):
             write(tmp_path, 2)
         assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
@@ -250,6 +250,6 @@ def test_another_tokenizer_is_described_by_what_differs(tmp_path):
     there, here = {"tokenizer_fingerprint": before.fingerprint}, {"tokenizer_fingerprint": now.fingerprint}
     (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
     assert found == ("the tokenizer is another one (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
-    now.save(tmp_path / "tokenizer.json", overwrite=True)  # not that of the checkpoint
+    now.save(tmp_path / "tokenizer.json", overwrite=True)  # differs from that of the checkpoint
     (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
     assert before.fingerprint[:12] in found and now.fingerprint[:12] in found

@@ -1,4 +1,4 @@
-"""TrainConfig: presets, YAML, checks, and what a run settles."""
+"""TrainConfig: presets, YAML, checks, and resolved values."""
 
 import json
 
@@ -130,7 +130,7 @@ def test_the_global_batch_is_kept_by_accumulation(tiny_shards):
     assert (config.gradient_accumulation_steps, config.global_batch_size) == (4, 32)
     with pytest.raises(OptionError, match="global_batch_size=30 is not a multiple of batch_size=4 on 2 devices"):
         settle(tiny_shards, batch_size=4, world_size=2, global_batch_size=30)
-    # No batch_size would do: not one to advise.
+    # No batch_size would work, so the message must not suggest one.
     with pytest.raises(
         OptionError, match=r"global_batch_size=7 cannot be divided evenly among 2 devices\. .* multiple of 2"
     ):

@@ -1,4 +1,4 @@
-"""Runs that were edited, forged or have diverged: refused with a clear error, before they take memory."""
+"""Edited, forged or diverged runs raise a clear error before they use memory."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def edit_config(run, **options):
 
 
 def forge(run, **options):
-    """Edit config.json and the state of every checkpoint alike, checksums included."""
+    """Edit config.json and the state of every checkpoint in the same way, including checksums."""
     edit_config(run, **options)
     for folder in checkpoints.list_checkpoints(run):
         state = read_state(folder)
@@ -47,7 +47,7 @@ def forge(run, **options):
 
 
 def poison(run, value, name="head.weight"):
-    """Weights that are not finite, in a checkpoint whose checksums are right."""
+    """Write weights that are not finite to a checkpoint, with correct checksums."""
     for folder in checkpoints.list_checkpoints(run):
         weights = load_file(folder / "model.safetensors")
         weights[name].view(-1)[5] = value

@@ -1,4 +1,4 @@
-"""Runs that start from a folder of Hugging Face: the same model as transformers has, and what is refused."""
+"""Runs that start from a Hugging Face folder: the same model as in transformers, and unsupported folders."""
 
 import json
 import shutil
@@ -29,13 +29,13 @@ SIZES = {
     "head_dim": 16,
     "max_position_embeddings": 128,
 }
-# Options of a run that say nothing about the model.
+# Options of a run that do not affect the model.
 SHORT = {name: TINY[name] for name in ("batch_size", "device", "limit_val_batches", "checkpoint_interval")}
 SHORT |= {"max_steps": 2, "progress": None, "learning_rate": 1e-5}
 
 
 def make_theirs(folder, kind="Llama", dtype=torch.float32, **changes):
-    """A model of transformers with random weights, also those of norms, and its folder."""
+    """Return a transformers model with random weights, including norms, and its folder."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**SIZES, **changes})
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
@@ -48,7 +48,7 @@ def make_theirs(folder, kind="Llama", dtype=torch.float32, **changes):
 
 
 def started(folder, **options):
-    """The model of a run that starts from the folder, before its first step."""
+    """Return the model of a run that starts from the folder, before its first step."""
     config, _ = asked_config(folder, None, None, {"init_from": str(folder), **options}, "never")
     model = build_model(config.model)
     take_weights(model, folder, lambda message: None)
@@ -125,9 +125,9 @@ def test_a_run_from_an_export_has_the_loss_of_the_run_that_was_exported(tmp_path
     after = gm.lm.evaluate(tmp_path / "next", tiny_shards, device="cpu").loss
     assert after == pytest.approx(before, abs=1e-6)
     assert json.loads((tmp_path / "next" / "config.json").read_text())["num_kv_heads"] == 1
-    told = [record["message"] for record in records(tmp_path / "next", "event")]
-    assert any(f"starting with the weights of {tmp_path / 'folder'}" in message for message in told)
-    assert not any("tokenizer" in message for message in told)  # it is the same
+    reported = [record["message"] for record in records(tmp_path / "next", "event")]
+    assert any(f"starting with the weights of {tmp_path / 'folder'}" in message for message in reported)
+    assert not any("tokenizer" in message for message in reported)  # the tokenizers are equal
 
 
 def test_the_run_can_be_resumed_when_the_folder_is_gone(tmp_path, tiny_shards):
@@ -206,7 +206,7 @@ def test_the_folder_of_a_model_in_the_place_of_a_run_is_named_as_what_it_is(tmp_
             use()
 
 
-# What a gpt is not
+# Unsupported architectures
 
 
 REFUSED = {
@@ -312,7 +312,7 @@ def test_weights_that_are_not_finite_are_refused(folder):
         started(folder)
 
 
-# Hostile folders
+# Malicious or damaged folders
 
 
 @pytest.mark.parametrize(

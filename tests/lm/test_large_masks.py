@@ -1,4 +1,4 @@
-"""Attention masks of T x T pairs that a CPU has no memory for."""
+"""Attention masks of T x T pairs that do not fit in the memory of a CPU."""
 
 from __future__ import annotations
 

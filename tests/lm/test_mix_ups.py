@@ -1,4 +1,4 @@
-"""What belongs elsewhere, passed where a run or shards belong: the error says what it is and what to pass."""
+"""Wrong things passed as a run or as shards: the error names what was passed and what to pass instead."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_results_are_shown_in_a_line_and_in_notebooks_as_a_table(run, tiny_shard
 
 
 class DataFrame:
-    """Stands for a table of any library."""
+    """Stands in for a table of any library."""
 
 
 @pytest.mark.parametrize("data", [["text"], DataFrame(), None, 3])

@@ -1,4 +1,4 @@
-"""A gradient that is not finite changes no weight: the run stops, and every checkpoint that is left is a good one."""
+"""A gradient that is not finite changes no weight. The run stops, and all remaining checkpoints are good."""
 
 import math
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 def poison(monkeypatch, step, value=math.nan):
-    """Make the gradient of a training step not finite; its loss stays what it is."""
+    """Make the gradient of a training step not finite, without changing its loss."""
     real, calls = GPT.loss, []
 
     def loss(self, batch, schedule):
@@ -176,7 +176,7 @@ def test_with_a_loss_scale_a_bad_gradient_of_one_optimizer_skips_the_step_of_all
     step(model, updates, scaler=scaler)
     before = copied(model, optimizers)
     scaler.scale(model(torch.ones(2, 4)).sum()).backward()
-    model[0].weight.grad[0, 0] = math.inf  # a weight of Muon's
+    model[0].weight.grad[0, 0] = math.inf  # a weight that Muon optimizes
     updates.update()
     assert same(copied(model, optimizers), before)
 

@@ -1,4 +1,4 @@
-"""Optimizers: who takes care of which parameter, Muon by its definition, and a state that goes on to the bit."""
+"""Optimizers: parameter groups, Muon compared with its definition, and bit-exact restoring of the state."""
 
 import copy
 import json
@@ -119,7 +119,7 @@ def test_frozen_parameters_are_left_alone():
 
 def test_the_learning_rate_scales_every_group():
     optimizers = new_optimizers(new_model(), "muon", lr=0.01, muon_lr=0.5)
-    for scale in (0.1, 0.5, 1.0):  # of what it was built with, not of the last one
+    for scale in (0.1, 0.5, 1.0):  # relative to the initial learning rate, not the previous one
         optimizers.set_learning_rate(scale)
         assert [o.param_groups[0]["lr"] for o in optimizers.torch_optimizers] == [0.01 * scale, 0.5 * scale]
         assert optimizers.learning_rate == 0.01 * scale

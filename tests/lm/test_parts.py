@@ -1,4 +1,4 @@
-"""Parts of a checkpoint, without processes: the index is checked before a row is read, and every row is there once."""
+"""Parts of a checkpoint, tested without processes: the index is checked before any row is read."""
 
 import json
 
@@ -25,7 +25,7 @@ INDEX = {
 
 
 def write(run, index=INDEX, step=1, first=None):
-    """A checkpoint in parts, with checksums that are right whatever the index says."""
+    """Write a checkpoint in parts, with correct checksums for any index."""
     folder = run / "checkpoints" / f"step-{step:06d}"
     folder.mkdir(parents=True)
     save_file(first or {"weight": WEIGHT[:3].clone(), "empty": torch.zeros(0, 4).bfloat16()}, folder / FIRST)

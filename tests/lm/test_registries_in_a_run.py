@@ -1,4 +1,4 @@
-"""Optimizers and schedules of a user's own in whole runs: they train, resume bit-exactly, and come from a plugin."""
+"""Registered optimizers and schedules in whole runs: they train, resume bit-exactly, and load from a plugin."""
 
 import sys
 import textwrap
@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def registries(monkeypatch):
-    """What a test registers is gone after it."""
+    """Restore the registries after each test."""
     for registry in (OPTIMIZERS, SCHEDULES):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     monkeypatch.delitem(sys.modules, "gristmill_plugin_mine", raising=False)

@@ -1,4 +1,4 @@
-"""A run that is overwritten stays until the new one has started, whatever happens before that."""
+"""An overwritten run is kept until the new one has a checkpoint, even if the new one fails."""
 
 import contextlib
 import shutil
@@ -140,7 +140,7 @@ def replace(run, *, fails):
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(tmp_path, fails):
-    """The process is killed at its first change of the folder, its second, …; the next one puts the folder in order."""
+    """Kill the process at its first change of the folder, its second, …; the next run must restore the folder."""
     for step in range(60):
         run = tmp_path / str(step)
         write(run, OLD)

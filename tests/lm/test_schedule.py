@@ -1,4 +1,4 @@
-"""The learning rate of every step, against its closed forms, and schedules of a user's own."""
+"""Learning rate of every step compared with closed forms, and registered schedules."""
 
 import itertools
 import math
@@ -108,12 +108,12 @@ def test_a_warm_up_longer_than_the_run_says_what_to_pass():
         check_schedule(700, 500)
 
 
-# Schedules of a user's own
+# Registered schedules
 
 
 @pytest.fixture
 def schedules(monkeypatch):
-    """The registry; what a test adds is gone after it."""
+    """The registry, restored after each test."""
     monkeypatch.setattr(SCHEDULES, "_entries", dict(SCHEDULES._entries))
     return SCHEDULES
 

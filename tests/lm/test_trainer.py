@@ -1,4 +1,4 @@
-"""The trainer: what a run leaves behind, what it tells, and how it ends when something goes wrong."""
+"""The trainer: files of a run, its messages, and its errors."""
 
 import gc
 import json
@@ -98,18 +98,18 @@ def test_checkpoints_are_the_latest_and_the_best(tiny_shards, tmp_path):
 
 def test_without_a_validation_split_it_says_so_and_trains(tmp_path):
     shards = build_shards(tmp_path / "shards", val=False)
-    told = []
-    result = train(shards, tmp_path / "run", max_steps=3, progress=told.append)
+    reported = []
+    result = train(shards, tmp_path / "run", max_steps=3, progress=reported.append)
     assert (result.val_loss, result.bits_per_byte) == (None, None)
-    assert any("no validation split" in record.get("message", "") for record in told)
+    assert any("no validation split" in record.get("message", "") for record in reported)
 
 
 def test_a_validation_split_shorter_than_a_window_is_told_and_left_out(tmp_path):
     shards = build_shards(tmp_path / "shards", number=400)
-    told = []
-    result = train(shards, tmp_path / "run", max_steps=1, context_length=1000, batch_size=1, progress=told.append)
+    reported = []
+    result = train(shards, tmp_path / "run", max_steps=1, context_length=1000, batch_size=1, progress=reported.append)
     assert result.val_loss is None
-    assert any("no validation: in the validation split there are" in record.get("message", "") for record in told)
+    assert any("no validation: in the validation split there are" in record.get("message", "") for record in reported)
 
 
 def test_a_run_that_left_no_checkpoint_leaves_no_records_to_the_next(tiny_shards, tmp_path):
@@ -127,9 +127,9 @@ def test_options_go_on_top_of_a_config(tiny_shards, tmp_path):
 
 
 def test_auto_precision_is_settled_and_told(tiny_shards, tmp_path):
-    told = []
-    train(tiny_shards, tmp_path / "run", max_steps=1, progress=told.append)
-    assert told[0]["message"] == "precision auto: 32 on cpu."
+    reported = []
+    train(tiny_shards, tmp_path / "run", max_steps=1, progress=reported.append)
+    assert reported[0]["message"] == "precision auto: 32 on cpu."
     assert load_config(tmp_path / "run").precision == "32"
 
 
@@ -144,7 +144,7 @@ def test_a_folder_with_a_run_is_not_touched_without_being_asked(tiny_shards, tmp
         train(tiny_shards, tmp_path / "run", max_steps=3, resume="yes")
 
 
-# Things that go wrong
+# Errors
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(tiny_shards, tmp_path, monkeypatch):
@@ -237,7 +237,7 @@ def test_the_garbage_collector_is_off_in_the_loop_and_on_afterwards(tiny_shards,
 
 @pytest.fixture
 def nothing_frozen():
-    """The suite freezes what it has imported; here nothing is, as in a program that never does so."""
+    """Unfreeze the objects that the test suite has frozen, as in a program that never freezes objects."""
     gc.unfreeze()
     yield
     gc.collect()
@@ -253,7 +253,7 @@ def test_objects_that_the_program_has_frozen_stay_frozen(tiny_shards, tmp_path, 
     gc.freeze()
     frozen = gc.get_freeze_count()
     train(tiny_shards, tmp_path / "run", max_steps=1)
-    assert gc.get_freeze_count() > frozen / 2  # some were freed meanwhile
+    assert gc.get_freeze_count() > frozen / 2  # some were freed in the meantime
 
 
 # Random numbers and batches

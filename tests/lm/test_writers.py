@@ -1,4 +1,4 @@
-"""Loggers: the numbers of metrics.jsonl in TensorBoard, CSV files, Weights & Biases, and loggers that users pass."""
+"""Loggers: the numbers of metrics.jsonl in TensorBoard, CSV files, Weights & Biases and user loggers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT = {"max_steps": 8, "checkpoint_interval": 4, "val_check_interval": 4, "log
 
 
 class Recording:
-    """A logger of a user: not of Lightning, with its methods."""
+    """A user-defined logger with the methods of Lightning's loggers."""
 
     def __init__(self, fail_at=None):
         self.metrics, self.hyperparams, self.finalized, self._fail_at = [], None, 0, fail_at
@@ -105,9 +105,9 @@ def test_one_logger_need_not_be_in_a_list(tiny_shards, tmp_path):
 def test_a_logger_that_fails_is_left_out_with_one_message_and_the_run_ends_well(tiny_shards, tmp_path):
     failing, other = Recording(fail_at=4), Recording()
     result = train(tiny_shards, tmp_path / "run", loggers=[failing, other], **SHORT)
-    told = [record["message"] for record in read_records(tmp_path / "run") if record["kind"] == "event"]
+    reported = [record["message"] for record in read_records(tmp_path / "run") if record["kind"] == "event"]
     assert result.num_steps == 8
-    assert [message for message in told if "no longer used" in message] == [
+    assert [message for message in reported if "no longer used" in message] == [
         "the logger Recording failed and is no longer used: the server is gone. metrics.jsonl has all records."
     ]
     assert [step for step, _ in failing.metrics] == [2]
