@@ -148,7 +148,7 @@ class TrainConfig:
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How to use several devices: ddp (each holds all weights) or fsdp (each holds a part of the weights)."""
     deterministic: bool = False
-    """Use only deterministic GPU kernels, for bit-exact results. Slower."""
+    """Use deterministic GPU kernels where torch has them, for bit-exact results. Slower."""
     val_check_interval: Steps = 0.1
     """Steps between validations, or a fraction of the run."""
     limit_val_batches: Steps | None = 32

@@ -88,7 +88,8 @@ def train(
             others.
         resume: True or "auto" resumes the run in `out` from its latest checkpoint, with its saved options, or starts a
             new run if `out` has no checkpoint. Options passed now must equal the saved ones, except a greater
-            max_steps and options that do not affect the weights, such as intervals and loggers.
+            max_steps, options that do not affect the weights, such as intervals and loggers, and options that affect
+            them only by rounding, such as devices and precision.
         overwrite: Replace the run in `out`. The old run is kept until the new one has a checkpoint.
         progress: Progress display: "auto", "bar", "jsonl", None, or a callable that receives every record of
             metrics.jsonl.
