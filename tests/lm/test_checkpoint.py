@@ -250,6 +250,6 @@ def test_another_tokenizer_is_described_by_what_differs(tmp_path):
     there, here = {"tokenizer_fingerprint": before.fingerprint}, {"tokenizer_fingerprint": now.fingerprint}
     (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
     assert found == ("the tokenizer is another one (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
-    now.save(tmp_path / "tokenizer.json", overwrite=True)  # differs from that of the checkpoint
+    now.save(tmp_path / "tokenizer.json", overwrite=True)  # not that of the checkpoint
     (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
     assert before.fingerprint[:12] in found and now.fingerprint[:12] in found

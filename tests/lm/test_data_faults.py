@@ -1,4 +1,4 @@
-"""Data that is changed or damaged while a run trains gives an error that names the file, not SIGBUS or IndexError."""
+"""Data that change or are damaged during training raise an error that names the file, not a signal or IndexError."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from scripts import run_script
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-# In a new process, because truncating a mapped file would kill the process with SIGBUS.
+# In a subprocess, because truncating a mapped file would end the process with SIGBUS.
 CUT_SHORT = """
     import os, sys
     from pathlib import Path
@@ -101,7 +101,7 @@ def test_shards_that_were_encoded_again_are_not_mixed_with_the_old_ones(shards):
     files = TokenFiles(shards.tokens)
     files.stretch(0, 5)  # opens only the first file
     folder = shards.paths[0].parent
-    (folder / "manifest.json").unlink()  # the first action of an overwrite
+    (folder / "manifest.json").unlink()  # the first step of an overwrite
     with pytest.raises(gm.InputChangedError, match="the shards were replaced or removed"):
         files.stretch(0, shards.num_tokens)
 
@@ -136,7 +136,7 @@ def test_files_are_closed_when_the_dataset_is_gone(shards):
 
 
 def damage(shards, position, id):
-    """Overwrite the token at `position` of the split with `id`; return its file and its position there."""
+    """Overwrite token `position` of the split with `id`; return its file and its position there."""
     file = int(np.searchsorted(shards.tokens.begins, position, side="right")) - 1
     inside = position - shards.tokens.begins[file]
     tokens = np.fromfile(shards.paths[file], shards.dtype)

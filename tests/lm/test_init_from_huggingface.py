@@ -1,4 +1,4 @@
-"""Runs that start from a Hugging Face folder: the same model as in transformers, and unsupported folders."""
+"""Runs that start from a Hugging Face folder: the same model as in transformers, and rejected folders."""
 
 import json
 import shutil
@@ -29,13 +29,13 @@ SIZES = {
     "head_dim": 16,
     "max_position_embeddings": 128,
 }
-# Options of a run that do not affect the model.
+# Run options that do not affect the model.
 SHORT = {name: TINY[name] for name in ("batch_size", "device", "limit_val_batches", "checkpoint_interval")}
 SHORT |= {"max_steps": 2, "progress": None, "learning_rate": 1e-5}
 
 
 def make_theirs(folder, kind="Llama", dtype=torch.float32, **changes):
-    """Return a transformers model with random weights, including norms, and its folder."""
+    """A transformers model with random weights, including norms, and its folder."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**SIZES, **changes})
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
@@ -125,9 +125,9 @@ def test_a_run_from_an_export_has_the_loss_of_the_run_that_was_exported(tmp_path
     after = gm.lm.evaluate(tmp_path / "next", tiny_shards, device="cpu").loss
     assert after == pytest.approx(before, abs=1e-6)
     assert json.loads((tmp_path / "next" / "config.json").read_text())["num_kv_heads"] == 1
-    reported = [record["message"] for record in records(tmp_path / "next", "event")]
-    assert any(f"starting with the weights of {tmp_path / 'folder'}" in message for message in reported)
-    assert not any("tokenizer" in message for message in reported)  # the tokenizers are equal
+    messages = [record["message"] for record in records(tmp_path / "next", "event")]
+    assert any(f"starting with the weights of {tmp_path / 'folder'}" in message for message in messages)
+    assert not any("tokenizer" in message for message in messages)  # it is the same
 
 
 def test_the_run_can_be_resumed_when_the_folder_is_gone(tmp_path, tiny_shards):
@@ -206,7 +206,7 @@ def test_the_folder_of_a_model_in_the_place_of_a_run_is_named_as_what_it_is(tmp_
             use()
 
 
-# Unsupported architectures
+# Unsupported models
 
 
 REFUSED = {

@@ -1,4 +1,4 @@
-"""mean_loss and the trials of batch_size="auto" work for any model."""
+"""mean_loss and the trials of batch_size="auto": they work for every model."""
 
 from types import MappingProxyType
 

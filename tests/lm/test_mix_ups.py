@@ -1,4 +1,4 @@
-"""Wrong things passed as a run or as shards: the error names what was passed and what to pass instead."""
+"""Wrong folders passed as a run or as shards: the error names what they are and what to pass."""
 
 from __future__ import annotations
 
