@@ -202,7 +202,7 @@ def test_with_another_subset_the_best_is_chosen_among_its_own_losses(tiny_shards
     assert find_checkpoint(broken, "best").name == f"step-{best[0]:06d}"
     assert read_state(find_checkpoint(broken, "latest"))["best_val_loss"] == best[1]
     reported = " ".join(record["message"] for record in records(broken, "event"))
-    assert "limit_val_batches was 2 and is now 3: the best checkpoint is now chosen only from later steps" in reported
+    assert "limit_val_batches was 2 and is now 3: the best checkpoint is chosen again from this step on" in reported
 
 
 def test_another_limit_that_means_the_same_sequences_changes_nothing(tiny_shards, broken, tmp_path):

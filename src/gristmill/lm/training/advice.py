@@ -111,9 +111,9 @@ def out_of_memory(config: TrainConfig) -> str:
     """Return the message for a device that has run out of memory."""
     length = config.model.LENGTH
     flags = [
-        f"batch_size='auto', global_batch_size={config.global_batch_size} (finds the largest that fits)"
+        f"batch_size='auto', global_batch_size={config.global_batch_size} (the largest that fits, same global batch)"
         if config.global_batch_size
-        else "batch_size='auto' (finds the largest that fits)",
+        else "batch_size='auto' (the largest that fits)",
         "a smaller batch_size with a larger gradient_accumulation_steps",
         "precision='bf16-mixed'" if config.precision == "32" else None,
         None if config.activation_checkpointing else "activation_checkpointing=True (layers are computed twice)",

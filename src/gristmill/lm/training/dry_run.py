@@ -322,7 +322,7 @@ class _Trial:
         return mark_length(batch) if self.config.compile_model and self.config.model.varying_lengths else batch
 
     def _schedule(self, step: int) -> dict[str, Tensor]:
-        assert self.config.max_steps is not None  # it is resolved
+        assert self.config.max_steps is not None  # the config is resolved
         numbers = self.config.model.schedule(step, total_steps=self.config.max_steps)
         return {name: torch.full((), value, device=self.fabric.device) for name, value in numbers.items()}
 
@@ -361,7 +361,7 @@ def _validation_seconds(
     dataset = validation.dataset
     if dataset is None or trial.step_seconds is None:
         return 0.0
-    assert isinstance(config.batch_size, int) and config.max_steps is not None  # it is resolved
+    assert isinstance(config.batch_size, int) and config.max_steps is not None  # the config is resolved
     num_sequences = min(TIMED_VAL_BATCHES * config.batch_size, dataset.num_sequences)
     begin = time.perf_counter()
     batches = dataset.validation_batches(num_sequences=num_sequences)
@@ -377,7 +377,7 @@ def _validation_seconds(
 def _plan(
     config: TrainConfig, data: TrainingData, trial: _Trial, first_step: int, validating: float, messages: list[str]
 ) -> TrainPlan:
-    assert config.max_steps is not None and config.global_batch_size is not None  # it is resolved
+    assert config.max_steps is not None and config.global_batch_size is not None  # the config is resolved
     num_devices = config.devices * config.num_nodes
     parts = num_devices if config.strategy == "fsdp" else 1
     weights = sum(parameter.nbytes for parameter in trial.model.parameters())

@@ -78,8 +78,8 @@ def sharing_of(weights: Sequence[Tensor]) -> Sharing | None:
     by_rows = all(hasattr(each, "placements") and [str(p) for p in each.placements] == ["S(0)"] for each in weights)
     if others or mesh.ndim > 1 or not by_rows:
         raise OptionError(
-            "optimizer 'muon' needs weights that are whole on each device, or all sharded by rows over the same "
-            "devices. Use optimizer 'adamw', or shard with fully_shard over a one-dimensional mesh."
+            "optimizer='muon' needs weights that are whole on each device, or all sharded by rows over the same "
+            "devices. Pass optimizer='adamw', or shard with fully_shard over a one-dimensional mesh."
         )
     return Sharing(mesh.get_group(), is_sharded=True)
 

@@ -213,7 +213,8 @@ class Optimizers:
             name, _, key = full_name.rpartition(".")
             if name not in states:
                 raise CheckpointError(
-                    f"the checkpoint has optimizer state for {full_name!r}, which is not in the model."
+                    f"the checkpoint has optimizer state for {full_name!r}, which is not in the model. Resume with the "
+                    f"original model."
                 )
             states[name][key] = self._fitted(name, key, value)
         for name, state in states.items():
@@ -339,8 +340,8 @@ def _group(parameters: Iterable[Tensor], **options: Any) -> dict[str, Any]:
 def _muon_groups(model: nn.Module, weights: Mapping[str, Tensor]) -> list[dict[str, Any]]:
     if not weights:
         raise OptionError(
-            "optimizer 'muon' needs two-dimensional weights other than embeddings and head, but the model has none. "
-            "Use optimizer 'adamw'."
+            "optimizer='muon' needs two-dimensional weights other than embeddings and head, but the model has none. "
+            "Pass optimizer='adamw'."
         )
     stacked: Mapping[str, Stacked] = model.stacked_weights() if hasattr(model, "stacked_weights") else {}  # type: ignore[operator]
     groups: dict[Stacked, list[Tensor]] = defaultdict(list)
@@ -354,9 +355,15 @@ def _muon_groups(model: nn.Module, weights: Mapping[str, Tensor]) -> list[dict[s
 
 def _check_stacked(name: str, num_rows: int, parts: Stacked) -> None:
     if isinstance(parts, int) and num_rows % parts:
-        raise OptionError(f"stacked_weights: {name} has {num_rows} rows, which is not a multiple of {parts}.")
+        raise OptionError(
+            f"stacked_weights: {name} has {num_rows} rows, which is not a multiple of {parts}. Return a divisor of its "
+            f"rows."
+        )
     if not isinstance(parts, int) and sum(parts) != num_rows:
-        raise OptionError(f"stacked_weights: {name} has {num_rows} rows, but the parts {parts} have {sum(parts)}.")
+        raise OptionError(
+            f"stacked_weights: {name} has {num_rows} rows, but the parts {parts} have {sum(parts)}. Return parts with "
+            f"{num_rows} rows in total."
+        )
 
 
 def _is_sharded(parameter: Tensor) -> bool:

@@ -28,7 +28,7 @@ def check_plan(config: TrainConfig, data: TrainingData) -> None:
     world_size = config.devices * config.num_nodes
     size = 1 if config.batch_size == "auto" else int(config.batch_size)
     plan = resolved(config, data, batch_size=size, world_size=world_size)
-    assert plan.max_steps is not None  # it is resolved
+    assert plan.max_steps is not None  # the config is resolved
     learning_rate(
         0,
         peak=plan.learning_rate,

@@ -83,8 +83,8 @@ def restore(run: Run, folder: Path, state: dict[str, Any], tell: Tell) -> None:
     if run.validation.best_loss == math.inf and state["best_val_loss"] is not None:
         tell(
             f"limit_val_batches was {state['config'].get('limit_val_batches')} and is now "
-            f"{run.config.limit_val_batches}: the best checkpoint is now chosen only from later steps, because losses "
-            f"on different parts of the validation split are not comparable."
+            f"{run.config.limit_val_batches}: the best checkpoint is chosen again from this step on, because losses on "
+            f"different parts of the validation split are not comparable."
         )
     if is_longer(state["config"], run.config):
         tell(

@@ -138,7 +138,7 @@ class Run:
     @property
     def max_steps(self) -> int:
         """Number of steps of the run."""
-        assert self.config.max_steps is not None  # it is resolved
+        assert self.config.max_steps is not None  # the config is resolved
         return self.config.max_steps
 
     @property

@@ -88,7 +88,7 @@ def check_folder(
     if has_foreign_weights(run):  # a run would overwrite config.json and tokenizer.json, which the weights need
         raise FileExistsError(errno.EEXIST, "Contains a Hugging Face model. Pass another folder for the run", str(run))
     if run.exists() and not os.access(run, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "No permission to write in this folder", str(run))
+        raise PermissionError(errno.EACCES, "No permission to write in this folder. Pass another folder", str(run))
     if init_from is not None and not (resume == "auto" and (found or (run / REPLACED_FOLDER).is_dir())):
         _check_base(Path(init_from))
 

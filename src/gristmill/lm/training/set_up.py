@@ -88,7 +88,7 @@ def check_mask(config: TrainConfig, device: torch.device) -> None:
 
     Otherwise the system would kill the process without a message. A GPU raises an error by itself.
     """
-    assert isinstance(config.batch_size, int)  # it is resolved
+    assert isinstance(config.batch_size, int)  # the config is resolved
     model, num_layers = config.model, 1 if config.activation_checkpointing else getattr(config.model, "num_layers", 1)
     num_pairs = model.num_masked_pairs(batch_size=config.batch_size)
     # One boolean per pair, which the attention of each layer converts to a number and keeps for the backward pass.
@@ -207,7 +207,7 @@ def open_datasets(
     fabric: Fabric, config: TrainConfig, data: TrainingData, tell: Tell
 ) -> tuple[Dataset, Dataset | None]:
     """Return the training data and the validation data, which is None if the split is missing or too short."""
-    assert isinstance(config.batch_size, int)  # it is resolved
+    assert isinstance(config.batch_size, int)  # the config is resolved
     batches: Any = {
         "batch_size": config.batch_size,
         "seed": config.seed,
@@ -220,7 +220,7 @@ def open_datasets(
     messages += data.start_messages(dataset, world_size=fabric.world_size)
     messages += config.model.start_messages(batch_size=config.batch_size)
     if isinstance(data, MixedData):
-        assert config.max_steps is not None and config.global_batch_size is not None  # it is resolved
+        assert config.max_steps is not None and config.global_batch_size is not None  # the config is resolved
         messages += data.length_messages(config.max_steps * config.global_batch_size)
     for message in messages:
         tell(message)

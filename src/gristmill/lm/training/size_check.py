@@ -25,6 +25,7 @@ __all__ = ["check_sizes", "compare_shapes"]
 # Maximum number of modules and tensors of the model per tensor in the file: lists, dropouts, tied names.
 PARTS_PER_TENSOR = 8
 SPARE_PARTS = 1000
+ADVICE = "Use the config that the weights were saved with."
 SPARE_BYTES = 4 << 30  # for tensors that are not saved, such as position tables
 
 
@@ -44,7 +45,7 @@ def check_sizes(build: Callable[[], nn.Module], weights: Mapping[str, Tensor], s
     except _TooManyPartsError:
         raise CheckpointError(
             f"{source}: the weights belong to another model: the config describes far more layers than the "
-            f"{len(weights):,} tensors in the file."
+            f"{len(weights):,} tensors in the file. {ADVICE}"
         ) from None
     except NotImplementedError:  # raised by torch when data is needed
         return
@@ -66,12 +67,16 @@ def compare_shapes(needed: Mapping[str, Tensor], there: Mapping[str, Tensor], so
     """Raise `CheckpointError` for the first tensor that is missing, unexpected, or of another shape."""
     for name in [*needed, *(name for name in there if name not in needed)]:
         if name not in there:
-            raise CheckpointError(f"{source}: the weights belong to another model: {name!r} is missing.")
+            raise CheckpointError(f"{source}: the weights belong to another model: {name!r} is missing. {ADVICE}")
         if name not in needed:
-            raise CheckpointError(f"{source}: the weights belong to another model: {name!r} is not part of this model.")
+            raise CheckpointError(
+                f"{source}: the weights belong to another model: {name!r} is not part of this model. {ADVICE}"
+            )
         if there[name].shape != needed[name].shape:
             shapes = f"{list(there[name].shape)} in the file and {list(needed[name].shape)} in the model"
-            raise CheckpointError(f"{source}: the weights belong to another model: {name!r} has shape {shapes}.")
+            raise CheckpointError(
+                f"{source}: the weights belong to another model: {name!r} has shape {shapes}. {ADVICE}"
+            )
 
 
 class _WithoutData(TorchFunctionMode):

@@ -245,7 +245,7 @@ def train_to_the_end(run: Run) -> TrainResult:
         run.fabric.barrier()  # only the first process writes, and all read the result
         stopped = run.agree_to_stop()  # a signal may have arrived in the meantime
     if stopped:
-        run.tell(f"stopped at step {run.step:,} with a checkpoint. Pass resume='auto' to resume.")
+        run.tell(f"stopped at step {run.step:,} and saved a checkpoint. Pass resume='auto' to resume.")
         run.signals.act()
     return run.result()
 

@@ -40,7 +40,7 @@ class Validation:
         self._last: tuple[int, float | None] = (-1, None)  # the last step validated on the subset, and its loss
         self.num_sequences = 0  # of the subset
         if dataset is not None:
-            assert isinstance(config.batch_size, int)  # it is resolved
+            assert isinstance(config.batch_size, int)  # the config is resolved
             self.num_sequences = num_val_sequences(
                 config.limit_val_batches, total=dataset.num_sequences, batch_size=config.batch_size
             )
@@ -52,7 +52,7 @@ class Validation:
     def take_up(self, step: int, state: dict[str, Any]) -> None:
         """Resume from a checkpoint of `step`, with the same sequences even if the batch size has changed.
 
-        If `limit_val_batches` has changed, the subset changes, and the best is chosen only from later steps.
+        If `limit_val_batches` has changed, the subset changes, and the best is chosen again from this step on.
         """
         before = self._num_sequences_of(state)
         if self.has_other_limit(state) and before != self.num_sequences:
