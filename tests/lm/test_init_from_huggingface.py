@@ -183,7 +183,7 @@ def test_another_tokenizer_than_that_of_the_folder_is_reported(tmp_path, tiny_sh
     (tmp_path / "folder" / "tokenizer.json").unlink()
     (tmp_path / "folder" / "tokenizer_config.json").unlink()
     assert "could not be compared" in pretrained.tokenizer_difference(tmp_path / "folder", tokenizer)
-    assert "is not known" in pretrained.tokenizer_difference(tmp_path / "folder", None)
+    assert "is unknown" in pretrained.tokenizer_difference(tmp_path / "folder", None)
 
 
 def test_a_dry_run_starts_from_the_folder_too(tmp_path, tiny_shards, folder):
@@ -271,7 +271,7 @@ def test_a_pickle_is_never_loaded(folder, name):
 
 def test_a_folder_without_weights_says_what_is_missing(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(gm.CheckpointError, match=r"it has no model.safetensors"):
+    with pytest.raises(gm.CheckpointError, match=r"has neither model.safetensors"):
         started(folder)
 
 
