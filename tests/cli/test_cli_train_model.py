@@ -93,7 +93,7 @@ def test_resume_needs_no_value(gristmill, shards, tmp_path):
     code, _, err = gristmill(*arguments, shards)
     assert code == 1
     assert "Already contains a run" in err
-    assert "Pass --resume auto to resume it, --overwrite to start again" in err
+    assert "Pass --resume auto to resume it, --overwrite to replace it" in err
     assert gristmill(*arguments, shards, "--resume")[0] == 0
     assert gristmill(*arguments, shards, "--resume", "auto")[0] == 0
 
