@@ -145,7 +145,7 @@ def test_a_run_that_stopped_because_of_a_loss_that_is_no_number_says_so_in_one_l
     )
     stop = {"kind": "event", "step": 58, "message": message}
     write_lines(folder / "metrics.jsonl", [*read_lines(folder / "metrics.jsonl"), stop])
-    said = "Stopped at step 58: the loss of step 57 is not a number."
+    said = "Stopped at step 58: the loss of step 57 is NaN or infinite."
     assert summarise(read_records(folder)).trouble == said
     page = write_report(folder)
     assert f'<p class="trouble">{said}</p>' in page.read_text(encoding="utf-8")

@@ -64,7 +64,7 @@ def test_a_folder_with_a_run_is_refused_before_anything_is_made(gristmill, work_
     assert gristmill("train-model", "stories.txt", "-o", "run", *TINY)[0] == 0
     (work_folder / "run-shards").rename(work_folder / "other")
     code, _, err = gristmill("train-model", "stories.txt", "-o", "run", *TINY)
-    assert code == 1 and "Holds a run already" in err
+    assert code == 1 and "Already contains a run" in err
     assert not (work_folder / "run-shards").exists()
 
 

@@ -130,7 +130,7 @@ def test_the_end_of_text_may_be_written_in_a_prompt(gristmill, run_folder, token
         (("--top-p", "2"), 2, "--top-p 2.0"),
         (("--top-k", "0"), 2, "--top-k 0"),
         (("--max-tokens", "-5"), 2, "--max-tokens -5"),
-        (("--checkpoint", "step-000077"), 1, "there is no checkpoint 'step-000077'"),
+        (("--checkpoint", "step-000077"), 1, "has no checkpoint 'step-000077'"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_one_line(gristmill, run_folder, options, code, words):

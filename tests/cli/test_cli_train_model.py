@@ -92,8 +92,8 @@ def test_resume_needs_no_value(gristmill, shards, tmp_path):
     assert gristmill(*arguments, "--resume", shards)[0] == 0
     code, _, err = gristmill(*arguments, shards)
     assert code == 1
-    assert "Holds a run already" in err
-    assert "Pass --resume auto to resume it, --overwrite to start again" in err
+    assert "Already contains a run" in err
+    assert "Pass --resume auto to resume it, --overwrite to replace it" in err
     assert gristmill(*arguments, shards, "--resume")[0] == 0
     assert gristmill(*arguments, shards, "--resume", "auto")[0] == 0
 
@@ -222,7 +222,7 @@ def test_an_unknown_key_of_a_file_names_the_closest(gristmill, shards, tmp_path)
     (tmp_path / "c.yaml").write_text("learning_rat: 1e-3\n")
     code, _, err = gristmill("train-model", shards, "-o", tmp_path / "run", "--config", tmp_path / "c.yaml")
     assert code == 2
-    assert "there is no option 'learning_rat'. Did you mean 'learning_rate'?" in err
+    assert "unknown option 'learning_rat'. Did you mean 'learning_rate'?" in err
 
 
 def test_shards_that_are_not_there_are_one_line(gristmill, tmp_path):
@@ -375,7 +375,7 @@ def test_resume_never_and_repeated_flags_mean_what_stands_last(gristmill, shards
     resume = ["train-model", shards, "-o", run_of_three, *TINY]
     for last in (["--resume=never"], ["--resume", "never"], ["--resume", "--resume=never"]):
         code, _, err = gristmill(*resume, *last)
-        assert code == 1 and "Holds a run already" in err
+        assert code == 1 and "Already contains a run" in err
     code, _, err = gristmill(*resume, "--max-steps", 9, "--resume", "--max-steps", 4, "--learning-rate", 0.01)
     assert (code, err) == (0, "")
     assert config_of(run_of_three)["max_steps"] == 4

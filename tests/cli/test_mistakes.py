@@ -240,7 +240,7 @@ ON_THE_COMMAND_LINE = {
     "the folder of the shards for the run": (
         ["train-model", "shards", "-o", "shards", *QUIET],
         1,
-        ["shards", "a run needs a folder of its own"],
+        ["shards", "Pass another folder for the run"],
     ),
     "a fraction beyond one": (
         ["encode", "corpus.txt", "-t", "tok.json", "-o", "out", "--val-fraction", "10"],

@@ -341,7 +341,7 @@ def test_rows_that_do_not_add_up_are_refused():
         def stacked_weights(self):
             return {"blocks.0.attention.qkv.weight": (32, 32)}
 
-    with pytest.raises(OptionError, match=r"has 96 rows, and the parts \(32, 32\) have 64"):
+    with pytest.raises(OptionError, match=r"has 96 rows, but the parts \(32, 32\) have 64"):
         build_optimizer(Wrong(CONFIG), "muon", lr=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""What an impatient user does to training: wrong types, wrong models, a run that is replaced by one that fails."""
+"""Mistakes of users: wrong types, wrong models, replacing a run with one that fails."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ def test_a_word_that_counts_as_true_does_not_overwrite_a_run(tiny_shards, tmp_pa
 
 
 def test_a_run_is_replaced_only_when_the_new_one_has_a_checkpoint(tiny_shards, tmp_path):
-    """A run that diverges in its second step would otherwise leave nothing at all."""
+    """Otherwise a run that diverges in its second step would leave no checkpoint at all."""
     train(tiny_shards, tmp_path / "run", max_steps=4)
     with pytest.raises(NotFiniteError):
         train(tiny_shards, tmp_path / "run", overwrite=True, learning_rate=1e30, clip_norm=0.0)
@@ -36,9 +36,9 @@ def test_a_folder_in_which_another_process_trains_is_named_as_such(tiny_shards, 
         train(tiny_shards, tmp_path / "run")
 
 
-def test_fewer_steps_are_refused_before_a_warm_up_that_nobody_passed(tiny_shards, tmp_path):
+def test_fewer_steps_are_refused_before_a_warm_up_that_was_not_passed(tiny_shards, tmp_path):
     train(tiny_shards, tmp_path / "run", max_steps=20, warmup_steps=10)
-    with pytest.raises(CheckpointError, match=r"max_steps was 20 and is now 5. Pass at least as many"):
+    with pytest.raises(CheckpointError, match=r"max_steps was 20 and is now 5. Pass max_steps >= 20"):
         gm.lm.train(tiny_shards, out=tmp_path / "run", resume=True, max_steps=5, progress=None)
 
 
@@ -50,7 +50,7 @@ def test_a_config_of_another_type_is_a_type_error(config, tiny_shards, tmp_path)
 
 @dataclass(frozen=True, kw_only=True)
 class WrongConfig(gm.lm.WindowModelConfig):
-    """The options of a model that is wrong in one of many ways."""
+    """Options of a model with one of many faults."""
 
     fault: str = ""
 
@@ -81,11 +81,11 @@ class WrongModel(gm.lm.Model):
         ("none", "WrongModel.forward returned NoneType"),
         ("bare", r"WrongModel.loss returned a Tensor. Return \(loss, stats\)"),
         ("no stats", r"WrongModel.loss returned a tuple. Return \(loss, stats\)"),
-        ("many", r"WrongModel.loss returned a loss of \(3,\). Return one number"),
+        ("many", r"WrongModel.loss returned a loss of \(3,\). Return a tensor with a single number"),
         ("detached", "WrongModel.loss returned a loss without a gradient"),
     ],
 )
-def test_a_model_that_returns_the_wrong_thing_is_told_what_to_return(fault, message, tiny_shards, tmp_path):
+def test_a_model_that_returns_the_wrong_thing_learns_what_to_return(fault, message, tiny_shards, tmp_path):
     torch.set_num_threads(1)
     with pytest.raises(OptionError, match=message):
         gm.lm.train(tiny_shards, out=tmp_path / "run", progress=None, **{**OWN, "model": WrongConfig(fault=fault)})

@@ -1,4 +1,4 @@
-"""What belongs elsewhere, passed where a run or shards belong: the error says what it is and what to pass."""
+"""Wrong folders passed as a run or as shards: the error names what they are and what to pass."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_run_where_the_data_belongs(run, tmp_path):
 
 
 def test_the_folder_of_a_run_is_refused_in_words_of_python(run, tiny_shards):
-    with pytest.raises(FileExistsError, match="Pass resume='auto' to resume it, overwrite=True to start again"):
+    with pytest.raises(FileExistsError, match="Pass resume='auto' to resume it, overwrite=True to replace it"):
         gm.lm.train(tiny_shards, out=run, max_steps=2)
 
 
@@ -67,7 +67,7 @@ def test_results_are_shown_in_a_line_and_in_notebooks_as_a_table(run, tiny_shard
 
 
 class DataFrame:
-    """Stands for a table of any library."""
+    """Stands in for a table of any library."""
 
 
 @pytest.mark.parametrize("data", [["text"], DataFrame(), None, 3])

@@ -111,7 +111,7 @@ def test_a_checkpoint_that_could_not_be_read_again_is_not_written(tmp_path):
 
 
 def test_buffers_that_are_nan_are_not_saved(tmp_path):
-    with pytest.raises(NotFiniteError, match="'mean' holds NaN"):
+    with pytest.raises(NotFiniteError, match="'mean' contains NaN"):
         write_checkpoint(tmp_path, {"step": 1}, {"model.safetensors": {"mean": torch.tensor([math.nan])}})
 
 

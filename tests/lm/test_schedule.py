@@ -1,4 +1,4 @@
-"""The learning rate of every step, against its closed forms, and schedules of a user's own."""
+"""Learning rate of every step compared with closed forms, and registered schedules."""
 
 import itertools
 import math
@@ -83,11 +83,11 @@ def test_after_the_peak_it_never_rises(shape):
     [
         ({"step": -1}, "step=-1 is negative"),
         ({"total_steps": 0}, "total_steps=0 is too small"),
-        ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a share"),
+        ({"warmup_steps": 11}, "warmup_steps=11 is more than the 10 steps of the run. Pass warmup_steps=0.02, a frac"),
         ({"warmup_steps": -1}, "warmup_steps=-1"),
         ({"shape": "linear"}, "shape='linear' is not known. Pass one of 'cosine', 'wsd', 'constant'"),
-        ({"final_fraction": 1.5}, "final_fraction=1.5 is not a fraction"),
-        ({"decay_fraction": -0.1}, "decay_fraction=-0.1 is not a fraction"),
+        ({"final_fraction": 1.5}, "final_fraction=1.5 is out of range"),
+        ({"decay_fraction": -0.1}, "decay_fraction=-0.1 is out of range"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -108,12 +108,12 @@ def test_a_warm_up_longer_than_the_run_says_what_to_pass():
         check_schedule(700, 500)
 
 
-# Schedules of a user's own
+# Registered schedules
 
 
 @pytest.fixture
 def schedules(monkeypatch):
-    """The registry; what a test adds is gone after it."""
+    """The registry, restored after each test."""
     monkeypatch.setattr(SCHEDULES, "_entries", dict(SCHEDULES._entries))
     return SCHEDULES
 

@@ -1,4 +1,4 @@
-"""What a run checks and reports before its first step: where its weights come from, its context, its conversations."""
+"""Checks and messages before the first step: source of the weights, context length, conversations."""
 
 import os
 import subprocess

@@ -319,7 +319,7 @@ def test_a_run_can_begin_with_the_weights_of_another(shards, tmp_path):
 def test_a_switch_that_brings_a_weight_can_be_turned_on_for_weights_that_lack_it(shards, tmp_path):
     train_vae(shards, tmp_path / "first", max_steps=2)
     train_vae(shards, tmp_path / "second", max_steps=2, word_dropout=0.5, init_from=str(tmp_path / "first"))
-    assert "but for unknown_D" in events(tmp_path / "second", "starting with the weights")[0]["message"]
+    assert "except unknown_D" in events(tmp_path / "second", "starting with the weights")[0]["message"]
 
 
 def test_a_run_does_not_go_on_with_other_data_or_another_weight_of_kl(shards, parquet, tmp_path):
