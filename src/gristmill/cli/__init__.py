@@ -182,7 +182,8 @@ def _parse(name: str, arguments: list[str]) -> Any:
     """The command with its options set, or the exit code when help or an error was printed."""
     import tyro
 
-    from gristmill.cli.usage import check_usage
+    from gristmill.cli.examples import examples_text
+    from gristmill.cli.usage import HELP, check_usage
     from gristmill.cli.values import UsageError, registry
     from gristmill.errors import MissingPackageError, OptionError
 
@@ -203,6 +204,8 @@ def _parse(name: str, arguments: list[str]) -> Any:
             return module.parse(arguments, **settings)
         return tyro.cli(command, args=arguments, **settings)
     except SystemExit as error:
+        if not error.code and any(flag in arguments for flag in HELP):
+            print("\n" + examples_text(command.EXAMPLES))
         return error.code if isinstance(error.code, int) else WRONG_USAGE
     except (MissingPackageError, OptionError, OSError, UsageError) as error:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
@@ -213,12 +216,12 @@ def _parse(name: str, arguments: list[str]) -> Any:
 
 
 def _description(command: type) -> str:
-    """The docstring in lines that fit. Indented, because tyro joins others into one, however narrow the terminal is."""
+    """Return the docstring, wrapped. Indented because tyro joins lines that are not, whatever the terminal's width."""
     import inspect
     import textwrap
 
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-    return "\n".join(textwrap.indent(textwrap.fill(paragraph, 76), "  ") for paragraph in paragraphs)
+    return "\n \n".join(textwrap.indent(textwrap.fill(paragraph, 76), "  ") for paragraph in paragraphs)
 
 
 def _run(command: Any, debug: bool) -> int:

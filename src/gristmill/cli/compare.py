@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import tyro
 from numpy.typing import NDArray
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import format_size
 from gristmill.cli.streams import first_bytes
 from gristmill.cli.table import columns, pairs, show_token
@@ -32,6 +33,14 @@ class Command:
     Tokens are compared by their bytes, not by their ids. A space is shown as ␣; bytes that are not a whole character,
     as \xNN.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Compare two tokenizers on a built-in story.", "gristmill compare old.json new.json"),
+        (
+            "Compare on your own text, and show 20 differences.",
+            "gristmill compare old.json new.json --text story.txt --num-differences 20",
+        ),
+    )
 
     tokenizers: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER…", help_behavior_hint="")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
 from gristmill.cli import COMMANDS, task
+from gristmill.cli.examples import Examples
 from gristmill.cli.usage import HELP, Option, options_of
 from gristmill.cli.values import one_of
 
@@ -24,6 +25,11 @@ class Command:
 
     fish: gristmill completion fish > ~/.config/fish/completions/gristmill.fish
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Complete commands and options in this bash session.", 'eval "$(gristmill completion bash)"'),
+        ("Install completion for fish.", "gristmill completion fish > ~/.config/fish/completions/gristmill.fish"),
+    )
 
     shell: Annotated[str, tyro.conf.Positional, one_of(["bash", "zsh", "fish"]), tyro.conf.arg(name="SHELL")]
     """The shell: bash, zsh or fish."""

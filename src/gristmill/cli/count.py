@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, ReadingOptions, Threads
 from gristmill.cli.streams import argument_bytes, stdin_as_file, stdin_is_given
 from gristmill.cli.table import columns, pairs
@@ -60,6 +61,12 @@ class Command(ReadingOptions, TokenizerOptions):
     Files are read as `gristmill encode` reads them: a separator such as <|endoftext|> belongs to no document and is
     not counted, and neither is the end-of-text id that `encode` adds to each document.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Count the tokens of every file in a folder.", "gristmill count -t tok.json data"),
+        ("Count the tokens of a text.", "gristmill count -t tok.json --string 'Once upon a time'"),
+        ("Print one JSON object for a script.", "gristmill count -t tok.json corpus.txt --json"),
+    )
 
     files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…", help_behavior_hint="")] = ()
     """Files, folders, URLs or globs; - is stdin, which is also read when nothing is given."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.examples import Examples
 from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.cli.options import (
     CorpusNames,
@@ -37,6 +38,18 @@ class Command(ExecutorOptions, ReadingOptions):
     `gristmill train-tokenizer words.gmw` and `gristmill extend` then start from the counts: a corpus is read once,
     however many vocabularies are trained from it. Files of several parts are added up when they are named together.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Count a corpus once, then train two tokenizers from the counts.",
+            "gristmill count-words corpus.txt -o words.gmw",
+        ),
+        (
+            "Train on the counts instead of the corpus.",
+            "gristmill train-tokenizer words.gmw --vocab-size 16k -o tok.json",
+        ),
+        ("Add the counts of two parts.", "gristmill count-words a.gmw b.gmw -o all.gmw"),
+    )
 
     corpus: CorpusNames
     """Files, folders, URLs, globs, or .gmw files to add up. Name them before --special-tokens."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag
 from gristmill.cli.streams import argument_bytes, is_terminal, stdin_chunks, stdin_is_given, write_bytes
 from gristmill.cli.table import show_token
@@ -31,6 +32,12 @@ class Command(TokenizerOptions):
     Ids are separated by white space or commas, and may stand in brackets: what `gristmill tokenize` and Python print.
     Nothing is added, except a line break at the end on a terminal; the texts of several lines follow each other.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Decode ids given as arguments.", "gristmill decode -t tok.json 79 344 261"),
+        ("Decode ids from a pipe.", "gristmill decode -t tok.json < ids.txt"),
+        ("Leave special tokens out.", "gristmill decode -t tok.json --skip-special 79 344 261 999"),
+    )
 
     ids: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ID…", help_behavior_hint="")] = ()
     """Ids; - is stdin, which is also read when no id is given."""

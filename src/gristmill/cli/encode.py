@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import LayoutName, Position, ProgressKind, TokenIdType, listed
+from gristmill.cli.examples import Examples
 from gristmill.cli.executors import ExecutorOptions, task_rows, task_tables
 from gristmill.cli.options import CorpusNames, Flag, ReadingOptions, UsageError, format_size, plural
 from gristmill.cli.table import columns, pairs
@@ -26,6 +27,19 @@ class Command(ExecutorOptions, ReadingOptions, TokenizerOptions):
     Run again after it was interrupted, it resumes; the result is the same, byte for byte. A special token
     spelled out in a document is plain text, unless --allowed-special names it.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Encode a file, and keep 1 % of the documents for validation.",
+            "gristmill encode corpus.txt -t tok.json -o shards --val-fraction 0.01",
+        ),
+        (
+            "Encode compressed JSON Lines with the text in the field 'body'.",
+            "gristmill encode 'data/*.jsonl.zst' -t tok.json -o shards --text-field body",
+        ),
+        ("Write token files for nanoGPT.", "gristmill encode corpus.txt -t tok.json -o nano -f nanogpt"),
+        ("Encode with 16 processes.", "gristmill encode data -t tok.json -o shards --executor processes --workers 16"),
+    )
 
     corpus: CorpusNames
     """Files, folders, URLs, or globs such as 'data/**/*.jsonl.zst'."""

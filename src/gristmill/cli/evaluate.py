@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
@@ -23,6 +24,14 @@ class Command:
     Bits per byte compare models with different tokenizers; losses and perplexities do
     not. A VAE has no perplexity: its loss is a bound.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Evaluate the best checkpoint on the validation split.", "gristmill evaluate run shards"),
+        (
+            "Evaluate the latest checkpoint on 100 batches, as JSON.",
+            "gristmill evaluate run shards --checkpoint latest --limit-batches 100 --json",
+        ),
+    )
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A folder that `gristmill train-model` made."""

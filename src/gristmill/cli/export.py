@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import TokenizerFormat, listed
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, UsageError, format_size
 from gristmill.cli.table import pairs
 from gristmill.cli.tokenizers import TokenizerOptions, parse_special_tokens
@@ -21,6 +22,12 @@ class Command(TokenizerOptions):
 
     Warnings on stderr name what the format cannot hold. If the ids would change, nothing is written.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("For transformers: a folder that AutoTokenizer loads.", "gristmill export tok.json -f huggingface -o hf"),
+        ("For tiktoken.", "gristmill export tok.json -f tiktoken -o tok.tiktoken"),
+        ("For llama.cpp.", "gristmill export tok.json -f gguf -o tok.gguf"),
+    )
 
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
     """A tokenizer file or folder, in any format that can be read."""

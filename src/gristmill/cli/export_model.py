@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ModelDtype, ModelFormat, listed
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, UsageError
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.cli.table import pairs
@@ -22,6 +23,11 @@ class Command:
 
     What reads it there computes the same logits. The output appears whole or not at all.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("For transformers and vLLM.", "gristmill export-model run -f huggingface -o hf-model"),
+        ("For llama.cpp, quantized to 8 bits.", "gristmill export-model run -f gguf -o model.gguf --dtype q8_0"),
+    )
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A folder that `gristmill train-model` wrote to."""

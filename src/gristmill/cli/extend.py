@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
 from gristmill.arguments import TIE_BREAKS
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import (
     CorpusNames,
     Flag,
@@ -31,6 +32,17 @@ class Command(ReadingOptions, TokenizerOptions):
     Pattern and special tokens stay. On the corpus of its training this gives what a longer run would have given.
     Special tokens stay last, so their ids move up; all other ids stay.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Add merges learned from a second corpus, up to 40,000 tokens.",
+            "gristmill extend tok.json code.txt --vocab-size 40k -o larger.json",
+        ),
+        (
+            "Extend a tokenizer of Hugging Face.",
+            "gristmill extend hf/tokenizer.json code.txt --vocab-size 60k -o larger.json",
+        ),
+    )
 
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
     """The tokenizer to start from, in any format that can be read."""

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, UsageError, plural
 from gristmill.cli.plugins import Plugin, load_plugin
 from gristmill.lm.models.requests import PrecisionOfText
@@ -36,6 +37,13 @@ class Command:
     A VAE makes texts of latents: of latents drawn from the prior, of the latent of a
     text (--reconstruct), or of those on the way from one text to another (--between).
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Continue a prompt.", "gristmill generate run --prompt 'Once upon a time'"),
+        ("Write three reproducible texts.", "gristmill generate run --prompt 'Once upon a time' --num 3 --seed 0"),
+        ("Continue each line of a file, and write JSON lines.", "gristmill generate run --prompts prompts.txt --jsonl"),
+        ("Sample four texts from the prior of a VAE.", "gristmill generate vae-run --num 4"),
+    )
 
     run_folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A folder that `gristmill train-model` wrote to."""

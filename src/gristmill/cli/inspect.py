@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.inspect_shards import inspect_shards, is_shard_folder
 from gristmill.cli.options import UsageError, format_size
 from gristmill.cli.streams import first_bytes
@@ -31,6 +32,12 @@ class Command:
 
     In tokens, a space is shown as ␣; bytes that are not a whole character, as \xNN.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Show vocabulary size, token lengths and merges.", "gristmill inspect tok.json"),
+        ("Show the ids and tokens of a text.", "gristmill inspect tok.json --string 'Once upon a time'"),
+        ("Show splits, frequent tokens and sample documents of shards.", "gristmill inspect shards"),
+    )
 
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER|SHARDS")]
     """A tokenizer file or folder, in any format that can be read, a folder of shards, or counted words (.gmw)."""

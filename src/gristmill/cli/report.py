@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, UsageError, check_output
 from gristmill.cli.table import pairs
 from gristmill.packages import require_packages
@@ -21,6 +22,11 @@ class Command:
     report.md, a summary; plots/, the curves as PNG files. Of two or more runs: one page
     with their curves overlaid, their final figures and the options that differ.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Write report.html, report.md and plots into the folder of the run.", "gristmill report run"),
+        ("Compare two runs on one page.", "gristmill report run-a run-b -o comparison.html"),
+    )
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…", help_behavior_hint="")]
     """A folder that `gristmill train-model` wrote to; two or more to compare."""

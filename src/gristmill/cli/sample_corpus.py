@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, Output, check_output
 from gristmill.cli.table import pairs
 from gristmill.cli.values import byte_size
@@ -19,6 +20,11 @@ class Command:
     Each story is followed by a line <|endoftext|>. The same seed gives the same
     bytes everywhere, and a larger file starts with the same stories.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Write 50 MB of stories.", "gristmill sample-corpus -o stories.txt"),
+        ("Write 1 MB of other stories.", "gristmill sample-corpus -o small.txt --size 1MB --seed 1"),
+    )
 
     output: Output
     """The file to write."""

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.streams import argument_bytes, file_chunks, is_terminal, stdin_chunks, stdin_is_given, use_colors
 from gristmill.cli.table import show_token
 from gristmill.cli.tokenizers import AllowedSpecial, TokenizerOptions, allowed, check_allowed
@@ -38,6 +39,18 @@ class Command(TokenizerOptions):
     Ids are one line per text, which `gristmill decode` turns back into the same bytes. In tokens, a space is shown
     as ␣; bytes that are not a whole character, as \xNN.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Show the tokens of a text with their ids.", "gristmill tokenize -t tok.json --show both 'Once upon a time'"),
+        (
+            "Write the ids of a file, and turn them back into text.",
+            "gristmill tokenize -t tok.json --file story.txt | gristmill decode -t tok.json",
+        ),
+        (
+            "Turn a special token in the text into its id.",
+            "gristmill tokenize -t tok.json 'The end.<|endoftext|>' --allowed-special all",
+        ),
+    )
 
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT…", help_behavior_hint="")] = ()
     """Texts; - is stdin, which is also read when no text is given. Name them before --allowed-special."""

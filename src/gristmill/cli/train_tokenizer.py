@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind, TieBreak
+from gristmill.cli.examples import Examples
 from gristmill.cli.executors import ExecutorOptions, parts_beside, remove_parts, task_rows, task_tables
 from gristmill.cli.options import (
     CorpusNames,
@@ -39,6 +40,21 @@ class Command(ExecutorOptions, ReadingOptions):
     Texts are read as they are, byte for byte. Special tokens are boundaries in it:
     no token crosses one, and each gets an id of its own after all others.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Train a tokenizer with 32,000 tokens on one file.",
+            "gristmill train-tokenizer corpus.txt --vocab-size 32k -o tok.json",
+        ),
+        (
+            "Train on every compressed JSON Lines file below a folder.",
+            "gristmill train-tokenizer 'data/**/*.jsonl.zst' --vocab-size 32k -o tok.json",
+        ),
+        (
+            "Train on a corpus larger than memory.",
+            "gristmill train-tokenizer data --vocab-size 64k -o tok.json --memory-limit 8GB",
+        ),
+    )
 
     corpus: CorpusNames
     """Files, folders, URLs, globs such as 'data/**/*.txt', or words (.gmw). Name them before --special-tokens."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, Output, check_output
 from gristmill.cli.table import pairs
 from gristmill.cli.tokenizers import TokenizerOptions
@@ -23,6 +24,11 @@ class Command(TokenizerOptions):
 
     Special tokens stay last, so their ids move down; all other ids stay.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Keep the first 8,000 tokens.", "gristmill truncate tok.json --vocab-size 8k -o small.json"),
+        ("Replace an existing file.", "gristmill truncate tok.json --vocab-size 8k -o small.json --overwrite"),
+    )
 
     tokenizer: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TOKENIZER")]
     """A tokenizer with Gristmill's own ids: bytes, merges, special tokens."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind
+from gristmill.cli.examples import Examples
 from gristmill.cli.options import Flag, format_size
 
 if TYPE_CHECKING:
@@ -25,6 +26,11 @@ class Command:
     The exit code is 0 when all is sound and 1 when a problem was found. Each problem is
     a line that names the shard or input. A missing input is not a problem.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Check every shard, id, document and input.", "gristmill verify shards"),
+        ("Check the shards only.", "gristmill verify shards --no-inputs"),
+    )
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """A folder that `gristmill encode` made."""
