@@ -1,4 +1,4 @@
-"""gristmill sample-corpus: a text to try things on."""
+"""gristmill sample-corpus: write a sample corpus."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gristmill.cli.values import byte_size
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Write a corpus of simple English children's stories, made on the spot.
+    """Write a corpus of generated children's stories in simple English.
 
-    Each story is followed by a line <|endoftext|>. The same seed gives the same
-    bytes everywhere, and a larger file starts with the same stories.
+    Each story is followed by a line <|endoftext|>. The same seed gives the same bytes on every machine, and a larger
+    file starts with the same stories.
     """
 
     EXAMPLES: ClassVar[Examples] = (
@@ -27,18 +27,18 @@ class Command:
     )
 
     output: Output
-    """The file to write."""
+    """File to write."""
 
     size: Annotated[int, byte_size("--size"), tyro.conf.arg(metavar="N", help_behavior_hint="(default: 50MB)")] = (
         50_000_000
     )
-    """At most this many bytes, such as 50MB; only whole stories are written."""
+    """Maximum size, such as 50MB. Only complete stories are written."""
 
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Another seed, other stories."""
+    """Random seed of the stories."""
 
     overwrite: Flag = False
-    """Replace the output if it is already there."""
+    """Replace an existing output."""
 
     def run(self) -> int:
         from gristmill.sample_corpus import write_sample_corpus
