@@ -62,7 +62,7 @@ def test_shards_are_those_of_the_function_and_the_summary_is_theirs(encode, fold
         "without text",
         "train",
         "val",
-        "tokens are",
+        "token files",
         "time",
         *["peak memory"] * ("peak memory" in table),
         "saved to",
@@ -75,7 +75,7 @@ def test_shards_are_those_of_the_function_and_the_summary_is_theirs(encode, fold
         assert table[name] == f"{split.documents:,} documents, {split.tokens:,} tokens, {ratio:.3f} bytes/token"
     assert len(run.manifest.splits["train"].shards) > 1
     num_files = sum(len(split.shards) for split in run.manifest.splits.values())
-    assert table["tokens are"] == f"uint16, format gristmill, {num_files} files"
+    assert table["token files"] == f"uint16, format gristmill, {num_files} files"
     assert table["saved to"] == str(tmp_path / "out")
 
 
@@ -92,7 +92,7 @@ def test_run_again_it_says_that_all_was_complete(encode, folder, tmp_path):
     before = files_of(tmp_path / "out")
     code, out, err = encode(folder, "--profile", "--threads", 1)  # the number of threads decides nothing
     assert (code, err) == (0, "")
-    assert rows(out)["time"].strip() == "none: these shards were complete already"
+    assert rows(out)["time"].strip() == "none: the shards were already complete"
     assert "stage" not in out
     assert files_of(tmp_path / "out") == before
 
@@ -219,7 +219,7 @@ def test_a_value_that_cannot_be_read_is_a_usage_error(encode, folder, tmp_path, 
 
 def test_no_corpus_is_a_usage_error(encode):
     code, _, err = encode()
-    assert (code, err) == (2, "gristmill: error: no corpus given. Name at least one file or folder.\n")
+    assert (code, err) == (2, "gristmill: error: no corpus given. Pass at least one file or folder.\n")
 
 
 def test_help_lists_the_choices_there_are_and_no_none(gristmill):
@@ -259,7 +259,7 @@ def test_every_format_can_be_written_verified_and_inspected(
 ):
     code, out, err = encode(folder, "--format", format)
     assert (code, err) == (0, "")
-    assert f"format {format}" in rows(out)["tokens are"]
+    assert f"format {format}" in rows(out)["token files"]
     tok = package.Tokenizer.load(tokenizer_path)
     end = tok.special_tokens[END]
     documents = [[*tok.encode_ordinary(text), end] for text in texts]

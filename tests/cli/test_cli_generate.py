@@ -337,11 +337,11 @@ def test_options_of_many_texts_that_make_no_sense_are_wrong_usage(gristmill, run
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "there is no prompt in it"),
-        ("\n \n", "there is no prompt in it"),
-        ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2: no JSON"),
-        ('{"text": "a"}\n', 'prompts.jsonl:1: no text "prompt" in it'),
-        ('{"prompt": 3}\n', 'prompts.jsonl:1: no text "prompt" in it'),
+        ("", "contains no prompt"),
+        ("\n \n", "contains no prompt"),
+        ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2 is not valid JSON"),
+        ('{"text": "a"}\n', 'prompts.jsonl:1 has no string "prompt"'),
+        ('{"prompt": 3}\n', 'prompts.jsonl:1 has no string "prompt"'),
     ],
 )
 def test_a_file_without_prompts_is_named_with_its_line(gristmill, run_folder, tmp_path, content, words):
@@ -380,9 +380,9 @@ def test_json_lines_of_prompts_may_have_blank_lines_and_the_mark_and_line_ends_o
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"prompt": "low"}\n{"prompt": "\\ud800"}\n', "prompts.jsonl:2: half of a surrogate pair"),
-        ("[" * 100_000, "prompts.jsonl:1: no JSON"),
-        ("\n\n", "there is no prompt in it"),
+        ('{"prompt": "low"}\n{"prompt": "\\ud800"}\n', "prompts.jsonl:2 has an unpaired surrogate"),
+        ("[" * 100_000, "prompts.jsonl:1 is not valid JSON"),
+        ("\n\n", "contains no prompt"),
     ],
 )
 def test_what_is_wrong_with_json_lines_of_prompts_is_reported_with_its_place(

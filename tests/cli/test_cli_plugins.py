@@ -51,10 +51,10 @@ def test_help_lists_the_options_of_the_model_of_a_plugin(gristmill_process):
     ("content", "message"),
     [
         (None, "there is no such file"),
-        ("x = (\n", "it failed: SyntaxError: '(' was never closed"),
-        ("\n\nraise RuntimeError('two\\nlines')\n", "it failed in line 3: RuntimeError: two lines"),
-        ("import sys\nsys.exit(0)\n", "it failed in line 2: SystemExit: 0"),
-        ("import no_such_module\n", "it failed in line 1: ModuleNotFoundError"),
+        ("x = (\n", "failed: SyntaxError: '(' was never closed"),
+        ("\n\nraise RuntimeError('two\\nlines')\n", "failed in line 3: RuntimeError: two lines"),
+        ("import sys\nsys.exit(0)\n", "failed in line 2: SystemExit: 0"),
+        ("import no_such_module\n", "failed in line 1: ModuleNotFoundError"),
     ],
 )
 @pytest.mark.parametrize("command", [["train-model", "shards", "-o", "run"], ["generate", "run"]])

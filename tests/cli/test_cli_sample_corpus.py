@@ -25,7 +25,7 @@ def test_an_existing_file_is_refused_and_replaced_only_when_asked(gristmill, tmp
     path = tmp_path / "a.txt"
     path.write_text("precious")
     code, _, err = gristmill("sample-corpus", "-o", path, "--size", "10kB")
-    assert (code, err) == (1, f"gristmill: error: {path}: is already there. Pass --overwrite to replace it\n")
+    assert (code, err) == (1, f"gristmill: error: {path}: already exists. Pass --overwrite to replace it\n")
     assert path.read_text() == "precious"
     assert gristmill("sample-corpus", "-o", path, "--size", "10kB", "--overwrite")[0] == 0
     assert path.stat().st_size > 5_000

@@ -172,7 +172,7 @@ def test_help_shows_the_defaults_of_the_preset_and_of_the_file(gristmill, tmp_pa
     assert "Number of layers. (default: 4)" in shown
     assert "Peak learning rate of AdamW. (default: 0.0005)" in shown
     assert "Peak learning rate of Muon. (default: 0.012)" in shown
-    assert "Length of the run in steps. One of max_steps, max_tokens and epochs. --max-tokens" in shown
+    assert "Length of the run in steps. One of --max-steps, --max-tokens and epochs. --max-tokens" in shown
     assert "fewer parameters. (default: True)" in shown
 
 
@@ -342,7 +342,7 @@ def test_resume_takes_the_model_of_the_run(gristmill, shards, tmp_path):
     code, _, err = gristmill(*run, "--resume", "--context-length", 8)
     assert (code, err.partition(".")[0]) == (
         2,
-        "gristmill: error: --context-length is an option of --model gpt, and this is --model vae",
+        "gristmill: error: --context-length is an option of --model gpt, but the model is vae",
     )
 
 

@@ -17,7 +17,7 @@ from gristmill.cli.options import Flag
 from gristmill.cli.usage import check_usage, options_of
 from gristmill.cli.values import UsageError
 
-FORM = "Write digits, or a form such as 32k, 1.5M or 64Ki"
+FORM = "Pass digits, or a form such as 32k, 1.5M or 64Ki"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -52,12 +52,12 @@ class Command:
         ),
         (
             ["-o", "x", "--threads", "two"],
-            "--threads 'two' is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki.",
+            "--threads 'two' is not a whole number. Pass digits, or a form such as 32k, 1.5M or 64Ki.",
         ),
-        (["-o", "x", "--learning-rate", "fast"], "--learning-rate 'fast' is not a number. Write digits."),
+        (["-o", "x", "--learning-rate", "fast"], "--learning-rate 'fast' is not a number. Pass a number, such as 0.1."),
         (
             ["-o", "x", "--batch", "big"],
-            "--batch 'big' is not a number. Write digits, or a form such as 32k, 1.5M or 64Ki or auto.",
+            "--batch 'big' is not a whole number. Pass digits, or a form such as 32k, 1.5M or 64Ki, or auto.",
         ),
     ],
 )
@@ -92,7 +92,7 @@ class OneFolder:
 
 
 def test_an_argument_too_many_is_named():
-    with pytest.raises(UsageError, match=r"'try' takes no argument 'b' here\."):
+    with pytest.raises(UsageError, match=r"unexpected argument 'b' of 'try'\."):
         check_usage(OneFolder, "try", ["a", "b"])
     with pytest.raises(UsageError, match=r"missing FOLDER\."):
         check_usage(OneFolder, "try", [])

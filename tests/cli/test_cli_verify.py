@@ -33,7 +33,7 @@ def test_a_sound_folder_is_a_table_and_exit_code_0(gristmill, folder):
     assert all(row[-1] == "ok" for name, row in rows.items() if name != "check")
     assert rows["documents"][1:3] == ["61", "documents"]
     assert rows["inputs"][1:3] == ["1", "file"]
-    assert f"{folder}: all sound; checked in " in out
+    assert f"{folder}: no problems found; checked in " in out
     assert max(map(len, out.split("\n\n")[0].splitlines())) <= 80
 
 
@@ -89,14 +89,14 @@ def test_hundreds_of_missing_inputs_are_not_all_listed(gristmill, tmp_path):
         path.unlink()
     _, out, _ = gristmill("verify", tmp_path / "s")
     assert out.count("not checked: ") == 11
-    assert "not checked: … 300 in all" in out
+    assert "not checked: … 300 in total" in out
 
 
 def test_a_layout_without_documents_says_so(gristmill, tmp_path):
     build_folder(tmp_path / "s", TEXTS, layout="nanogpt", tokenizer=train())
     code, out, _ = gristmill("verify", tmp_path / "s")
     assert code == 0
-    assert "none: nanogpt does not say where they end" in out
+    assert "none: nanogpt does not store boundaries" in out
 
 
 def test_a_folder_that_is_none_is_one_line(gristmill, tmp_path):

@@ -179,7 +179,7 @@ ON_THE_COMMAND_LINE = {
     "a number that is none": (
         ["train-tokenizer", "corpus.txt", "--vocab-size", "lots", "-o", "x"],
         2,
-        ["--vocab-size", "lots", "Write digits"],
+        ["--vocab-size", "lots", "Pass digits"],
     ),
     "too small a vocabulary": (
         ["train-tokenizer", "corpus.txt", "--vocab-size", "100", "-o", "x"],
