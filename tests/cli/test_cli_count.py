@@ -1,4 +1,4 @@
-"""gristmill count: the figures of Python, for every input format, in bounded memory."""
+"""gristmill count gives the same numbers as the Python API, for every input format, in bounded memory."""
 
 import errno
 import gzip

@@ -1,4 +1,4 @@
-"""What all commands share: help, usage errors, exit codes, tracebacks."""
+"""Behaviour common to all commands: help, usage errors, exit codes, tracebacks."""
 
 import pytest
 

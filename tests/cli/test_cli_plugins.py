@@ -1,4 +1,4 @@
-"""--plugin: a model of a user's own file, on the command line."""
+"""--plugin: a user-defined model on the command line."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples/08_own_model.py"
 
 
 def run_in_a_process(gristmill_process, *arguments):
-    """(exit code, stdout, stderr) of a command in a process of its own: what it registers ends with it."""
+    """Return (exit code, stdout, stderr) of a command in a subprocess, so that registrations do not leak."""
     process = gristmill_process(*arguments, OMP_NUM_THREADS="1")
     out, err = process.communicate(timeout=120)
     return process.returncode, out.decode(), err.decode()

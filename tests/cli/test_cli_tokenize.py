@@ -1,4 +1,4 @@
-"""gristmill tokenize and decode: the ids of Python, the same bytes back, colours only where they are wanted."""
+"""gristmill tokenize and decode: same ids as Python, exact round trip, colours only on request."""
 
 import subprocess
 import sys
@@ -109,7 +109,7 @@ def test_colours_come_when_asked_for_and_not_in_a_pipe(gristmill, tokenizer_path
 
 
 def in_a_terminal(arguments, **environment):
-    """What the command writes to a pseudo-terminal of 60 columns."""
+    """Return the output of the command on a pseudo-terminal of 60 columns."""
     import os
     import pty
 
@@ -167,7 +167,7 @@ def test_ids_may_be_written_in_many_ways(gristmill, tokenizer_path, ids):
 
 
 def test_an_id_that_lies_across_two_reads_of_stdin_is_one_id(piped, tokenizer_path):
-    ids = b"104 " * 40_000 + b"105"  # longer than a pipe holds
+    ids = b"104 " * 40_000 + b"105"  # longer than the buffer of a pipe
     assert piped(ids, "decode", "-t", tokenizer_path) == (0, b"h" * 40_000 + b"i", b"")
 
 

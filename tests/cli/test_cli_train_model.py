@@ -138,11 +138,11 @@ def test_a_length_replaces_the_length_of_the_preset(arguments, lengths):
 
 
 def test_two_lengths_are_an_error_even_where_one_is_the_length_of_the_preset(gristmill, shards, tmp_path):
-    """Comparing values with the defaults cannot tell --max-steps 1000 from no --max-steps."""
+    """Comparing values with the defaults cannot distinguish --max-steps 1000 from no --max-steps."""
     arguments = ["train-model", shards, "-o", tmp_path / "run", "--preset", "quickstart", "--device", "cpu"]
     code, _, err = gristmill(*arguments, "--max-steps", 1000, "--epochs", 1)
     assert code == 2
-    # The preset's length is void, and both options hold.
+    # The length of the preset does not apply, and both options do.
     assert "--max-steps and --epochs are both given" in err
 
 

@@ -111,7 +111,7 @@ def test_bad_input_is_one_line_and_leaves_the_old_output_alone(
     (output.parent / "folder").mkdir()
     names = {"CORPUS": stories_path, "FOLDER": output.parent / "folder", "EMPTY": output.parent / "empty.txt"}
     arguments = [names.get(argument, argument) for argument in arguments]
-    # In front of --special-tokens, which takes all that follows.
+    # Before --special-tokens, which takes all following arguments.
     found, out, err = gristmill("train-tokenizer", "-o", output, "--overwrite", *arguments)
     assert (found, out) == (code, "")
     assert err.startswith("gristmill: error: ")
@@ -231,7 +231,7 @@ def test_result_does_not_depend_on_progress_or_threads(gristmill, stories_path, 
 
 @pytest.fixture(scope="session")
 def long_work(tmp_path_factory):
-    """A corpus that takes a while: two million different words, in documents of a thousand."""
+    """A slow corpus: two million distinct words, in documents of a thousand words."""
     path = tmp_path_factory.mktemp("long") / "random.txt"
     data = random.Random(0).randbytes(2_000_000 * 9).hex().encode()
     words = [data[i : i + 18] for i in range(0, len(data), 18)]

@@ -1,4 +1,4 @@
-"""Wrong usage is one line that names the fix, in the words of the command line."""
+"""Wrong usage gives one line that names the fix, with the flags of the command line."""
 
 import dataclasses
 import os
@@ -65,7 +65,7 @@ def test_wrong_usage_is_explained_with_the_fix(arguments, message):
     with pytest.raises(UsageError) as refused:
         check_usage(Command, "try", arguments)
     assert str(refused.value) == f"{message} See 'gristmill try --help'."
-    with pytest.raises(SystemExit):  # tyro refuses the same
+    with pytest.raises(SystemExit):  # tyro rejects the same arguments
         tyro.cli(Command, args=arguments, console_outputs=False)
 
 
@@ -172,7 +172,7 @@ def test_a_positional_that_is_not_a_choice_is_refused_by_its_place(arguments):
         ("special_tokens={'<|a|>': 7} are others.", "--special-tokens '<|a|>=7' are others."),
         (r"on_error='\\w+' is odd.", r"--on-error '\w+' is odd."),
         ("on_error was 'raise'", "--on-error was 'raise'"),
-        # Not options: English words, file names, tokens, calls and keyword arguments of something else.
+        # Not options: English words, file names, tokens, calls and keyword arguments of other functions.
         ("the format of the folder", "the format of the folder"),
         ("format=npy.txt: No such file", "--format npy.txt: No such file"),
         ("data/on_error=3/a.txt", "data/on_error=3/a.txt"),

@@ -1,4 +1,4 @@
-"""Values of options: numbers as people write them, and names that are almost right."""
+"""Values of options: numbers with units, and misspelled names."""
 
 import pytest
 

@@ -165,7 +165,7 @@ def test_counting_words_and_training_on_them_warn_of_nothing(gristmill_process, 
 
 @pytest.fixture
 def tiktoken_path(small_path, tmp_path):
-    """A vocabulary whose file holds no pattern, no special tokens and no tie-break."""
+    """A vocabulary file without pattern, special tokens and tie-break."""
     path = tmp_path / "small.tiktoken"
     with pytest.warns(gm.errors.FormatWarning):
         gm.Tokenizer.load(small_path).export(path, format="tiktoken")

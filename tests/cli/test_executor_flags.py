@@ -63,7 +63,7 @@ def test_a_job_that_was_left_beside_the_output_is_finished_by_threads(tmp_path):
     ],
 )
 def test_options_that_do_not_go_together_are_wrong_usage(gristmill, command, options, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where there is no corpus: the options are looked at first
+    monkeypatch.chdir(tmp_path)  # has no corpus: the options are checked first
     code, out, err = gristmill(*COMMANDS[command], *options)
     assert (code, out) == (2, "")
     assert message in err

@@ -1,4 +1,4 @@
-"""gristmill task: plan, run, finish and status, as Slurm or the like would call them."""
+"""gristmill task: plan, run, finish and status, as a scheduler such as Slurm calls them."""
 
 import signal
 import time
@@ -13,7 +13,7 @@ from gristmill.executors.work_folder import open_work_folder
 
 @pytest.fixture(scope="module")
 def made(stories_path, tokenizer_path, tmp_path_factory):
-    """What one process makes: a folder of shards and a file of words."""
+    """The output of a single process: a folder of shards and a file of word counts."""
     folder = tmp_path_factory.mktemp("made")
     encode = ["encode", stories_path, "-t", tokenizer_path, "-o", folder / "shards", "--shard-tokens", "50k"]
     count = ["count-words", stories_path, "-o", folder / "words.gmw"]
@@ -49,7 +49,7 @@ def names(folder):
 
 
 def rows(out):
-    """The table of tasks, by stage."""
+    """Return the table of tasks by stage."""
     lines = [line.split() for line in out.partition("\n\n")[2].splitlines()[1:]]
     return {line[0]: line[1:] for line in lines}
 
@@ -124,7 +124,10 @@ def test_missing_parts_are_an_error_that_lists_them(gristmill, plan_encode, plan
         (["0-"], "'0-' is not a task number"),
         (["1.5"], "'1.5' is not a task number"),
         (["0-2", "99"], "task 99 does not exist: the job has tasks 0 to 5."),
-        (["0-999999999"], "task 6 does not exist: the job has tasks 0 to 5."),  # a list of them would fill the memory
+        (
+            ["0-999999999"],
+            "task 6 does not exist: the job has tasks 0 to 5.",
+        ),  # a list of all numbers would fill the memory
     ],
 )
 def test_wrong_numbers_are_wrong_usage(gristmill, plan_count, tmp_path, numbers, message):
@@ -182,7 +185,7 @@ def test_a_folder_without_a_job_is_an_error(gristmill, tmp_path):
             assert "no job found. Plan one with 'gristmill task plan'" in err
 
 
-def test_jobs_in_a_work_folder_are_found_and_told_apart(gristmill, plan_encode, plan_count, made, tmp_path):
+def test_jobs_in_a_work_folder_are_found_and_distinguished(gristmill, plan_encode, plan_count, made, tmp_path):
     work = tmp_path / "work"
     code, out, _ = plan_count("--work-folder", work)
     assert code == 0
@@ -215,7 +218,7 @@ def test_a_damaged_part_is_made_again_by_the_task_that_finds_it(gristmill, plan_
 
 
 def test_a_damaged_part_that_the_plan_of_shards_needs_counts_as_not_done(gristmill, plan_encode, tmp_path):
-    # Shards of datatrove end where documents end, so the ends of the parts are read before the shards are planned.
+    # datatrove shards end at document boundaries, so the ends of the parts are read before the shards are planned.
     plan_encode("--format", "datatrove")
     out = tmp_path / "shards"
     gristmill("task", "run", out, "0-2")
@@ -224,7 +227,7 @@ def test_a_damaged_part_that_the_plan_of_shards_needs_counts_as_not_done(gristmi
     code, _, err = gristmill("task", "run", out, "3")
     assert code == 1
     assert "task 3 needs all parts, but 1 part of 3 is not done" in err
-    for _ in range(8):  # each look finds one damaged part more, until there is none
+    for _ in range(8):  # each status finds one more damaged part, until none is left
         if "is complete" in (status := gristmill("task", "status", out)[1]):
             break
         assert gristmill(*next_command(status))[0] == 0
