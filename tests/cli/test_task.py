@@ -127,7 +127,7 @@ def test_missing_parts_are_an_error_that_lists_them(gristmill, plan_encode, plan
         (
             ["0-999999999"],
             "task 6 does not exist: the job has tasks 0 to 5.",
-        ),  # a list of all numbers would fill the memory
+        ),  # a list would fill the memory
     ],
 )
 def test_wrong_numbers_are_wrong_usage(gristmill, plan_count, tmp_path, numbers, message):
