@@ -101,7 +101,7 @@ def test_a_vocabulary_from_elsewhere_is_shown_with_its_own_ids(gristmill, tmp_pa
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
     code, out, err = gristmill("inspect", tmp_path, "--string", "abc")
     assert (code, err) == (0, "")
-    assert "502  (258 tokens: some ids have none)" in out
+    assert "502  (258 tokens: some ids are unused)" in out
     assert "500  a + b" in out
     assert "501     3 bytes  xyz" in out
 

@@ -119,7 +119,8 @@ def test_an_option_of_tokenizers_is_a_usage_error(gristmill, folder, option):
     code, out, err = gristmill("inspect", folder, *option)
     assert (code, out) == (2, "")
     assert (
-        err == f"gristmill: error: {option[0]} is for a tokenizer, and {folder} is a folder of shards. Leave it out.\n"
+        err
+        == f"gristmill: error: {option[0]} applies to a tokenizer, but {folder} is a folder of shards. Omit {option[0]}.\n"
     )
 
 

@@ -75,7 +75,7 @@ def test_a_dry_run_shows_the_mixture(gristmill):
         (["a:0.7", "b"], "b has no weight, and a has one."),
         (["a:0.7", "b:0"], "b: its weight 0.0 is not a positive number."),
         (["a:0.7", "missing:0.3"], "missing"),
-        (["a:0.7", "b:0.3", "--tokenizer", "tok.json"], "--tokenizer is for a corpus of text"),
+        (["a:0.7", "b:0.3", "--tokenizer", "tok.json"], "--tokenizer applies to text"),
         (["a:0.7", "b:0.3", "--model", "vae"], "mixtures are for models that read windows of tokens"),
         ([], "no data given. Pass a folder written by `gristmill encode`"),
     ],
@@ -115,7 +115,7 @@ def test_a_folder_with_a_colon_in_its_name_is_taken_as_it_is(gristmill, work_fol
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (("nope", "neither"), "there is no nope and no neither. Pass folders that `gristmill encode` made"),
+        (("nope", "neither"), "not found: nope, neither. Pass folders written by `gristmill encode`"),
         (("a:x", "b:y"), "a:x: 'x' is not a weight. Write a number, such as 'a:0.5'."),
         (("a.txt", "b.txt", "--model=vae"), "mixtures are for models that read windows of tokens"),
         (

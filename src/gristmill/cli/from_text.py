@@ -48,8 +48,8 @@ def check_mixture(data: Sequence[str], *, tokenizer: str | None, takes_parquet: 
     """Raise `UsageError` for text in a mixture, with the commands to encode it: all sources need the same tokenizer."""
     mixture = find_mixture(list(data))
     if mixture is None:
-        missing = " and ".join(data)
-        raise UsageError(f"{missing} not found. Pass folders written by `gristmill encode`, such as a:0.7 b:0.3.")
+        missing = ", ".join(data)
+        raise UsageError(f"not found: {missing}. Pass folders written by `gristmill encode`, such as a:0.7 b:0.3.")
     if takes_parquet:
         return  # the model rejects every mixture with its own message
     sources = [str(source) for source in mixture.sources]
