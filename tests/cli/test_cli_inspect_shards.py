@@ -119,8 +119,8 @@ def test_an_option_of_tokenizers_is_a_usage_error(gristmill, folder, option):
     code, out, err = gristmill("inspect", folder, *option)
     assert (code, out) == (2, "")
     assert (
-        err
-        == f"gristmill: error: {option[0]} applies to a tokenizer, but {folder} is a folder of shards. Omit {option[0]}.\n"
+        err == f"gristmill: error: {option[0]} applies to a tokenizer, but {folder} is a folder of shards. "
+        f"Omit {option[0]}.\n"
     )
 
 

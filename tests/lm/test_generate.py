@@ -324,7 +324,7 @@ def test_no_run_and_no_checkpoint_are_said_so(tmp_path, tokenizer):
 def test_a_tokenizer_that_the_model_was_not_trained_with_is_refused(tmp_path, tokenizer):
     run = write_run(tmp_path / "run", tokenizer)
     gm.Tokenizer([], special_tokens=["<|endoftext|>"]).save(run / "tokenizer.json")
-    with pytest.raises(CheckpointError, match="not the tokenizer that the model was trained with"):
+    with pytest.raises(CheckpointError, match="not the one that the model was trained with"):
         load_for_generation(run)
     (run / "tokenizer.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot read the tokenizer"):
@@ -362,7 +362,5 @@ def test_a_given_tokenizer_must_be_the_one_that_the_checkpoint_records(tmp_path,
     (run / "tokenizer.json").unlink()
     assert load_for_generation(run, device="cpu", tokenizer=tokenizer)[1] == tokenizer
     other = gm.Tokenizer([], special_tokens=["<|endoftext|>"])
-    with pytest.raises(
-        CheckpointError, match=r"not the tokenizer that the model was trained with.* leave tokenizer out"
-    ):
+    with pytest.raises(CheckpointError, match=r"not the one that the model was trained with.* or none\."):
         load_for_generation(run, device="cpu", tokenizer=other)

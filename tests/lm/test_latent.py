@@ -182,9 +182,9 @@ def test_a_gpt_has_no_latents_and_a_vae_does_not_go_on_from_a_prompt(tmp_path, t
         list(gm.lm.stream_text(*load_for_generation(run, device="cpu"), "Once"))
 
 
-def test_a_run_on_vectors_or_on_ids_without_a_tokenizer_is_said_so(tmp_path, tokenizer):
+def test_a_run_on_vectors_or_on_ids_without_a_tokenizer_is_reported(tmp_path, tokenizer):
     vectors = write_run(tmp_path / "vectors", tokenizer, vocab_size=None, embedding_dim=4)
-    with pytest.raises(CheckpointError, match="it was trained on vectors"):
+    with pytest.raises(CheckpointError, match="the model was trained on vectors"):
         sample_texts(vectors, device="cpu")
     ids = write_run(tmp_path / "ids", tokenizer, fingerprint=None)
     (ids / "tokenizer.json").unlink()
@@ -202,7 +202,7 @@ def test_the_old_name_of_num_texts_is_deprecated(run):
 
 def test_a_foreign_tokenizer_no_run_and_no_checkpoint_are_said_so(tmp_path, tokenizer):
     run = write_run(tmp_path / "run", tokenizer, fingerprint="0" * 64)
-    with pytest.raises(CheckpointError, match="not the tokenizer that the model was trained with"):
+    with pytest.raises(CheckpointError, match="not the one that the model was trained with"):
         sample_texts(run, device="cpu")
     with pytest.raises(CheckpointError, match="there is no such folder"):
         sample_texts(tmp_path / "nowhere")

@@ -275,10 +275,10 @@ def _read_tokenizer(run: Path) -> Tokenizer:
 def _check_tokenizer(run: Path, tokenizer: Tokenizer, fingerprint: str, model: Any, *, is_given: bool) -> None:
     """Raise `CheckpointError` unless the model was trained with this tokenizer."""
     if tokenizer.fingerprint != fingerprint:
-        place = "tokenizer" if is_given else str(run / TOKENIZER_FILE)
-        advice = "Pass that tokenizer, or omit tokenizer." if is_given else "Restore the original file."
+        place = "the given tokenizer" if is_given else f"the tokenizer {run / TOKENIZER_FILE}"
+        advice = "Pass the tokenizer of the training data, or none." if is_given else "Restore the original file."
         raise CheckpointError(
-            f"{place} is not the tokenizer that the model was trained with: its fingerprint is "
+            f"{place} is not the one that the model was trained with: its fingerprint is "
             f"{tokenizer.fingerprint}, but the checkpoint has {fingerprint}. {advice}"
         )
     if tokenizer.vocab_size > model.config.vocab_size:
