@@ -13,11 +13,8 @@ Examples: TypeAlias = tuple[tuple[str, str], ...]
 def examples_text(examples: Examples) -> str:
     """Return the examples as --help shows them.
 
-    >>> print(examples_text((("Check a folder of shards.", "gristmill verify shards"),)))
-
-    Examples:
-      # Check a folder of shards.
-      gristmill verify shards
+    >>> examples_text((("Check a folder of shards.", "gristmill verify shards"),)).splitlines()
+    ['examples:', '  # Check a folder of shards.', '  gristmill verify shards']
     """
     return "\n\n".join(
         ("examples:\n" if number == 0 else "") + f"  # {note}\n  {line}" for number, (note, line) in enumerate(examples)
