@@ -51,7 +51,7 @@ def test_an_export_that_is_there_is_replaced_with_a_flag(gristmill, run, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-f", "huggingface", "--dtype", "q8_0"], "--dtype q8_0 is a type of --format gguf"),
+        (["-f", "huggingface", "--dtype", "q8_0"], "--dtype q8_0 needs --format gguf"),
         (["-f", "onnx"], "huggingface"),
         (["-f", "huggingface", "--dtype", "int4"], "q8_0"),
         ([], "--format"),

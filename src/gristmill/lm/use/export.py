@@ -181,7 +181,9 @@ def _checked_dtype(format: str, dtype: str) -> str:
     if dtype in ALIASES:
         return ALIASES[dtype]
     if dtype == "q8_0" and dtype not in offered:
-        raise OptionError(f"dtype={dtype!r} needs format='gguf'. Pass it, or one of {', '.join(map(repr, offered))}.")
+        raise OptionError(
+            f"dtype={dtype!r} needs format='gguf'. Pass that format, or one of {', '.join(map(repr, offered))}."
+        )
     return check_choice("dtype", dtype, offered)
 
 
