@@ -266,7 +266,7 @@ def test_a_vae_of_vectors_writes_no_text(gristmill, tokenizer, tmp_path):
     options = {"model": "vae", "max_sequence_length": 16, "vocab_size": None, "embedding_dim": 4}
     code, out, err = gristmill("generate", write_model(tmp_path / "run", tokenizer, **options))
     assert (code, out) == (1, "")
-    assert "it was trained on vectors" in err and err.count("\n") == 1
+    assert "the model was trained on vectors" in err and err.count("\n") == 1
 
 
 def test_several_texts_of_a_gpt_have_a_line_between_them_and_seeds_of_their_own(gristmill, run_folder):
