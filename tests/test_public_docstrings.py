@@ -23,6 +23,7 @@ RAISES_NOTHING: dict[str, str] = {
     "gristmill.lm.models.model.Model.new_row_reader": "builds an object",
     "gristmill.lm.models.model.Model.warnings": "looks at recorded numbers",
     "gristmill.lm.models.vae.network.SequenceVAE.starts": "returns a view of a parameter",
+    "gristmill.lm.TokenDataset.starts_from": "arithmetic on places",
     "gristmill.lm.TokenDataset.tokens_per_step": "arithmetic on sizes",
     "gristmill.lm.TokenDataset.tokens_in_step": "arithmetic on sizes",
     "gristmill.lm.TokenDataset.epoch": "arithmetic on sizes",
@@ -92,7 +93,7 @@ def missing_of_function(function, path, *, examples="", overridden=()):
     if absent:
         lacks.append(f"{path}: Args: {', '.join(absent)}")
     gives_nothing = str(function.returns) == "None" or "property" in function.labels
-    says_result = summary(function).startswith(("Return", "Yield")) or sections(function, "returns")
+    says_result = any(summary(each).startswith(("Return", "Yield")) or sections(each, "returns") for each in chain)
     if not gives_nothing and not says_result and not sections(function, "yields"):
         lacks.append(f"{path}: Returns:")
     raises = any(sections(each, "raises") or each.path in RAISES_NOTHING for each in chain)

@@ -286,8 +286,10 @@ def multihead_self_attention(
 
 
 def _who_sees_whom(num_tokens: int, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
-    """Return the attention mask: True where token t attends to token s. T x T, or ... x 1 x T x T with "
-    "`document_ids`."""
+    """Return the attention mask, True where token t attends to token s.
+
+    T x T, or ... x 1 x T x T with `document_ids`.
+    """
     t, s = torch.arange(num_tokens)[:, None], torch.arange(num_tokens)
     seen = (s <= t) if sliding_window is None else (s <= t) & (t - s < sliding_window)
     if document_ids is None:
