@@ -1,13 +1,13 @@
-r"""ChatTemplate: a conversation as tokens, by a Jinja template as Hugging Face has them.
+r"""ChatTemplate: converts a conversation to tokens with a Jinja template in the Hugging Face format.
 
-A template renders `messages`, a list of {"role": ..., "content": ...}, to text. Its own text may spell special tokens,
-which become their ids. The contents of messages are data: a special token that is spelled out there stays plain text.
-To keep the two apart, a conversation is rendered twice. Once with a mark in the place of each content, which shows
-where contents stand (the layout, the same for all conversations with the same roles), and once as it is. Both must
-agree, so that the tokens are those of the text that transformers renders from the same template.
+A template renders `messages`, a list of {"role": ..., "content": ...}, to text. Special tokens in the text of the
+template become their ids. The contents of messages are data: a special token spelled out there stays plain text.
+To distinguish the two, a conversation is rendered twice: once with a mark instead of each content, which shows the
+places of contents (the layout, the same for all conversations with the same roles), and once unchanged. Both must
+agree, so the tokens are those of the text that transformers renders from the same template.
 
-The tokens to train on are those inside {% generation %} blocks. In a template without such blocks they are the
-contents of the assistant, each with the special token that ends its turn.
+Tokens inside {% generation %} blocks are trained on. In a template without such blocks, these are the contents of
+assistant messages, each with the special token that ends its turn.
 """
 
 from __future__ import annotations
@@ -159,8 +159,10 @@ class ChatTemplate:
     # Tokens
 
     def encode(self, chats: Sequence[Sequence[Message]], *, num_threads: int | None = None) -> list[EncodedChat]:
-        """Return the ids of each conversation and which of them are trained on; `OptionError` if the template does not
-        fit."""
+        """Return the ids of each conversation and which of them are trained on.
+
+        Raises `OptionError` if the template does not fit a conversation.
+        """
         return self.encode_written([self.write(messages) for messages in chats], num_threads=num_threads)
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
@@ -210,8 +212,10 @@ class ChatTemplate:
         return EncodedChat(ids, is_trained, crosses)
 
     def write(self, messages: Sequence[Message], *, add_generation_prompt: bool = False) -> WrittenChat:
-        """Return the conversation as runs of text and special tokens; `OptionError` if the template changes "
-        "contents."""
+        """Return the conversation as runs of text and special tokens.
+
+        Raises `OptionError` if the template changes contents.
+        """
         roles = tuple(message["role"] for message in messages)
         has_content = tuple(message["content"] != "" for message in messages)
         layout = self._layout(roles, has_content, add_generation_prompt)

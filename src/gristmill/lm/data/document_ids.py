@@ -14,8 +14,10 @@ __all__ = ["changes_of_document", "document_ids", "document_ids_on_device"]
 
 
 def changes_of_document(ends_D: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions where another document starts: the ends of documents, without duplicates from empty
-    documents."""
+    """Return the positions where another document starts.
+
+    These are the ends of documents, without the duplicates of empty documents.
+    """
     changes: NDArray[np.int64] = ends_D[np.diff(ends_D, prepend=0) > 0]
     return changes
 

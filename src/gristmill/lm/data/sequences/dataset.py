@@ -188,8 +188,7 @@ class SequenceDataset:
 
         Raises:
             OptionError: An argument is out of range.
-            TrainingError: An id is not below `vocab_size`, or there are too few sequences for one micro-batch.
-            WorkerError: A worker process ended unexpectedly.
+            TrainingError: An id is not below `vocab_size`, a worker died, or there are too few sequences for a batch.
         """
         check_within("rank", rank, world_size, "world_size")
         check_within("micro_step", micro_step, num_micro_steps, "num_micro_steps")
