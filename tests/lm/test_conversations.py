@@ -157,7 +157,7 @@ def test_a_long_conversation_is_cut_at_the_end_and_one_without_a_response_is_lef
     empty = {"prompt": "the cat?", "response": ""}
     data = opened([long_answer, long_question, *chats(3)], val_fraction=0.0)
     assert "cut at the end to context_length=160: 1 conversation." in data.messages
-    assert "left out, because no response begins within context_length=160: 1 conversation." in data.messages
+    assert "skipped, because no response starts within context_length=160: 1 conversation." in data.messages
     found = [chat for batch in dataset_of(data).validation_batches() for chat in conversations_in(batch)]
     assert sorted(found) == sorted(expected_of([long_answer, *chats(3)]))
     assert all(len(inputs) <= LENGTH for inputs, _ in found)
@@ -194,13 +194,13 @@ def plain_tokenizer(folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "chats.jsonl:3: it is not JSON"),
+        ("{", "chats.jsonl:3: not valid JSON"),
         ("[1]", "chats.jsonl:3: it is a list"),
         (
             '{"instruction": "a", "output": "b"}',
-            r"no field 'messages', and not both .* \(fields: 'instruction', 'output'\)",
+            r"neither 'messages' nor both .* \(fields: 'instruction', 'output'\)",
         ),
-        ('{"prompt": "a"}', "not both 'prompt' and 'response'"),
+        ('{"prompt": "a"}', "nor both 'prompt' and 'response'"),
         ('{"prompt": "a", "response": null}', "chats.jsonl:3: 'response' is null. Write a string."),
         ('{"messages": []}', "'messages' is an empty list"),
         ('{"messages": [{"role": "user", "content": "a"}]}', "no message has the role 'assistant'"),
@@ -210,8 +210,8 @@ def plain_tokenizer(folder):
         ),
         ('{"messages": [{"role": "user", "content": ["a"]}]}', r"messages\[0\] has a content that is a list"),
         ('{"messages": ["a"]}', r"messages\[0\] is a string"),
-        ('{"prompt": "\\ud800", "response": "a"}', "half of a surrogate pair"),
-        (b"\xff", "it is not JSON"),
+        ('{"prompt": "\\ud800", "response": "a"}', "an unpaired surrogate"),
+        (b"\xff", "not valid JSON"),
     ],
 )
 def test_a_line_that_is_no_conversation_names_file_and_line(tmp_path, tokenizer_file, line, message):
@@ -233,7 +233,7 @@ def test_what_the_template_refuses_names_file_and_line(opened, tmp_path):
 
 
 def test_an_empty_file_and_one_all_for_validation_are_refused(opened):
-    with pytest.raises(CorpusError, match=r"no conversation to train on. The file is empty"):
+    with pytest.raises(CorpusError, match=r"no conversations to train on. The files are empty"):
         opened([])
     with pytest.raises(CorpusError, match="Pass a smaller val_fraction"):
         opened(questions(), val_fraction=0.999999)
@@ -242,7 +242,7 @@ def test_an_empty_file_and_one_all_for_validation_are_refused(opened):
 def test_text_files_and_shards_are_refused(tmp_path, tokenizer_file, tiny_shards):
     config = GPTConfig(conversations=True, tokenizer=tokenizer_file)
     (tmp_path / "a.txt").write_text("the cat")
-    with pytest.raises(CorpusError, match="reads JSON lines, and this is text"):
+    with pytest.raises(CorpusError, match="reads JSON lines, but the file is text"):
         config.open_data(tmp_path / "a.txt")
     with pytest.raises(OptionError, match="holds token shards"):
         config.open_data(tiny_shards)

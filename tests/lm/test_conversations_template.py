@@ -136,7 +136,7 @@ def test_a_template_that_depends_on_what_contents_are_is_refused(source):
     ],
 )
 def test_a_template_that_drops_repeats_or_moves_a_message_is_refused(source):
-    with pytest.raises(OptionError, match="once and in order, for a conversation of user, assistant"):
+    with pytest.raises(OptionError, match="once and in order for a conversation of user, assistant"):
         ids_of(source, turns("the", "cat"))
 
 
@@ -148,7 +148,7 @@ def test_what_a_template_raises_is_reported():
 
 @pytest.mark.parametrize("source", ["{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 'x' * 10**17 }}"])
 def test_a_template_without_end_is_refused(source):
-    with pytest.raises(OptionError, match="cannot render the conversation: it calls itself without end"):
+    with pytest.raises(OptionError, match="cannot render the conversation: the template recurses without end"):
         ChatTemplate(source, tokenizer()).render(turns("a", "b"))
 
 
@@ -176,7 +176,7 @@ def test_a_long_content_is_no_endless_loop():
 
 
 def test_a_syntax_error_names_its_line():
-    with pytest.raises(OptionError, match="not a Jinja template: line 2"):
+    with pytest.raises(OptionError, match="not a valid Jinja template: line 2"):
         ChatTemplate("a\n{% for %}", tokenizer())
 
 
@@ -246,5 +246,5 @@ def test_a_template_that_is_not_there_is_an_error_with_the_built_in_names(tmp_pa
 
 def test_a_template_that_calls_itself_without_end_is_an_error_of_the_template():
     source = "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}"
-    with pytest.raises(OptionError, match="calls itself without end"):
+    with pytest.raises(OptionError, match="recurses without end"):
         ChatTemplate(source, tokenizer()).render(turns("x", "y"))

@@ -1,4 +1,4 @@
-"""TokenDataset: every window once an epoch, whoever asks for it and however the tokens lie."""
+"""TokenDataset: every window once per epoch, for any division among ranks and any storage of the tokens."""
 
 import itertools
 import os
@@ -424,7 +424,7 @@ def test_too_few_tokens_for_one_window(num_tokens):
         ({"batch_size": 0}, "batch_size=0 is too small"),
         ({"seed": -1}, "seed=-1 is out of range"),
         ({"keep_on_device": "yes"}, "keep_on_device='yes' is not known"),
-        ({"document_mask": True}, "document_mask=True needs to know where documents end"),
+        ({"document_mask": True}, "document_mask=True needs the ends of documents"),
         ({"tokens": np.zeros(9)}, "dtype float64"),
         ({"tokens": np.zeros((9, 9), np.int32)}, "2 dimensions"),
     ],
@@ -438,8 +438,8 @@ def test_bad_options_are_named(options, message):
     ("call", "message"),
     [
         ({"step": -1}, "step=-1 is negative"),
-        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is not among world_size=2"),
-        ({"step": 0, "micro_step": 1}, "micro_step=1 is not among num_micro_steps=1"),
+        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
+        ({"step": 0, "micro_step": 1}, "micro_step=1 is out of range for num_micro_steps=1"),
     ],
 )
 def test_steps_and_ranks_that_do_not_exist(call, message):

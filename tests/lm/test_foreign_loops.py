@@ -81,7 +81,7 @@ def test_whole_numbers_of_any_type_are_indices(index):
 
 @pytest.mark.parametrize("index", [25, -1, -25, 2**70, np.int64(-1)])
 def test_an_index_out_of_range_is_an_index_error(index):
-    with pytest.raises(IndexError, match=r"there is no window -?\d+\. Windows have the numbers 0 to 24\."):
+    with pytest.raises(IndexError, match=r"there is no window -?\d+\. Pass a number from 0 to 24\."):
         numbered()[index]
 
 
@@ -92,7 +92,7 @@ def test_what_is_no_whole_number_is_a_type_error(index):
 
 
 def test_an_id_beyond_the_vocabulary_is_named():
-    with pytest.raises(gm.errors.TrainingError, match=r"token 8 of the array has the id 8, and vocab_size=8"):
+    with pytest.raises(gm.errors.TrainingError, match=r"token 8 of the array has the id 8, but vocab_size=8"):
         numbered(vocab_size=8)[1]
 
 
@@ -251,7 +251,7 @@ def test_a_stateful_loader_of_torchdata_resumes_in_mid_epoch(num_workers):
     [
         ({"form": "tuples"}, "form='tuples' is not known. Pass one of 'huggingface', 'pairs'"),
         ({"num_epochs": 0}, "num_epochs=0 is too small"),
-        ({"rank": 2, "world_size": 2}, "rank=2 is not among world_size=2"),
+        ({"rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
         ({"skip": -1}, "skip=-1 is negative"),
     ],
 )

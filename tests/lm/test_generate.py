@@ -139,7 +139,7 @@ def test_under_autocast_the_cache_has_its_type(model):
     ("options", "message"),
     [
         ({"prompt": []}, "the prompt is empty"),
-        ({"prompt": [70]}, "has the id 70, and the model knows 0 to 69"),
+        ({"prompt": [70]}, "has the id 70, but the ids of the model are 0 to 69"),
         ({"prompt": [-1]}, "has the id -1"),
         ({"prompt": [1.5]}, "an id of the prompt=1.5 is a float"),
         ({"max_tokens": -1}, "max_tokens=-1 is negative"),

@@ -148,9 +148,9 @@ def test_logits_that_are_not_finite_are_an_error_of_the_row_that_is_open(model):
     broken = random_gpt()
     with torch.no_grad():
         broken.head.weight.fill_(torch.nan)
-    with pytest.raises(NotFiniteError, match="logits that are not finite"):
+    with pytest.raises(NotFiniteError, match="logits of the model are not finite"):
         at_once(broken, [3, 2], 5)
-    with pytest.raises(NotFiniteError, match="logits that are not finite"):
+    with pytest.raises(NotFiniteError, match="logits of the model are not finite"):
         list(generate(broken, [1], max_tokens=3))
 
 
@@ -375,7 +375,7 @@ def test_what_makes_no_sense_is_refused(run, prompt, options, message):
 
 
 def test_a_long_prompt_among_several_is_cut_with_a_warning(run):
-    with pytest.warns(UserWarning, match="only the last 16 tokens of the prompt are read"):
+    with pytest.warns(UserWarning, match="Only the last 16 tokens of the prompt are used"):
         gm.lm.generate(run, ["low", "né " * 40], max_tokens=3, seed=0, device="cpu")
 
 

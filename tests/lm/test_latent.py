@@ -149,11 +149,11 @@ def test_rows_that_no_token_has_are_never_chosen(tmp_path, tokenizer):
     ("call", "message"),
     [
         (lambda *loaded: texts_from_prior(*loaded, num_texts=0), "num_texts=0 is too small"),
-        (lambda *loaded: between(*loaded, "a", "b", num_texts=1), "num_texts=1 is too small: the way has two ends"),
+        (lambda *loaded: between(*loaded, "a", "b", num_texts=1), "num_texts=1 is too small: an interpolation includes both ends"),
         (lambda *loaded: texts_from_prior(*loaded, seed=-1), "seed=-1 is out of range"),
         (lambda *loaded: texts_from_prior(*loaded, temperature=-1.0), "temperature=-1.0 is out of range"),
         (lambda *loaded: texts_from_prior(*loaded, max_tokens=-1), "max_tokens=-1 is negative"),
-        (lambda *loaded: reconstructed(*loaded, "one text"), "texts is one str"),
+        (lambda *loaded: reconstructed(*loaded, "one text"), "texts is a str"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, call, message):
@@ -176,9 +176,9 @@ def test_a_gpt_has_no_latents_and_a_vae_does_not_go_on_from_a_prompt(tmp_path, t
     gpt = write_run(tmp_path / "gpt", tokenizer, GPT)
     with pytest.raises(CheckpointError, match=r"its model is a GPT, which has no latents\. Call gm.lm.generate"):
         load_vae(gpt, device="cpu")
-    with pytest.raises(OptionError, match=r"the model is a VAE, which makes whole texts of latents"):
+    with pytest.raises(OptionError, match=r"a VAE generates whole texts from latents"):
         generate_text(run, "Once", device="cpu")
-    with pytest.raises(OptionError, match=r"continues no prompt\. Call gm\.lm\.sample_texts"):
+    with pytest.raises(OptionError, match=r"cannot continue a prompt\. Call gm\.lm\.sample_texts"):
         list(gm.lm.stream_text(*load_for_generation(run, device="cpu"), "Once"))
 
 

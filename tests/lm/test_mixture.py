@@ -196,7 +196,7 @@ def test_what_is_no_mixture(here, data):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (["a:0.7", "b"], "b has no weight, and a has one. Write a weight after each, such as 'b:0.5'"),
+        (["a:0.7", "b"], "b has no weight, but a has one. Write a weight after each, such as 'b:0.5'"),
         (["a:0", "b:1"], "a: its weight 0.0 is not a positive number"),
         (["a:nan", "b:1"], "a: its weight nan is not a positive number"),
         ({"a": -1, "b": 2}, "a: its weight -1 is not a positive number"),
@@ -341,7 +341,7 @@ def test_a_source_without_validation_is_named_and_left_out_of_the_loss(folders, 
 
 
 def test_different_tokenizers_are_refused_with_both_names(folders, tmp_path):
-    with pytest.raises(OptionError, match=r"large and other cannot be mixed: different tokenizers.*vocab_size was 300"):
+    with pytest.raises(OptionError, match=r"large and other cannot be mixed: their tokenizers differ.*vocab_size was 300"):
         train([folders / "large", folders / "other"], tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -354,7 +354,7 @@ def test_a_source_that_is_too_small_or_missing_is_named(folders, tmp_path):
 
 
 def test_a_vae_refuses_a_mixture(folders, tmp_path):
-    with pytest.raises(OptionError, match="large and small: mixtures are for models that read windows of tokens"):
+    with pytest.raises(OptionError, match="large and small: this model reads whole documents of one folder"):
         gm.lm.train(mixture(folders), out=tmp_path / "run", model="vae", progress=None)
 
 

@@ -1,4 +1,4 @@
-"""Buckets and order: little padding, every sequence at most once an epoch, whoever asks for it."""
+"""Buckets and order: little padding, every sequence at most once per epoch, for any number of ranks."""
 
 import itertools
 import time
@@ -238,7 +238,7 @@ def test_fewer_sequences_than_one_unit_are_an_error_that_says_so():
     data = dataset(Numbered([5, 9, 4]), batch_size=2)
     data.batch(0)
     for call in (data.batch, data.tokens_in_step):
-        with pytest.raises(gm.TrainingError, match=r"there are 3 sequences, and one micro-batch .* takes 4\. Pass"):
+        with pytest.raises(gm.TrainingError, match=r"there are 3 sequences, but one micro-batch .* needs 4\. Pass"):
             call(0, world_size=2)
     with pytest.raises(gm.TrainingError, match="smaller batch_size"):
         data.steps_per_epoch(world_size=2)
@@ -271,8 +271,8 @@ def test_no_sequences_at_all():
     ("call", "message"),
     [
         ({"step": -1}, "step=-1 is negative"),
-        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is not among world_size=2"),
-        ({"step": 0, "micro_step": 1}, "micro_step=1 is not among num_micro_steps=1"),
+        ({"step": 0, "rank": 2, "world_size": 2}, "rank=2 is out of range for world_size=2"),
+        ({"step": 0, "micro_step": 1}, "micro_step=1 is out of range for num_micro_steps=1"),
     ],
 )
 def test_steps_and_ranks_that_do_not_exist(call, message):

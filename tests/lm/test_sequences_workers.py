@@ -56,7 +56,7 @@ def test_more_workers_than_cores_are_cut_down_and_told():
     cores = usable_cores()
     data = dataset(num_workers=cores + 3)
     assert data.num_workers == cores
-    assert data.messages == [f"num_workers={cores + 3} is more than the {cores} cores here: {cores} workers read."]
+    assert data.messages == [f"num_workers={cores + 3} is more than the {cores} cores: using {cores} workers."]
     assert dataset(num_workers=cores).messages == []
 
 
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_is_an_error_that_names_the_remedies_and_nothing_else
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: not is_running(worker), 10)
     time.sleep(0.2)  # nothing is raised here
-    with pytest.raises(gm.TrainingError, match=r"a worker .* has died.*/dev/shm.*--shm-size.*num_workers=0"):
+    with pytest.raises(gm.TrainingError, match=r"a data worker died.*/dev/shm.*--shm-size.*num_workers=0"):
         for step in range(1, 20):
             data.batch(step)
     assert same(data.batch(5), dataset().batch(5))  # others are started

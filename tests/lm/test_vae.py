@@ -387,8 +387,8 @@ def test_more_tokens_than_the_longest_sequence_are_refused():
         ({"vocab_size": 0}, "vocab_size=0 is too small"),
         ({"embedding_dim": 3}, "vocab_size=70 and embedding_dim=3"),
         ({"vocab_size": None, "embedding_dim": 0}, "embedding_dim=0 is too small"),
-        ({"vocab_size": None, "embedding_dim": 3, "bag_of_words_weight": 1.0}, "bag_of_words_weight is for tokens"),
-        ({"vocab_size": None, "embedding_dim": 3, "tie_embeddings": True}, "tie_embeddings is for tokens"),
+        ({"vocab_size": None, "embedding_dim": 3, "bag_of_words_weight": 1.0}, "bag_of_words_weight applies to tokens"),
+        ({"vocab_size": None, "embedding_dim": 3, "tie_embeddings": True}, "tie_embeddings applies to tokens"),
         ({"num_heads": 3}, "d_model=16 is not a multiple of num_heads=3"),
         ({"latent_dim": 0}, "latent_dim=0 is too small"),
         ({"memory_tokens": 0}, "memory_tokens=0 is too small"),
@@ -396,9 +396,9 @@ def test_more_tokens_than_the_longest_sequence_are_refused():
         ({"max_sequence_length": 0}, "max_sequence_length=0 is too small"),
         ({"latent_injection": "cross"}, "latent_injection='cross' is not known. Pass one of 'memory', 'embedding'"),
         ({"free_bits_mode": "all"}, "free_bits_mode='all' is not known"),
-        ({"word_dropout": 1.0}, "word_dropout=1.0 must lie between 0 and 1"),
-        ({"free_bits": -1.0}, "free_bits=-1.0 must be 0 or greater"),
-        ({"batch_norm_mu": math.nan}, "batch_norm_mu=nan must be 0 or greater"),
+        ({"word_dropout": 1.0}, "word_dropout must be at least 0 and less than 1, got 1.0"),
+        ({"free_bits": -1.0}, "free_bits must be >= 0, got -1.0"),
+        ({"batch_norm_mu": math.nan}, "batch_norm_mu must be >= 0, got nan"),
     ],
 )
 def test_sizes_that_make_no_model_are_refused(changes, message):
@@ -407,7 +407,7 @@ def test_sizes_that_make_no_model_are_refused(changes, message):
 
 
 def test_a_model_needs_a_vocabulary_or_vectors():
-    with pytest.raises(OptionError, match="pass vocab_size for sequences of tokens, or embedding_dim"):
+    with pytest.raises(OptionError, match="Pass vocab_size for sequences of tokens, or embedding_dim"):
         SequenceVAE(dataclasses.replace(CONFIG, vocab_size=None))
 
 

@@ -88,11 +88,11 @@ def test_generation_under_autocast_has_a_cache_of_its_type():
 def test_a_model_of_vectors_makes_no_tokens_and_the_other_way_round():
     with pytest.raises(OptionError, match="makes vectors, not tokens"):
         make(OF_VECTORS).generate(torch.randn(1, Z), max_tokens=3)
-    with pytest.raises(OptionError, match="makes tokens, not vectors"):
+    with pytest.raises(OptionError, match="generates tokens, not vectors"):
         make().decode_vectors(torch.randn(1, Z), 3)
     with pytest.raises(OptionError, match=r"length=13 is out of range\. Pass 1 to 12"):
         make(OF_VECTORS).decode_vectors(torch.randn(1, Z), 13)
-    with pytest.raises(OptionError, match="takes sequences of vectors, and the batch has none"):
+    with pytest.raises(OptionError, match="takes sequences of vectors, but the batch has no vectors"):
         make(OF_VECTORS).loss(batch_of(3), {})
 
 

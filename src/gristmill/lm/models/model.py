@@ -255,7 +255,7 @@ class Model(nn.Module):
         for name in ("reconstruct", "between"):
             if getattr(request, name) is not None:
                 raise OptionError(
-                    f"{name} needs a model with latents, and this one continues a prompt. Pass prompt=… instead."
+                    f"{name} is for models with latents, and this model continues a prompt. Pass prompt=… instead."
                 )
         return continued(self, tokenizer, request)
 

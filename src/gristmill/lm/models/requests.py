@@ -46,7 +46,7 @@ class TextRequest:
             if value is not None and check_whole_number(name, value) < least:
                 raise OptionError(f"{name}={value} is too small. Pass {name} >= {least}.")
         if self.prompt and self.prompts:
-            raise OptionError("prompt and prompts cannot be combined. Pass one of them.")
+            raise OptionError("prompt and prompts exclude each other. Pass one of them.")
 
     @property
     def all_prompts(self) -> tuple[str, ...]:

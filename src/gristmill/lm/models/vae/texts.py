@@ -80,7 +80,7 @@ def _check_request(request: TextRequest) -> None:
         raise OptionError("use_cache=False applies to models that continue a prompt, and this is a VAE. Leave it out.")
     if request.reconstruct is not None and (request.between is not None or request.num_texts is not None):
         other = "num_texts" if request.between is None else "between"
-        raise OptionError(f"reconstruct and {other} cannot be combined. Pass one of them.")
+        raise OptionError(f"reconstruct and {other} exclude each other. Pass one of them.")
 
 
 def texts_from_prior(
