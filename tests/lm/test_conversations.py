@@ -1,4 +1,4 @@
-"""Conversations as data: every conversation once, apart from the others, with its responses as targets."""
+"""Conversations as data: every conversation once, separate from the others, with its responses as targets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def dataset_of(data, split="train", **options):
 
 
 def conversations_in(batch):
-    """(inputs, targets) of each conversation in a batch, padding left out."""
+    """(inputs, targets) of each conversation in a batch, without padding."""
     found = []
     for inputs_T, targets_T, documents_T in zip(batch.inputs_BT, batch.targets_BT, batch.document_ids_BT, strict=True):
         for number in documents_T.unique().tolist():
@@ -65,7 +65,7 @@ def conversations_in(batch):
 
 
 def expected_of(rows, length=LENGTH):
-    """The same by the plain way: each conversation by itself."""
+    """The reference: each conversation encoded separately."""
     template, found = ChatTemplate(PLAIN, tokenizer()), []
     for row in rows:
         ids, is_trained, _ = template.encode([row["messages"]])[0]
@@ -79,7 +79,7 @@ def expected_of(rows, length=LENGTH):
 def test_every_conversation_comes_once_in_an_epoch_and_apart_from_the_others(opened):
     rows = chats(40)
     dataset = dataset_of(opened(rows, val_fraction=0.0), batch_size=1)
-    assert dataset.num_sequences < len(rows) / 1.5  # several are in a row
+    assert dataset.num_sequences < len(rows) / 1.5  # several per row
     for epoch in range(2):
         steps = range(epoch * dataset.num_sequences, (epoch + 1) * dataset.num_sequences)
         found = [chat for step in steps for chat in conversations_in(dataset.batch(step))]
@@ -161,7 +161,7 @@ def test_a_long_conversation_is_cut_at_the_end_and_one_without_a_response_is_lef
     found = [chat for batch in dataset_of(data).validation_batches() for chat in conversations_in(batch)]
     assert sorted(found) == sorted(expected_of([long_answer, *chats(3)]))
     assert all(len(inputs) <= LENGTH for inputs, _ in found)
-    # The plain template still ends an empty response, which is something to learn.
+    # The plain template ends an empty response too, so there is a target.
     assert dataset_of(opened([empty], val_fraction=0.0)).targets_in_step(0) == 2
 
 
@@ -261,7 +261,7 @@ def test_packing_has_every_item_once_and_few_rows(seed):
     rows = packed(lengths, 64)
     assert sorted(rows.ids.tolist()) == list(range(len(lengths)))
     assert all(lengths[row].sum() <= 64 for row in rows)
-    # No two rows would fit into one.
+    # No two rows fit into one.
     assert len(rows) == 1 or sum(sorted(int(lengths[row].sum()) for row in rows)[:2]) > 64
 
 

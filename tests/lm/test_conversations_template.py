@@ -1,4 +1,4 @@
-"""Chat templates: the tokens are those of transformers, and contents of messages are data."""
+"""Chat templates: the tokens equal those of transformers, and contents of messages are plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that change or are damaged while a run trains: an error that names the file, not a signal or an IndexError."""
+"""Data that change or are damaged during training raise an error that names the file, not a signal or IndexError."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from scripts import run_script
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-# A process of its own: what is cut off a file that is mapped ends the process by SIGBUS.
+# In a subprocess, because truncating a mapped file would end the process with SIGBUS.
 CUT_SHORT = """
     import os, sys
     from pathlib import Path
@@ -53,7 +53,7 @@ CUT_SHORT = """
 def test_a_file_that_is_cut_short_in_training_is_an_error_with_its_name_and_sizes(tmp_path, kind, size):
     data = tmp_path / "data"
     if kind in ("windows", "documents"):
-        # One shard, so that the first batch has opened it.
+        # One shard, so that the first batch opens it.
         build_one_shard(data)
         size_then = gm.Shards(data).paths[0].stat().st_size
     else:
@@ -101,7 +101,7 @@ def test_shards_that_were_encoded_again_are_not_mixed_with_the_old_ones(shards):
     files = TokenFiles(shards.tokens)
     files.stretch(0, 5)  # opens the first file and no other
     folder = shards.paths[0].parent
-    (folder / "manifest.json").unlink()  # the first thing that an overwrite does
+    (folder / "manifest.json").unlink()  # the first step of an overwrite
     with pytest.raises(gm.InputChangedError, match="the shards were replaced or removed"):
         files.stretch(0, shards.num_tokens)
 
@@ -136,7 +136,7 @@ def test_files_are_closed_when_the_dataset_is_gone(shards):
 
 
 def damage(shards, position, id):
-    """Write `id` over the token number `position` of the split; the file it lies in, and its number there."""
+    """Overwrite token `position` of the split with `id`; return its file and its position there."""
     file = int(np.searchsorted(shards.tokens.begins, position, side="right")) - 1
     inside = position - shards.tokens.begins[file]
     tokens = np.fromfile(shards.paths[file], shards.dtype)

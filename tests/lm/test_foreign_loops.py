@@ -1,4 +1,4 @@
-"""TokenDataset in other people's loops: torch's DataLoader and the Hugging Face Trainer."""
+"""TokenDataset in other training loops: torch's DataLoader and the Hugging Face Trainer."""
 
 import itertools
 import json
@@ -156,7 +156,7 @@ def test_the_number_of_workers_does_not_change_the_batches_of_a_stream(num_worke
 
 
 @pytest.mark.parametrize(("world_size", "num_workers"), list(itertools.product([1, 2, 3], [0, 2])))
-@pytest.mark.parametrize("batch_size", [3, 4])  # that of the dataset, and another
+@pytest.mark.parametrize("batch_size", [3, 4])  # the batch size of the dataset, and another
 def test_ranks_and_workers_together_get_every_window_once(world_size, num_workers, batch_size):
     found = []
     for rank in range(world_size):
@@ -297,5 +297,5 @@ def test_the_hugging_face_trainer_trains_on_windows(shards, kind, tmp_path):
     )
     data = dataset if kind == "map" else dataset.to_iterable_dataset()
     Trainer(LlamaForCausalLM(config), arguments, train_dataset=data, callbacks=[Losses()]).train()
-    # The text is a few words again and again. A model whose labels were shifted twice could not learn it this well.
+    # The text repeats a few words. A model whose labels were shifted twice could not learn it this well.
     assert losses[-1] < 0.6 * losses[0]

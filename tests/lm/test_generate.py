@@ -23,7 +23,7 @@ CONFIG = GPTConfig(vocab_size=70, context_length=16, num_layers=2, num_heads=2, 
 
 @pytest.fixture(scope="module")
 def model():
-    """A model whose next token depends on all before it."""
+    """A model whose next token depends on all earlier tokens."""
     torch.manual_seed(0)
     model = GPT(CONFIG).eval()
     with torch.no_grad():
@@ -37,7 +37,7 @@ def ids_of(model, prompt=(1, 2, 3), **options):
 
 
 class Scripted(gm.lm.Model):
-    """A model that says what stands in a list, whatever it reads."""
+    """A model that generates the ids of a list, independent of its input."""
 
     sizes = CONFIG
 
@@ -76,11 +76,11 @@ def test_temperature_0_takes_the_likeliest_token_each_time(model):
         ids = [*ids, id]
 
 
-def test_beyond_the_context_the_model_goes_on_from_the_last_half_of_it(model):
+def test_beyond_the_context_the_model_continues_from_the_last_half_of_it(model):
     prompt = list(range(1, 15))
     ids = [*prompt, *ids_of(model, prompt, max_tokens=5, temperature=0)]
     for position in range(14, 19):
-        window = ids[:position] if position <= 16 else ids[9:position]  # 17 are too many: 8 are left of them
+        window = ids[:position] if position <= 16 else ids[9:position]  # 17 are too many: 8 of them are kept
         assert ids[position] == model(torch.tensor([window]))[0, -1].argmax()
 
 
@@ -116,11 +116,11 @@ def test_ids_come_as_soon_as_they_are_chosen():
     scripted = Scripted([5, 6])
     ids = generate(scripted, [1], max_tokens=100, temperature=0)
     assert next(ids) == 5
-    assert len(scripted.modes) == 1, "nothing is reckoned ahead"
+    assert len(scripted.modes) == 1, "nothing is computed ahead"
     assert next(ids) == 6
 
 
-def test_a_model_in_training_is_evaluated_without_gradients_and_trains_on():
+def test_a_model_in_training_generates_without_gradients_and_stays_in_training_mode():
     scripted = Scripted([5, 6, 9])
     ids = generate(scripted, [1], max_tokens=5, temperature=0, stop_id=9)
     next(ids)
@@ -274,7 +274,7 @@ def test_probabilities_of_several_rows_are_those_of_each_row():
 
 
 def write_run(folder, tokenizer, *, vocab_size=None, steps=(5, 10), losses=(1.0, 2.0), fingerprint=...):
-    """The folder that training leaves, with random weights: one checkpoint for each step, of another seed."""
+    """A run folder with random weights: one checkpoint per step, each with another seed."""
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
     sizes = {"num_layers": 1, "num_heads": 2, "d_model": 16, "context_length": 32, "max_steps": 10}
@@ -311,7 +311,7 @@ def test_ids_that_no_token_has_are_never_chosen(tmp_path, tokenizer):
     assert max(generate(model, [1], max_tokens=300, seed=0)) < tokenizer.vocab_size
 
 
-def test_no_run_and_no_checkpoint_are_said_so(tmp_path, tokenizer):
+def test_no_run_and_no_checkpoint_are_reported(tmp_path, tokenizer):
     with pytest.raises(CheckpointError, match="there is no such folder"):
         load_for_generation(tmp_path / "nowhere")
     run = write_run(tmp_path / "run", tokenizer, steps=(), losses=())

@@ -1,4 +1,4 @@
-"""Several texts at once: the same ids as one at a time, whatever the others do, and the text up to a stop string."""
+"""Several texts at once: the same ids as one at a time, independent of the other rows, and text up to a stop string."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GREEDY, SAMPLED = Choice(0.0, None, None), Choice(1.0, None, None)
 
 
 def random_gpt(**options):
-    """A model whose next token depends on all before it."""
+    """A model whose next token depends on all earlier tokens."""
     torch.manual_seed(0)
     model = GPT(GPTConfig(**{**SIZES, **options})).eval()
     with torch.no_grad():
@@ -99,7 +99,7 @@ def test_every_kind_of_gpt_writes_in_rows_what_it_writes_alone(options):
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 8])
 def test_rows_wait_until_others_have_ended(model, max_rows):
     lengths = [2, 5, 1, 9, 4, 4, 12]
-    stop_id = one_at_a_time(model, lengths, 30)[1][4]  # some rows end early, each at another step
+    stop_id = one_at_a_time(model, lengths, 30)[1][4]  # some rows end early, at different steps
     found = at_once(model, lengths, 30, max_rows=max_rows, stop_id=stop_id)
     alone = one_at_a_time(model, lengths, 30, stop_id=stop_id)
     assert found == alone
@@ -109,7 +109,7 @@ def test_rows_wait_until_others_have_ended(model, max_rows):
 @pytest.mark.parametrize("max_rows", [1, 3, 8])
 @pytest.mark.parametrize("choice", [GREEDY, SAMPLED])
 def test_a_device_that_runs_ahead_gives_the_same_ids(max_rows, choice):
-    """What a GPU does, on a CPU: steps of fixed sizes with rows of padding, and ids that are seen many steps later."""
+    """Emulate a GPU on a CPU: steps of fixed sizes with padding rows, and ids that are fetched many steps later."""
     model = random_gpt(context_length=200, sliding_window=60)
     lengths = [2, 50, 1, 9, 140, 4, 12]
     stop_id = one_at_a_time(model, lengths, 90)[1][4]
@@ -251,7 +251,7 @@ def tokenizer():
 
 
 class Writer(Scripted):
-    """A model that says what stands in a list."""
+    """A model that generates the ids of a list."""
 
     sizes = GPTConfig(vocab_size=262, context_length=16, num_layers=1, num_heads=1, d_model=4)
 
@@ -333,7 +333,7 @@ def test_the_model_has_its_mode_back_after_several_texts(model, tokenizer):
     assert wide.training
 
 
-def test_a_model_of_ones_own_writes_several_texts_too(tokenizer):
+def test_a_custom_model_writes_several_texts_too(tokenizer):
     streams = continued(Writer(b"abcdef"), tokenizer, TextRequest(prompts=("x", "y"), max_tokens=3, temperature=0))
     assert ["".join(stream) for stream in streams] == ["abc", "def"]
 
@@ -394,7 +394,7 @@ def test_texts_that_wait_take_no_memory(run, batch_size):
     assert ["".join(next(streams)) for _ in range(5)] == few[:5]
 
 
-def test_a_text_that_nobody_reads_to_its_end_leaves_the_others_as_they_are(run):
+def test_a_text_that_is_not_read_to_its_end_does_not_change_the_others(run):
     model, tokenizer = load_for_generation(run, device="cpu")
     request = TextRequest(prompts=tuple(PROMPTS), max_tokens=5, seed=1, batch_size=1)
     expected = ["".join(stream) for stream in continued(model, tokenizer, request)]

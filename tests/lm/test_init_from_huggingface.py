@@ -1,4 +1,4 @@
-"""Runs that start from a folder of Hugging Face: the same model as transformers has, and what is refused."""
+"""Runs that start from a Hugging Face folder: the same model as in transformers, and rejected folders."""
 
 import json
 import shutil
@@ -29,13 +29,13 @@ SIZES = {
     "head_dim": 16,
     "max_position_embeddings": 128,
 }
-# Options of a run that say nothing about the model.
+# Run options that do not affect the model.
 SHORT = {name: TINY[name] for name in ("batch_size", "device", "limit_val_batches", "checkpoint_interval")}
 SHORT |= {"max_steps": 2, "progress": None, "learning_rate": 1e-5}
 
 
 def make_theirs(folder, kind="Llama", dtype=torch.float32, **changes):
-    """A model of transformers with random weights, also those of norms, and its folder."""
+    """A transformers model with random weights, including norms, and its folder."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**{**SIZES, **changes})
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
@@ -125,9 +125,9 @@ def test_a_run_from_an_export_has_the_loss_of_the_run_that_was_exported(tmp_path
     after = gm.lm.evaluate(tmp_path / "next", tiny_shards, device="cpu").loss
     assert after == pytest.approx(before, abs=1e-6)
     assert json.loads((tmp_path / "next" / "config.json").read_text())["num_kv_heads"] == 1
-    told = [record["message"] for record in records(tmp_path / "next", "event")]
-    assert any(f"starting with the weights of {tmp_path / 'folder'}" in message for message in told)
-    assert not any("tokenizer" in message for message in told)  # it is the same
+    messages = [record["message"] for record in records(tmp_path / "next", "event")]
+    assert any(f"starting with the weights of {tmp_path / 'folder'}" in message for message in messages)
+    assert not any("tokenizer" in message for message in messages)  # it is the same
 
 
 def test_the_run_can_be_resumed_when_the_folder_is_gone(tmp_path, tiny_shards):
@@ -208,7 +208,7 @@ def test_the_folder_of_a_model_in_the_place_of_a_run_is_named_as_what_it_is(tmp_
             use()
 
 
-# What a gpt is not
+# Unsupported models
 
 
 REFUSED = {
@@ -226,7 +226,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_a_gpt_is_not_is_refused_with_the_reason(folder, what):
+def test_unsupported_models_are_refused_with_the_reason(folder, what):
     changes, message = REFUSED[what]
     edit_config(folder, **changes)
     with pytest.raises(gm.CheckpointError, match=message):
@@ -271,7 +271,7 @@ def test_a_pickle_is_never_loaded(folder, name):
         started(folder)
 
 
-def test_a_folder_without_weights_says_what_is_missing(folder):
+def test_a_folder_without_weights_reports_what_is_missing(folder):
     (folder / "model.safetensors").unlink()
     with pytest.raises(gm.CheckpointError, match=r"it has no model.safetensors"):
         started(folder)

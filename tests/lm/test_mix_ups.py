@@ -1,4 +1,4 @@
-"""What belongs elsewhere, passed where a run or shards belong: the error says what it is and what to pass."""
+"""Wrong folders passed as a run or as shards: the error names what they are and what to pass."""
 
 from __future__ import annotations
 

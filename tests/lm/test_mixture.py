@@ -25,7 +25,7 @@ def order(sizes, weights, *, seed=0, shift=True):
 
 
 def webster(shares, num_blocks, block=1_000):
-    """How many sequences each source has after each block: the next one goes to the largest share / (n + 0.5)."""
+    """Sequences per source after each block: the next one goes to the largest share / (n + 0.5)."""
     given = [0] * len(shares)
     for _ in range(num_blocks):
         for _ in range(block):
@@ -88,7 +88,7 @@ def test_sources_are_shuffled_inside_a_block_and_by_the_seed():
 
 
 def two_sources():
-    """Tokens that say where they lie: 20 windows below 1,000, and 7 from 1,000 on."""
+    """Tokens whose ids encode their positions: 20 windows below 1,000, and 7 from 1,000 on."""
     return [np.arange(81, dtype=np.uint16), np.arange(1_000, 1_029, dtype=np.uint16)]
 
 
@@ -107,7 +107,7 @@ def test_each_source_gives_every_window_once_before_it_repeats_one():
     assert len(set(map(tuple, epochs))) > 5
 
 
-def test_without_weights_sizes_decide():
+def test_without_weights_the_sizes_decide():
     data = TokenDataset(two_sources(), context_length=LENGTH, batch_size=10)
     found = first_tokens(data, 100)
     assert abs(sum(token < 1_000 for token in found) - 1_000 * 20 / 27) <= 1
@@ -158,7 +158,7 @@ def test_bad_weights_of_a_dataset_are_named(weights, message):
         TokenDataset(two_sources(), context_length=LENGTH, weights=weights)
 
 
-# How a mixture is written
+# Notation of mixtures
 
 
 @pytest.fixture
@@ -341,7 +341,7 @@ def test_a_source_without_validation_is_named_and_left_out_of_the_loss(folders, 
 
 
 def test_different_tokenizers_are_refused_with_both_names(folders, tmp_path):
-    with pytest.raises(OptionError, match=r"large and other cannot be mixed: their tokenizers differ.*vocab_size was 300"):
+    with pytest.raises(OptionError, match=r"large and other cannot be mixed: their tokenizers.*vocab_size was 300"):
         train([folders / "large", folders / "other"], tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -1,4 +1,4 @@
-"""Models of a user's own: one file, and everything that the built-in models can do."""
+"""Custom models: one file, with everything that the built-in models can do."""
 
 import contextlib
 import functools
@@ -31,7 +31,7 @@ from lm.test_distributed import losses
 from lm.tiny_runs import TINY, Crash, assert_same_run, crash_at, records, tensors
 
 EXAMPLE = Path(__file__).parents[2] / "examples/08_own_model.py"
-# The options of a tiny run, less those that only a transformer has.
+# The options of a tiny run, without those of transformers only.
 RUN = {
     name: value for name, value in TINY.items() if name not in ("context_length", "num_layers", "num_heads", "d_model")
 }
@@ -59,7 +59,7 @@ def example():
 
 @pytest.fixture(autouse=True)
 def models():
-    """What a test registers is gone after it."""
+    """Remove models that a test registers after it."""
     with same_models_afterwards():
         yield
 
@@ -76,7 +76,7 @@ def trained(tiny_shards, tmp_path_factory, example):
     return folder
 
 
-def test_a_model_of_ones_own_is_at_most_60_lines():
+def test_a_custom_model_is_at_most_60_lines():
     lines = EXAMPLE.read_text().splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("@dataclass"))
     end = next(number for number, line in enumerate(lines) if line.startswith("def main"))
@@ -210,7 +210,7 @@ def test_a_batch_size_of_auto_takes_the_same_global_batch(tiny_shards, tmp_path)
 
 
 def train_on_two(folder, shards, out, **options):
-    """In a process of its own, which loads the example as --plugin does."""
+    """Train in a subprocess, which loads the example as --plugin does."""
     loading = f"""
         import gristmill as gm
         from gristmill.cli.plugins import load_plugin
@@ -248,7 +248,7 @@ def test_the_command_line_trains_resumes_and_writes_with_a_plugin(tiny_shards, t
 
 
 def test_a_whole_number_of_a_flag_stays_one_whatever_was_imported_before():
-    """A plugin imports torch, whose unions are `float | int`, and typing gives out one of them for both orders."""
+    """A plugin imports torch, whose unions are `float | int`, and typing returns the same union for both orders."""
     program = (
         "import typing; typing.Optional[typing.Union[float, int]]\n"
         "from gristmill.cli.train_model import parse\n"
@@ -277,7 +277,7 @@ def test_a_run_of_an_unknown_model_is_not_called_damaged(tiny_shards, trained):
         assert "damaged" not in str(caught.value)
 
 
-# A model of documents, with statistics and a schedule of its own
+# A model of documents, with statistics and a schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +305,7 @@ class Bag(gm.lm.Model):
         penalty = schedule.get("pull_weight", 0.0) * self.logits_V.square().mean()
         lengths_B = counted_BT.sum(1)
         stats = {
-            "loss": loss,  # with its graph, as a hasty user leaves it
+            "loss": loss,  # not detached, as a user may forget
             "length": lengths_B[lengths_B > 0].double().mean(),
             "mean_id": batch.targets_BT[counted_BT].double().mean(),
             "constant": 2.5,

@@ -43,7 +43,7 @@ def test_bounds_never_exceed_the_longest_that_a_model_takes():
 def test_fewer_lengths_than_buckets_have_a_bucket_each():
     assert choose_bounds(np.array([8, 8, 16]), longest=1000) == [8, 16]
     assert choose_bounds(np.array([5]), longest=1000) == [8]
-    assert choose_bounds(np.array([1]), longest=1000) == [1]  # one vector a document
+    assert choose_bounds(np.array([1]), longest=1000) == [1]  # one vector per document
     assert choose_bounds(np.array([1, 2, 3, 4, 5]), longest=3000) == [1, 2, 4, 8]
 
 
@@ -184,7 +184,7 @@ def test_tokens_and_padding_are_counted_without_reading():
     data.close()
 
 
-def test_ten_million_documents_are_planned_in_a_moment():
+def test_ten_million_documents_are_planned_quickly():
     source = Numbered(story_lengths(10_000_000))
     began = time.perf_counter()
     data = dataset(source, batch_size=64, max_sequence_length=1000)
@@ -234,7 +234,7 @@ def test_fewer_sequences_than_a_batch_can_be_validated_on():
 # Bad input
 
 
-def test_fewer_sequences_than_one_unit_are_an_error_that_says_so():
+def test_fewer_sequences_than_one_unit_are_an_error():
     data = dataset(Numbered([5, 9, 4]), batch_size=2)
     data.batch(0)
     for call in (data.batch, data.tokens_in_step):

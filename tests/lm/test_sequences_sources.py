@@ -32,7 +32,7 @@ def write(path, **columns):
 
 @pytest.fixture
 def opened(tmp_path):
-    """open_sequences with a cache of this test alone, and all sequences in train."""
+    """open_sequences with a cache for this test, and all sequences in train."""
 
     def call(data, **options):
         return open_sequences(data, **{"cache_dir": tmp_path / "cache", "val_fraction": 0.0, **options})
@@ -83,7 +83,7 @@ def test_shards_without_a_validation_split_have_none(tmp_path):
     assert open_sequences(build_shards(tmp_path / "s", val=False)).val is None
 
 
-def test_an_index_that_runs_backwards_is_told(tmp_path):
+def test_an_index_that_runs_backwards_is_reported(tmp_path):
     folder = build_shards(tmp_path / "s")
     path = folder / gm.Shards(folder).manifest.splits["train"].shards[0].index
     ends = np.fromfile(path, "<i8")
@@ -140,7 +140,7 @@ def test_text_may_come_from_several_files_and_another_column_and_a_saved_tokeniz
         assert found.val is None
 
 
-def test_a_tokenizer_without_end_of_text_is_told(tmp_path, opened):
+def test_a_tokenizer_without_end_of_text_is_reported(tmp_path, opened):
     path = write(tmp_path / "a.parquet", text=texts(10))
     tok = gm.train_tokenizer([" ".join(texts(10))], vocab_size=280, progress=None, special_tokens=())
     found = opened(path, tokenizer=tok)
@@ -185,7 +185,7 @@ def test_null_and_empty_rows_are_left_out_and_counted_and_ids_are_cut(tmp_path, 
         "skipped null rows: 2.",
         "skipped empty rows: 1.",
     ]
-    assert sequences(opened(path).train) == [[1, 2, 3], [4]]  # the cache has them whole
+    assert sequences(opened(path).train) == [[1, 2, 3], [4]]  # the cache has them untruncated
 
 
 def test_ids_are_checked_against_the_tokenizer_that_is_given(tmp_path, opened):
@@ -226,7 +226,7 @@ def test_every_type_of_sequence_of_vectors_is_read(tmp_path, opened, number, inn
 
 
 @pytest.mark.parametrize("fixed", [True, False])
-def test_one_vector_a_row_is_a_sequence_of_one(tmp_path, opened, fixed):
+def test_one_vector_per_row_is_a_sequence_of_one(tmp_path, opened, fixed):
     rows = [[float(i), -1.5] for i in range(20)]
     type = pa.list_(pa.float32(), 2) if fixed else pa.list_(pa.float32())
     found = opened(write(tmp_path / "a.parquet", e=pa.array(rows, type)), embedding_columns=["e"])
@@ -295,7 +295,7 @@ def test_nothing_chosen_for_validation_is_no_validation(tmp_path, opened):
         (pa.array([[1]]), {"v": 1}, r"is of type list<.*int64.*>, and only lists of floating-point numbers"),
     ],
 )
-def test_values_that_cannot_be_learnt_are_named_with_file_and_row(tmp_path, opened, column, options, message):
+def test_invalid_values_are_named_with_file_and_row(tmp_path, opened, column, options, message):
     path = write(tmp_path / "bad.parquet", x=column)
     named = {"embedding_columns": "x"} if options else {"tokens_column": "x"}
     with pytest.raises(gm.CorpusError, match=rf"bad\.parquet: column 'x'.*{message}"):
@@ -303,7 +303,7 @@ def test_values_that_cannot_be_learnt_are_named_with_file_and_row(tmp_path, open
     assert not list((tmp_path / "cache").glob("*sequences-*[!k]"))  # only the lock is left
 
 
-def test_rows_are_counted_in_the_file_also_behind_nulls_and_row_groups(tmp_path, opened):
+def test_row_numbers_count_nulls_and_earlier_row_groups(tmp_path, opened):
     path = write(tmp_path / "a.parquet", tokens=pa.array([[1], None, []] * 20 + [[1, -1]], pa.list_(pa.int32())))
     with pytest.raises(gm.CorpusError, match="row 60: id -1 is negative"):
         opened(path)
@@ -364,7 +364,7 @@ def test_a_flipped_byte_of_a_page_is_found_where_the_file_has_checksums(tmp_path
     ("rows", "message"),
     [([], "column 'tokens' has no sequences"), ([None, []], "null rows: 1, empty rows: 1")],
 )
-def test_nothing_to_train_on_is_told(tmp_path, opened, rows, message):
+def test_nothing_to_train_on_is_reported(tmp_path, opened, rows, message):
     with pytest.raises(gm.EmptyCorpusError, match=message):
         opened(write(tmp_path / "a.parquet", tokens=pa.array(rows, pa.list_(pa.int32()))))
 

@@ -1,4 +1,4 @@
-"""From latents to sequences: generation and decoding, and that a tiny model learns to."""
+"""From latents to sequences: generation, decoding, and a tiny model that learns both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seeded():
 
 
 @pytest.mark.parametrize("injection", INJECTIONS)
-def test_generation_with_a_cache_takes_the_tokens_of_reckoning_all_anew(injection):
+def test_generation_with_a_cache_gives_the_tokens_of_generation_without(injection):
     model = make(latent_injection=injection)
     z_NZ = torch.randn(3, Z)
     found = model.generate(z_NZ, max_tokens=T, temperature=0)
@@ -73,7 +73,7 @@ def test_vectors_are_decoded_each_after_those_before_it(injection):
     found = model.decode_vectors(z_NZ, 5)
     assert found.shape == (2, 5, E)
     targets = torch.zeros(2, 5, dtype=torch.int64)
-    # What it expects of a sequence, and the sequence, are then the same: it costs nothing beyond the constant.
+    # The prediction then equals the sequence, so it costs only the constant.
     nats_B = model.reconstruction_nats(Batch(targets, targets, vectors_BTE=found), z_NZ)
     torch.testing.assert_close(nats_B, torch.full((2,), 5 * E / 2 * math.log(2 * math.pi)), atol=1e-3, rtol=1e-5)
 
