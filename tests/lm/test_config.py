@@ -57,7 +57,7 @@ def test_an_unknown_option_names_the_one_that_is_meant():
         ({"learning_rate": "fast"}, "learning_rate='fast' is a str. Pass a number"),
         ({"dropout": 1.0}, "dropout must be at least 0 and less than 1, got 1.0"),
         ({"precision": "8"}, "precision='8' is not known. Pass one of 'auto', 'bf16-mixed'"),
-        ({"val_check_interval": 1.5}, "a whole number of steps, or a fraction"),
+        ({"val_check_interval": 1.5}, "a whole number >= 0, or a fraction"),
         ({"max_steps": 5, "epochs": 1.0}, "max_steps and epochs are both given"),
         ({"epochs": 0.0}, "epochs must be > 0, got 0.0"),
         ({"d_model": 30, "num_heads": 4}, "is not a multiple of num_heads=4"),

@@ -89,7 +89,7 @@ def _check_share(name: str, value: Any) -> None:
 def _check_steps(name: str, value: Any) -> None:
     _check_number(name, value)
     if not value >= 0 or (isinstance(value, float) and value > 1):  # false for NaN
-        raise OptionError(f"{name} must be a whole number of steps, or a fraction between 0 and 1, got {value!r}.")
+        raise OptionError(f"{name} must be a whole number >= 0, or a fraction between 0 and 1, got {value!r}.")
 
 
 Count: TypeAlias = Annotated[int, Rule(_check_count)]
