@@ -219,7 +219,7 @@ def test_what_was_said_goes_before_fast_detection(shards, tmp_path, options, exp
     [
         ({"embedding_dim": 7}, "embedding_dim=7, and the data has tokens"),
         ({"val_fraction": 0.3}, "val_fraction=0.3 applies to Parquet files"),
-        ({"kl_warmup_steps": float("nan")}, "kl_warmup_steps=nan: pass a whole number"),
+        ({"kl_warmup_steps": float("nan")}, "kl_warmup_steps must be a whole number"),
         ({"text_column": "text"}, "text_column"),
     ],
 )

@@ -182,9 +182,9 @@ class DocumentOptions(DataOptions):
     tokenizer: str | None = None
     """Tokenizer for a text column of Parquet files."""
     text_column: str | None = None
-    """Text column of Parquet files. None: 'text' if it exists, otherwise 'tokens'."""
+    """Text column of Parquet files. None: 'text' if it exists, otherwise a column of token ids."""
     tokens_column: str | None = None
-    """Column of token ids in Parquet files."""
+    """Column of token ids in Parquet files. None: 'tokens' or 'input_ids'."""
     embedding_columns: str | None = None
     """Vector columns of Parquet files: 'a', or 'a,b' to concatenate two."""
     val_fraction: Share = 0.01

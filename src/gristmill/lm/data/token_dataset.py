@@ -62,8 +62,8 @@ class TokenDataset(Dataset[dict[str, Tensor]]):
 
     Args:
         shards: Shards, or an array of ids such as np.memmap("train.bin", np.uint16), or a list of these to mix. Nothing
-            is read yet. A shard that is truncated while in use raises `InputChangedError`; a truncated memory map of
-            yours is a SIGBUS.
+            is read yet. A shard that is truncated while in use raises `InputChangedError`; a truncated memory map ends
+            the process with SIGBUS.
         context_length: Tokens per window, T.
         batch_size: Windows per micro-batch of one rank.
         seed: Seed of the order.

@@ -44,7 +44,7 @@ class SequenceData:
     train: SequenceSource
     """Sequences to train on."""
     val: SequenceSource | None
-    """Sequences to validate on. None: there are none."""
+    """Sequences to validate on, or None without a validation split."""
     tokenizer: Tokenizer | None
     """Tokenizer of the ids. None for vectors, and for ids whose tokenizer is not known."""
     vocab_size: int | None
