@@ -8,7 +8,7 @@ Read from top to bottom: posterior, measures against collapse, model.
 
 The layers are those of the GPT. The loss is the negative ELBO per token: the nats of the tokens given z, plus the KL
 divergence of the posterior from the prior N(0, I). A decoder that predicts well without z stops using it, and the
-posterior collapses to the prior. The options of `VAEConfig` from `word_dropout` on work against that.
+posterior collapses to the prior. The options `free_bits` to `bag_of_words_weight` of `VAEConfig` work against that.
 
 Shapes: B sequences, T tokens (or vectors of E numbers) per sequence, S attended tokens, D d_model, Z latent dimensions,
 M memory positions, V vocabulary size, N = B * T, K head size, P = 2 * D pooled, Y = 2 * Z.
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SequenceVAE"]
 
-# A logvar outside of this range is far from the prior's 0, and its exp() would overflow the loss.
+# A logvar outside of this range is far from the prior's 0, and its exp() would dominate the loss.
 MAX_LOGVAR = 10.0
 MOMENTUM = 0.1  # of the running statistics of mu, as in torch's batch norm
 NORM_EPS = 1e-5
