@@ -61,7 +61,7 @@ def test_an_unknown_option_names_the_one_that_is_meant():
         ({"max_steps": 5, "epochs": 1.0}, "max_steps and epochs are both given"),
         ({"epochs": 0.0}, "epochs must be > 0, got 0.0"),
         ({"d_model": 30, "num_heads": 4}, "is not a multiple of num_heads=4"),
-        ({"d_model": 12, "num_heads": 4}, "rotary positions need an even one"),
+        ({"d_model": 12, "num_heads": 4}, "rotary positions need an even size"),
         ({"seed": -1}, "seed=-1 is negative"),
     ],
 )

@@ -195,7 +195,7 @@ def plain_tokenizer(folder):
     ("line", "message"),
     [
         ("{", "chats.jsonl:3: not valid JSON"),
-        ("[1]", "chats.jsonl:3: it is a list"),
+        ("[1]", "chats.jsonl:3: the line is a list"),
         (
             '{"instruction": "a", "output": "b"}',
             r"neither 'messages' nor both .* \(fields: 'instruction', 'output'\)",
@@ -250,7 +250,7 @@ def test_text_files_and_shards_are_refused(tmp_path, tokenizer_file, tiny_shards
 
 @pytest.mark.parametrize("option", [{"chat_template": "plain"}, {"tokenizer": "t.json"}, {"val_fraction": 0.5}])
 def test_options_of_conversations_are_refused_for_shards(tiny_shards, option):
-    with pytest.raises(OptionError, match="is for conversations=True"):
+    with pytest.raises(OptionError, match="applies to conversations only"):
         GPTConfig(**option).open_data(tiny_shards)
 
 

@@ -312,7 +312,7 @@ def test_ids_that_no_token_has_are_never_chosen(tmp_path, tokenizer):
 
 
 def test_no_run_and_no_checkpoint_are_reported(tmp_path, tokenizer):
-    with pytest.raises(CheckpointError, match="there is no such folder"):
+    with pytest.raises(CheckpointError, match="no such folder"):
         load_for_generation(tmp_path / "nowhere")
     run = write_run(tmp_path / "run", tokenizer, steps=(), losses=())
     with pytest.raises(CheckpointError, match="no checkpoint"):

@@ -77,7 +77,7 @@ class WrongModel(gm.lm.Model):
     ("fault", "message"),
     [
         ("tuple", r"WrongModel.forward returned tuple. Return logits of shape \(4, 16, 300\)"),
-        ("narrow", r"WrongModel.forward returned \(4, 16, 8\), and logits"),
+        ("narrow", r"WrongModel.forward returned \(4, 16, 8\). Return logits"),
         ("none", "WrongModel.forward returned NoneType"),
         ("bare", r"WrongModel.loss returned a Tensor. Return \(loss, stats\)"),
         ("no stats", r"WrongModel.loss returned a tuple. Return \(loss, stats\)"),

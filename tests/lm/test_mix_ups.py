@@ -23,7 +23,7 @@ def test_shards_where_a_run_belongs(tiny_shards):
 
 def test_a_file_where_a_run_belongs(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="is a file, and the folder of a run is needed"):
+    with pytest.raises(CheckpointError, match="is a file, not the folder of a run"):
         gm.lm.generate(tmp_path / "tokenizer.json", "low")
 
 

@@ -151,7 +151,11 @@ def test_items_of_a_mixture_are_all_windows_one_source_after_the_other():
 
 @pytest.mark.parametrize(
     ("weights", "message"),
-    [([1], "there are 1 weights for 2 sources"), ([1, 0], "the weight 0 is not a positive"), ([1, "2"], "weight '2'")],
+    [
+        ([1], "weights has 1 numbers for 2 sources"),
+        ([1, 0], "the weight 0 is not a positive"),
+        ([1, "2"], "weight '2'"),
+    ],
 )
 def test_bad_weights_of_a_dataset_are_named(weights, message):
     with pytest.raises(OptionError, match=message):

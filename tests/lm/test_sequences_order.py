@@ -263,7 +263,7 @@ def test_bad_options_are_named(options, message):
 
 
 def test_no_sequences_at_all():
-    with pytest.raises(gm.TrainingError, match="there is no sequence"):
+    with pytest.raises(gm.TrainingError, match="there are no sequences"):
         dataset(Numbered([]))
 
 

@@ -86,7 +86,7 @@ def test_generation_under_autocast_has_a_cache_of_its_type():
 
 
 def test_a_model_of_vectors_makes_no_tokens_and_the_other_way_round():
-    with pytest.raises(OptionError, match="makes vectors, not tokens"):
+    with pytest.raises(OptionError, match="generates vectors, not tokens"):
         make(OF_VECTORS).generate(torch.randn(1, Z), max_tokens=3)
     with pytest.raises(OptionError, match="generates tokens, not vectors"):
         make().decode_vectors(torch.randn(1, Z), 3)

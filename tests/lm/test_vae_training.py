@@ -235,7 +235,7 @@ def test_no_document_for_validation_is_told_with_the_option_that_helps(parquet, 
 
 def test_few_sequences_for_a_batch_norm_are_told(shards, tmp_path):
     train_vae(shards, tmp_path / "run", max_steps=1, batch_norm_mu=0.5)
-    assert events(tmp_path / "run", "4 sequences at once are few")
+    assert events(tmp_path / "run", "batch_size=4 is too small for a reliable mean")
 
 
 def test_a_column_that_is_not_there_is_told_by_the_option_of_this_command(parquet, tmp_path):
