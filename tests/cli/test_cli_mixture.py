@@ -73,7 +73,7 @@ def test_a_dry_run_shows_the_mixture(gristmill):
     ("arguments", "message"),
     [
         (["a:0.7", "b"], "b has no weight, but a has one."),
-        (["a:0.7", "b:0"], "b: its weight 0.0 is not a positive number."),
+        (["a:0.7", "b:0"], "b: the weight 0.0 is not a positive number."),
         (["a:0.7", "missing:0.3"], "missing"),
         (["a:0.7", "b:0.3", "--tokenizer", "tok.json"], "--tokenizer is for a corpus of text"),
         (["a:0.7", "b:0.3", "--model", "vae"], "mixtures are for models that read windows of tokens"),

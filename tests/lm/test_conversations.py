@@ -156,7 +156,7 @@ def test_a_long_conversation_is_cut_at_the_end_and_one_without_a_response_is_lef
     long_question = {"messages": turns(" ".join(texts(20)), "the cat")}
     empty = {"prompt": "the cat?", "response": ""}
     data = opened([long_answer, long_question, *chats(3)], val_fraction=0.0)
-    assert "cut at the end to context_length=160: 1 conversation." in data.messages
+    assert "truncated to context_length=160: 1 conversation." in data.messages
     assert "skipped, because no response starts within context_length=160: 1 conversation." in data.messages
     found = [chat for batch in dataset_of(data).validation_batches() for chat in conversations_in(batch)]
     assert sorted(found) == sorted(expected_of([long_answer, *chats(3)]))

@@ -94,5 +94,5 @@ def test_a_model_that_returns_the_wrong_thing_is_told_what_to_return(fault, mess
 def test_a_schedule_that_needs_what_it_would_not_get_is_refused_at_once():
     with pytest.raises(OptionError, match="schedule 'sunk' has a required parameter 'foo', which is not passed"):
         gm.lm.register_schedule("sunk", lambda step, foo: 1.0)
-    with pytest.raises(OptionError, match="optimizer 'sunk' needs 'momentum'"):
+    with pytest.raises(OptionError, match="optimizer 'sunk' has a required parameter 'momentum'"):
         gm.lm.register_optimizer("sunk", lambda model, *, lr, momentum: None)

@@ -337,7 +337,7 @@ def test_huge_sizes_in_the_config_are_an_error_before_memory_is_used(folder, cha
 @pytest.mark.parametrize("value", [0, -1, 2.5, "64", None, True, [64], 10**30])
 def test_a_size_that_is_no_count_is_an_error(folder, value):
     edit_config(folder, hidden_size=value)
-    with pytest.raises(gm.CheckpointError, match=r"hidden_size is .*, and a whole number from 1 is needed"):
+    with pytest.raises(gm.CheckpointError, match=r"hidden_size must be a whole number >= 1, got"):
         started(folder)
 
 

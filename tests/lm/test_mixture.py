@@ -201,9 +201,9 @@ def test_what_is_no_mixture(here, data):
     ("data", "message"),
     [
         (["a:0.7", "b"], "b has no weight, but a has one. Write a weight after each, such as 'b:0.5'"),
-        (["a:0", "b:1"], "a: its weight 0.0 is not a positive number"),
-        (["a:nan", "b:1"], "a: its weight nan is not a positive number"),
-        ({"a": -1, "b": 2}, "a: its weight -1 is not a positive number"),
+        (["a:0", "b:1"], "a: the weight 0.0 is not a positive number"),
+        (["a:nan", "b:1"], "a: the weight nan is not a positive number"),
+        ({"a": -1, "b": 2}, "a: the weight -1 is not a positive number"),
         (["a:1", "./a:2"], "a is given twice. Pass it once"),
         (["a:x", "b:1"], "a:x: 'x' is not a weight. Write a number, such as 'a:0.5'"),
         ("a:70%", "a:70%: '70%' is not a weight. Write a number"),
@@ -339,7 +339,7 @@ def test_a_plan_reports_how_often_each_source_is_read_and_warns_of_many_epochs(f
 def test_a_source_without_validation_is_named_and_left_out_of_the_loss(folders, tmp_path):
     data = {str(folders / "large"): 0.5, str(folders / "unseen"): 0.5}
     train(data, tmp_path / "run", max_steps=4)
-    assert "there is no validation on unseen" in messages(tmp_path / "run")
+    assert "no validation on unseen" in messages(tmp_path / "run")
     record = records(tmp_path / "run", "val")[-1]
     assert record["sources"] == {"large": record["loss"]}
 

@@ -160,7 +160,7 @@ class _Reader:
         value = self._config.get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-            raise self.unfit(name, value, "a whole number from 1")
+            raise self.unfit(name, value, "a whole number >= 1")
         return value
 
     def positive(self, name: str, *, default: float, within: Mapping[str, Any] | None = None) -> float:
@@ -168,13 +168,13 @@ class _Reader:
         value = (self._config if within is None else within).get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise self.unfit(name, value, "a number above 0")
+            raise self.unfit(name, value, "a number > 0")
         return float(value)
 
     def unfit(self, name: str, value: Any, needed: str) -> CheckpointError:
         """Return the error for an invalid value."""
         return CheckpointError(
-            f"{self.source}: {name} is {value!r:.60} instead of {needed}. The file is damaged: copy it again."
+            f"{self.source}: {name} must be {needed}, got {value!r:.60}. The file is damaged: copy it again."
         )
 
 
