@@ -180,7 +180,7 @@ SCRIPT = """
         if number:
             return number
         data = open_sequences(path, cache_dir=folder, val_fraction=0.1, **named)
-        os.write(1, f"{data.identity} {any('converted to a cache' in message for message in data.messages)}\\n".encode())
+        os.write(1, f"{data.identity} {any('to a cache' in message for message in data.messages)}\\n".encode())
         os._exit(0)
 
     if task == "together":
