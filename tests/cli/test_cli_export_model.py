@@ -68,7 +68,7 @@ def test_wrong_usage_is_one_line_in_flags(gristmill, run, tmp_path, arguments, m
 def test_a_run_that_is_none_says_so(gristmill, tmp_path):
     code, _, err = gristmill("export-model", tmp_path / "typo", "-f", "huggingface", "-o", tmp_path / "out")
     assert code == 1
-    assert "there is no such folder. Train a model first with `gristmill train-model`" in err
+    assert "no such folder. Train a model with `gristmill train-model` first" in err
 
 
 def test_training_starts_from_an_export_without_its_sizes_on_the_command_line(gristmill, tmp_path):
@@ -103,4 +103,4 @@ def test_a_folder_that_cannot_be_trained_on_is_one_line(gristmill, run, tmp_path
     path.write_text(path.read_text().replace('"silu"', '"gelu"'))
     code, _, err = gristmill("train-model", "shards", "-o", tmp_path / "next", "--init-from", tmp_path / "folder")
     assert code == 2
-    assert err == f"gristmill: error: {path}: hidden_act is 'gelu', and a gpt has 'silu'.\n"
+    assert err == f"gristmill: error: {path}: hidden_act is 'gelu', but a gpt uses 'silu'. Pass a model with 'silu'.\n"

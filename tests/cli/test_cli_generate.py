@@ -259,7 +259,7 @@ def test_what_a_vae_cannot_do_is_wrong_usage(gristmill, vae_folder, options, wor
 def test_what_only_a_vae_can_do_is_wrong_usage_for_a_gpt(gristmill, run_folder, options):
     code, out, err = gristmill("generate", run_folder, *options)
     assert (code, out) == (2, "")
-    assert f"{options[0]} is for a model with latents" in " ".join(err.split())
+    assert f"{options[0]} is for models with latents" in " ".join(err.split())
 
 
 def test_a_vae_of_vectors_writes_no_text(gristmill, tokenizer, tmp_path):

@@ -173,7 +173,7 @@ def test_help_shows_the_defaults_of_the_preset_and_of_the_file(gristmill, tmp_pa
     assert "Peak learning rate of AdamW. (default: 0.0005)" in shown
     assert "Peak learning rate of Muon. (default: 0.012)" in shown
     assert "Length of the run in steps. One of --max-steps, --max-tokens and epochs. --max-tokens" in shown
-    assert "fewer parameters. (default: True)" in shown
+    assert "Saves parameters. (default: True)" in shown
 
 
 def test_an_option_without_its_value_is_a_usage_error(gristmill, shards, tmp_path):

@@ -126,7 +126,7 @@ def test_the_best_is_kept_beside_the_latest(tmp_path):
 
 
 def test_no_checkpoint_says_how_to_get_one(tmp_path):
-    with pytest.raises(CheckpointError, match=r"it is not the folder of a run.* Train a model first"):
+    with pytest.raises(CheckpointError, match=r"this is not the folder of a run.* Train a model"):
         find_checkpoint(tmp_path)
 
 
@@ -249,7 +249,7 @@ def test_another_tokenizer_is_described_by_what_differs(tmp_path):
     before.save(tmp_path / "tokenizer.json")
     there, here = {"tokenizer_fingerprint": before.fingerprint}, {"tokenizer_fingerprint": now.fingerprint}
     (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
-    assert found == ("the tokenizer is another one (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
+    assert found == ("the tokenizer is different (vocab_size was 257 and is now 258, merge 1 is new: b'ab' + b'c')")
     now.save(tmp_path / "tokenizer.json", overwrite=True)  # not that of the checkpoint
     (found,) = identity_differences(there, here, run=tmp_path, tokenizer=now)
     assert before.fingerprint[:12] in found and now.fingerprint[:12] in found

@@ -76,7 +76,7 @@ def test_temperature_0_takes_the_likeliest_token_each_time(model):
         ids = [*ids, id]
 
 
-def test_beyond_the_context_the_model_goes_on_from_the_last_half_of_it(model):
+def test_beyond_the_context_the_model_continues_from_the_last_half_of_it(model):
     prompt = list(range(1, 15))
     ids = [*prompt, *ids_of(model, prompt, max_tokens=5, temperature=0)]
     for position in range(14, 19):
@@ -120,7 +120,7 @@ def test_ids_come_as_soon_as_they_are_chosen():
     assert next(ids) == 6
 
 
-def test_a_model_in_training_is_evaluated_without_gradients_and_trains_on():
+def test_a_model_in_training_generates_without_gradients_and_stays_in_training_mode():
     scripted = Scripted([5, 6, 9])
     ids = generate(scripted, [1], max_tokens=5, temperature=0, stop_id=9)
     next(ids)
@@ -139,7 +139,7 @@ def test_under_autocast_the_cache_has_its_type(model):
     ("options", "message"),
     [
         ({"prompt": []}, "the prompt is empty"),
-        ({"prompt": [70]}, "has the id 70, and the model knows 0 to 69"),
+        ({"prompt": [70]}, "has the id 70, but the ids of the model are 0 to 69"),
         ({"prompt": [-1]}, "has the id -1"),
         ({"prompt": [1.5]}, "an id of the prompt=1.5 is a float"),
         ({"max_tokens": -1}, "max_tokens=-1 is negative"),
@@ -311,8 +311,8 @@ def test_ids_that_no_token_has_are_never_chosen(tmp_path, tokenizer):
     assert max(generate(model, [1], max_tokens=300, seed=0)) < tokenizer.vocab_size
 
 
-def test_no_run_and_no_checkpoint_are_said_so(tmp_path, tokenizer):
-    with pytest.raises(CheckpointError, match="there is no such folder"):
+def test_no_run_and_no_checkpoint_are_reported(tmp_path, tokenizer):
+    with pytest.raises(CheckpointError, match="no such folder"):
         load_for_generation(tmp_path / "nowhere")
     run = write_run(tmp_path / "run", tokenizer, steps=(), losses=())
     with pytest.raises(CheckpointError, match="no checkpoint"):

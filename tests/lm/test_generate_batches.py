@@ -148,9 +148,9 @@ def test_logits_that_are_not_finite_are_an_error_of_the_row_that_is_open(model):
     broken = random_gpt()
     with torch.no_grad():
         broken.head.weight.fill_(torch.nan)
-    with pytest.raises(NotFiniteError, match="logits that are not finite"):
+    with pytest.raises(NotFiniteError, match="logits of the model are not finite"):
         at_once(broken, [3, 2], 5)
-    with pytest.raises(NotFiniteError, match="logits that are not finite"):
+    with pytest.raises(NotFiniteError, match="logits of the model are not finite"):
         list(generate(broken, [1], max_tokens=3))
 
 
@@ -333,7 +333,7 @@ def test_the_model_has_its_mode_back_after_several_texts(model, tokenizer):
     assert wide.training
 
 
-def test_a_model_of_ones_own_writes_several_texts_too(tokenizer):
+def test_a_custom_model_writes_several_texts_too(tokenizer):
     streams = continued(Writer(b"abcdef"), tokenizer, TextRequest(prompts=("x", "y"), max_tokens=3, temperature=0))
     assert ["".join(stream) for stream in streams] == ["abc", "def"]
 
@@ -375,7 +375,7 @@ def test_what_makes_no_sense_is_refused(run, prompt, options, message):
 
 
 def test_a_long_prompt_among_several_is_cut_with_a_warning(run):
-    with pytest.warns(UserWarning, match="only the last 16 tokens of the prompt are read"):
+    with pytest.warns(UserWarning, match="Only the last 16 tokens of the prompt are used"):
         gm.lm.generate(run, ["low", "né " * 40], max_tokens=3, seed=0, device="cpu")
 
 
@@ -394,7 +394,7 @@ def test_texts_that_wait_take_no_memory(run, batch_size):
     assert ["".join(next(streams)) for _ in range(5)] == few[:5]
 
 
-def test_a_text_that_nobody_reads_to_its_end_leaves_the_others_as_they_are(run):
+def test_a_text_that_is_not_read_to_its_end_does_not_change_the_others(run):
     model, tokenizer = load_for_generation(run, device="cpu")
     request = TextRequest(prompts=tuple(PROMPTS), max_tokens=5, seed=1, batch_size=1)
     expected = ["".join(stream) for stream in continued(model, tokenizer, request)]

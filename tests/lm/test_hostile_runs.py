@@ -155,7 +155,7 @@ def test_weights_that_are_not_finite_are_refused_when_they_are_loaded(run, tiny_
 @pytest.mark.parametrize("temperature", [0, 1.0])
 @pytest.mark.parametrize("bad", [[float("nan"), 0.0, 1.0], [float("inf"), 0.0, 1.0], [float("-inf")] * 3])
 def test_logits_that_are_not_finite_choose_no_token(temperature, bad):
-    with pytest.raises(gm.NotFiniteError, match="logits that are not finite"):
+    with pytest.raises(gm.NotFiniteError, match="logits of the model are not finite"):
         chosen(torch.tensor([[0.0, 1.0, 2.0], bad]), new_dice(0), temperature=temperature, top_k=None, top_p=None)
 
 

@@ -76,8 +76,8 @@ class WrongModel(gm.lm.Model):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("tuple", r"WrongModel.forward returned tuple, and logits of shape \(4, 16, 300\) are needed"),
-        ("narrow", r"WrongModel.forward returned \(4, 16, 8\), and logits"),
+        ("tuple", r"WrongModel.forward returned tuple. Return logits of shape \(4, 16, 300\)"),
+        ("narrow", r"WrongModel.forward returned \(4, 16, 8\). Return logits"),
         ("none", "WrongModel.forward returned NoneType"),
         ("bare", r"WrongModel.loss returned a Tensor. Return \(loss, stats\)"),
         ("no stats", r"WrongModel.loss returned a tuple. Return \(loss, stats\)"),
@@ -92,7 +92,7 @@ def test_a_model_that_returns_the_wrong_thing_learns_what_to_return(fault, messa
 
 
 def test_a_schedule_that_needs_what_it_would_not_get_is_refused_at_once():
-    with pytest.raises(OptionError, match="schedule 'sunk' needs 'foo', which it would not get"):
+    with pytest.raises(OptionError, match="schedule 'sunk' has a required parameter 'foo', which is not passed"):
         gm.lm.register_schedule("sunk", lambda step, foo: 1.0)
-    with pytest.raises(OptionError, match="optimizer 'sunk' needs 'momentum'"):
+    with pytest.raises(OptionError, match="optimizer 'sunk' has a required parameter 'momentum'"):
         gm.lm.register_optimizer("sunk", lambda model, *, lr, momentum: None)

@@ -17,18 +17,18 @@ def run(tiny_shards, tmp_path_factory):
 
 
 def test_shards_where_a_run_belongs(tiny_shards):
-    with pytest.raises(CheckpointError, match=r"holds token shards, not a trained model. Train a model first"):
+    with pytest.raises(CheckpointError, match=r"holds token shards, not a trained model. Train a model"):
         gm.lm.generate(tiny_shards, "low")
 
 
 def test_a_file_where_a_run_belongs(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="is a file, and the folder of a run is needed"):
+    with pytest.raises(CheckpointError, match="is a file, not the folder of a run"):
         gm.lm.generate(tmp_path / "tokenizer.json", "low")
 
 
 def test_a_checkpoint_where_its_run_belongs(run):
-    with pytest.raises(CheckpointError, match=r"is one checkpoint of a run. Pass the folder of the run") as caught:
+    with pytest.raises(CheckpointError, match=r"is a single checkpoint of a run. Pass the folder of the run") as caught:
         gm.lm.generate(run / "checkpoints" / "step-000002", "low")
     assert str(run) in str(caught.value) and "'step-000002'" in str(caught.value)
 

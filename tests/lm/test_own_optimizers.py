@@ -169,9 +169,9 @@ def test_names_are_checked(optimizers):
     register_optimizer("mine", BUILDS["sgd"])
     register_optimizer("mine", BUILDS["sgd"])
     for name in ("mine", "adamw", "muon"):
-        with pytest.raises(gm.OptionError, match=f"optimizer '{name}' is there already.*overwrite=True"):
+        with pytest.raises(gm.OptionError, match=f"optimizer '{name}' already exists.*overwrite=True"):
             register_optimizer(name, BUILDS["adam"])
-    with pytest.raises(gm.OptionError, match="name='My Own' cannot be the name of an optimizer"):
+    with pytest.raises(gm.OptionError, match="name='My Own' is not a valid name of an optimizer"):
         register_optimizer("My Own", BUILDS["adam"])
     with pytest.raises(
         gm.OptionError, match=r"name='lion' is not known.*'muon', 'mine', or add your own with register_opt"

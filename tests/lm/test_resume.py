@@ -148,7 +148,7 @@ def test_another_config_is_refused_with_the_difference(tiny_shards, broken, opti
 
 
 def test_other_shards_are_refused(broken, tmp_path):
-    with pytest.raises(CheckpointError, match=r"the shards (held [\d,]+ tokens and now hold|have other content)"):
+    with pytest.raises(CheckpointError, match=r"the shards (held [\d,]+ tokens and now hold|have different content)"):
         train(build_shards(tmp_path / "other", seed=5), broken, resume="auto")
 
 

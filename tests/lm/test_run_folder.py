@@ -159,7 +159,7 @@ def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(tmp_path, fails)
 def test_the_old_run_can_be_used_while_the_new_one_is_set_up(tiny_shards, run):
     with pytest.raises(Crash), replacing(run, overwrite=True) as replacement:
         replacement.set_aside()
-        with pytest.raises(gm.CheckpointError, match=r"The old run is whole in .*\.replaced: pass that folder"):
+        with pytest.raises(gm.CheckpointError, match=r"The old run is complete in .*\.replaced: pass that folder"):
             gm.lm.evaluate(run, tiny_shards)
         assert gm.lm.evaluate(run / ".replaced", tiny_shards).num_tokens
         raise Crash

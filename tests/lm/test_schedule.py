@@ -148,7 +148,7 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(schedules):
     register_schedule("mine", inverse_sqrt)
     register_schedule("mine", inverse_sqrt)
     for name in ("mine", "cosine"):
-        with pytest.raises(gm.OptionError, match=f"schedule '{name}' is there already.*overwrite=True"):
+        with pytest.raises(gm.OptionError, match=f"schedule '{name}' already exists.*overwrite=True"):
             register_schedule(name, lambda step: 1.0)
     register_schedule("cosine", lambda step: 0.5, overwrite=True)
     assert rates(3) == [1.5] * 3
@@ -156,11 +156,11 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced(schedules):
 
 @pytest.mark.parametrize("name", ["", "Mine", "my schedule", "1st", "-x", "a.b", None])
 def test_a_name_that_is_no_name_is_refused(schedules, name):
-    with pytest.raises(gm.OptionError, match=r"cannot be the name of a schedule. Pass one of lowercase letters"):
+    with pytest.raises(gm.OptionError, match=r"is not a valid name of a schedule. Use lowercase letters"):
         register_schedule(name, inverse_sqrt)
     assert list(schedules) == [*SHAPES]
 
 
 def test_only_functions_are_schedules(schedules):
-    with pytest.raises(gm.OptionError, match=r"a float was passed. Pass a function"):
+    with pytest.raises(gm.OptionError, match=r"is a float. Pass a function"):
         register_schedule("half", 0.5)

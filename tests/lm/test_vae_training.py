@@ -218,8 +218,8 @@ def test_what_was_said_goes_before_fast_detection(shards, tmp_path, options, exp
     ("options", "message"),
     [
         ({"embedding_dim": 7}, "embedding_dim=7, and the data has tokens"),
-        ({"val_fraction": 0.3}, "val_fraction=0.3 is for Parquet files"),
-        ({"kl_warmup_steps": float("nan")}, "kl_warmup_steps=nan: pass a whole number"),
+        ({"val_fraction": 0.3}, "val_fraction=0.3 applies to Parquet files"),
+        ({"kl_warmup_steps": float("nan")}, "kl_warmup_steps must be a whole number"),
         ({"text_column": "text"}, "text_column"),
     ],
 )
@@ -230,12 +230,12 @@ def test_an_option_that_would_do_nothing_is_refused(shards, tmp_path, options, m
 
 def test_no_document_for_validation_is_told_with_the_option_that_helps(parquet, tmp_path):
     train_vae(parquet, tmp_path / "run", **from_parquet(parquet, val_fraction=0.0, max_steps=1, num_workers=0))
-    assert "larger val_fraction" in events(tmp_path / "run", "fell into validation")[0]["message"]
+    assert "larger val_fraction" in events(tmp_path / "run", "chosen for validation")[0]["message"]
 
 
 def test_few_sequences_for_a_batch_norm_are_told(shards, tmp_path):
     train_vae(shards, tmp_path / "run", max_steps=1, batch_norm_mu=0.5)
-    assert events(tmp_path / "run", "4 sequences at once are few")
+    assert events(tmp_path / "run", "batch_size=4 is too small for a reliable mean")
 
 
 def test_a_column_that_is_not_there_is_told_by_the_option_of_this_command(parquet, tmp_path):
