@@ -167,8 +167,8 @@ def test_another_tokenizer_and_a_changed_input_are_refused(encode, folder, token
     ("arguments", "code", "message"),
     [
         (["missing.txt"], 1, "missing.txt: No such file or directory"),
-        (["CORPUS", "--format", "nanogpt", "--shard-tokens", "5"], 2, "nanogpt has one file for each split"),
-        (["CORPUS", "--val-fraction", "1.5"], 2, "--val-fraction 1.5 is out of range"),
+        (["CORPUS", "--format", "nanogpt", "--shard-tokens", "5"], 2, "nanogpt has one file per split"),
+        (["CORPUS", "--val-fraction", "1.5"], 2, "--val-fraction must be >= 0 and < 1, got 1.5"),
         (["CORPUS", "--end-of-text", "<|no|>"], 2, "'<|no|>' is not a special token of this tokenizer"),
         (["CORPUS", "--end-of-text", "5"], 2, "--end-of-text 5 is not the id of a special token"),
         (["CORPUS", "--allowed-special", "<|no|>"], 2, "<|no|>"),

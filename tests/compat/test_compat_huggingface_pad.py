@@ -76,7 +76,7 @@ def test_what_does_not_make_a_batch_is_named(tokenizer):
     ):
         with pytest.raises(gm.OptionError, match=message):
             tokenizer.pad(encodings)
-    with pytest.raises(gm.OptionError, match="'name' holds values that are no numbers"):
+    with pytest.raises(gm.OptionError, match="'name' has values that are not numbers"):
         tokenizer.pad(rows(input_ids=IDS, name=["a", "b"]), return_tensors="np")
     with pytest.raises(TypeError, match="encoding 0 is a list"):
         tokenizer.pad(IDS)

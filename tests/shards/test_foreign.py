@@ -131,7 +131,7 @@ def test_what_only_a_manifest_states_is_an_error_that_says_so(folder, layout):
         shards.tokenizer  # noqa: B018
     with pytest.raises(gm.ShardsFormatError, match="bytes of their texts"):
         shards.source_bytes  # noqa: B018
-    with pytest.raises(gm.OptionError, match=r"split='test'.*there is: 'train', 'val'|there is: 'val', 'train'"):
+    with pytest.raises(gm.OptionError, match=r"split='test'.*splits: 'train', 'val'|splits: 'val', 'train'"):
         Shards(folder, split="test")
 
 

@@ -271,7 +271,7 @@ def test_parquet_rows_are_counted_and_their_ids_looked_at(tmp_path):
     assert [problem.partition(": ")[0] for problem in found] == [path.name] * 3
     assert "is 500; ids must be 0 to 274" in found[0]
     assert "tokens; the manifest records" in found[1]
-    assert "it holds 8 documents; the manifest records 7." in found[2]
+    assert "it has 8 documents; the manifest records 7." in found[2]
 
 
 def test_parquet_that_is_none_and_one_without_the_column(tmp_path):
