@@ -210,7 +210,7 @@ def _caches(right: Sequence[Entry]) -> str:
     """List the cache statistics of the tokenizers after the last pass."""
     found = {entry.api: entry.runs[0].facts["cache"] for entry in right if entry.runs[0].facts["cache"]}
     lines = [
-        f"* {api}: {', '.join(f'{key} {value:,}' for key, value in facts.items())}" for api, facts in caches.items()
+        f"* {api}: {', '.join(f'{key} {value:,}' for key, value in facts.items())}" for api, facts in found.items()
     ]
     return "Caches after the last pass:\n" + "\n".join(lines) if lines else ""
 
