@@ -83,6 +83,8 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
     """Rewrite the links of a page, and put the command-line reference where it belongs."""
     if COMMANDS in markdown:
         markdown = markdown.replace(COMMANDS, command_reference())
+    if page.file.src_uri.startswith("benchmarks/results/"):
+        page.meta["search"] = {"exclude": True}  # tables of numbers, which would come before the guide
     source = page.file.abs_src_path
     if source is None:  # generated here, with links of the site
         return markdown
