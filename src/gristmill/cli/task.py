@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 
 from gristmill.cli import count_words, encode
+from gristmill.cli.examples import Examples
 from gristmill.cli.executors import parts_beside, remove_parts
 from gristmill.cli.jobs import JobTasks, check_parts, complete, find_job, overview, parse_numbers, run_tasks
 from gristmill.cli.values import UsageError, one_of
@@ -47,6 +48,13 @@ class Command:
     gristmill task status FOLDER: show what is done and what is missing
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Plan the job once.", "gristmill task plan encode corpus.txt -t tok.json -o shards"),
+        ("Run tasks on any machine that sees the folder.", "gristmill task run shards 0-9"),
+        ("List the missing tasks.", "gristmill task status shards"),
+        ("Assemble the result after all parts are done.", "gristmill task finish shards"),
+    )
+
     action: Annotated[str, tyro.conf.Positional, one_of(ACTIONS), tyro.conf.arg(name="ACTION")]
     """plan, run, finish or status; see 'gristmill task ACTION --help'."""
 
@@ -67,6 +75,11 @@ class Plan(_Plan):
     They take the options of the command itself.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Plan the encoding of a corpus.", "gristmill task plan encode corpus.txt -t tok.json -o shards"),
+        ("Plan the counting of a corpus.", "gristmill task plan count-words corpus.txt -o words.gmw"),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanEncode(encode.Command, _Plan):
@@ -74,6 +87,14 @@ class PlanEncode(encode.Command, _Plan):
 
     The options are those of 'gristmill encode'. Called again for the same job, it shows what is left to do.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Plan tasks of about 256 MB each.", "gristmill task plan encode data -t tok.json -o shards --part-size 256MB"),
+        (
+            "Keep the parts in a folder that all machines share.",
+            "gristmill task plan encode data -t tok.json -o out --work-folder /shared/work",
+        ),
+    )
 
     def run(self) -> int:
         from gristmill.executors import Local
@@ -95,6 +116,10 @@ class PlanCountWords(count_words.Command, _Plan):
 
     The options are those of 'gristmill count-words'. Called again for the same job, it shows what is left to do.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Plan tasks of about 256 MB each.", "gristmill task plan count-words data -o words.gmw --part-size 256MB"),
+    )
 
     def run(self) -> int:
         from gristmill.count.steps import plan_count
@@ -120,6 +145,11 @@ class Run:
 
     What is done already is not done again. In a job array of Slurm: gristmill task run FOLDER $SLURM_ARRAY_TASK_ID
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        ("Run ten tasks.", "gristmill task run shards 0-9"),
+        ("Run three tasks.", "gristmill task run shards 3 17 42"),
+    )
 
     action: Annotated[str, tyro.conf.Positional, one_of(["run"]), tyro.conf.arg(name="ACTION")]
     """run: perform tasks."""
@@ -149,6 +179,10 @@ class Finish:
     Tasks of the second stage that are not done yet are done here. A part that is missing is an error.
     """
 
+    EXAMPLES: ClassVar[Examples] = (
+        ("Assemble the result and remove the work folder.", "gristmill task finish shards"),
+    )
+
     action: Annotated[str, tyro.conf.Positional, one_of(["finish"]), tyro.conf.arg(name="ACTION")]
     """finish: put the result together."""
 
@@ -168,6 +202,8 @@ class Finish:
 @dataclass(frozen=True, kw_only=True)
 class Status:
     """Show which tasks of a job are done, and which are missing."""
+
+    EXAMPLES: ClassVar[Examples] = (("Show which tasks are done.", "gristmill task status shards"),)
 
     action: Annotated[str, tyro.conf.Positional, one_of(["status"]), tyro.conf.arg(name="ACTION")]
     """status: show what is done."""

@@ -15,12 +15,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_type_hints
 
 import tyro
 
 from gristmill.cli.choices import ProgressKind, listed
 from gristmill.cli.dialect import in_flags
+from gristmill.cli.examples import Examples
 from gristmill.cli.from_text import TextCorpus, check_mixture, is_corpus
 from gristmill.cli.options import Flag
 from gristmill.cli.plugins import Plugin, load_plugin
@@ -82,6 +83,22 @@ class TrainModel:
     written with _ or -. A preset comes first, then the file of --config, then options. Options of another model are
     listed by --model NAME --help.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        (
+            "Train a small GPT on text: about two minutes on a CPU.",
+            "gristmill train-model stories.txt -o run --preset quickstart",
+        ),
+        (
+            "Train on token shards for 1,000 steps.",
+            "gristmill train-model shards -o run --max-steps 1000 --batch-size 64",
+        ),
+        ("Resume an interrupted run.", "gristmill train-model shards -o run --resume"),
+        (
+            "Show memory and time of a run without starting it.",
+            "gristmill train-model shards -o run --max-steps 1000 --dry-run",
+        ),
+    )
 
     data: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATA…", help_behavior_hint="")]
     """A folder that `gristmill encode` made, or text to make one of; for a VAE also Parquet: a file, folder or glob;
