@@ -132,7 +132,7 @@ def parse_help(printed: str, words: tuple[str, ...], description: str) -> Help:
 def _examples(lines: list[str]) -> list[str]:
     """Return the lines after "Examples:"."""
     start = next((i + 1 for i, line in enumerate(lines) if re.fullmatch(r"examples?:?", line, re.I)), len(lines))
-    return [line.removeprefix("$ ") for line in lines[start:] if line]
+    return "\n".join(line.removeprefix("$ ") for line in lines[start:]).strip().splitlines()
 
 
 def _add_line(group: list[Option], line: str) -> None:
