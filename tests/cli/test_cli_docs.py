@@ -10,7 +10,15 @@ import pytest
 from gristmill.cli.usage import check_usage
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["beyond-one-machine.md", "command-line.md", "data.md", "training.md", "use.md", "vae.md", "posterior-collapse.md"]
+PAGES = [
+    "beyond-one-machine.md",
+    "command-line.md",
+    "data.md",
+    "training.md",
+    "use.md",
+    "vae.md",
+    "posterior-collapse.md",
+]
 
 
 def commands(text):
