@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READ_IN_ORDER = [
     ROOT / "README.md",
     *(ROOT / "docs" / name for name in ("tutorial.md", "command-line.md", "own-models.md")),
+    *sorted(ROOT.glob("docs/how-to/*.md")),
 ]
 # The first line of a snippet that is a file, or the next part of one.
 FILE = re.compile(r"# (\w+\.py)(, continued)?\n")
@@ -126,7 +127,7 @@ def test_every_command_has_an_example_on_the_page_of_the_command_line():
     assert [name for name in COMMANDS if f"gristmill {name} " not in shown] == []
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")], ids=lambda page: page.name)
 def test_links_of_the_page_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
