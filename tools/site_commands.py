@@ -40,7 +40,9 @@ class Option:
     @property
     def name(self) -> str:
         """Return the longest spelling without its metavar: "--output"."""
-        return max((form.split(" ")[0] for form in self.forms), key=lambda name: (not name.startswith("--no-"), len(name)))
+        return max(
+            (form.split(" ")[0] for form in self.forms), key=lambda name: (not name.startswith("--no-"), len(name))
+        )
 
 
 @dataclass(slots=True)
@@ -66,8 +68,12 @@ class Help:
     def usage(self) -> str:
         """Return the usage line."""
         names = [option.forms[0] for option in self.groups.get("positional arguments", [])]
-        required = [option.forms[-1] for option in self.options if option.hint == "(required)" and option.forms[0] not in names]
-        return " ".join([self.command, *names, *required, *(["[OPTIONS]"] * (len(self.options) > len(names + required)))])
+        required = [
+            option.forms[-1] for option in self.options if option.hint == "(required)" and option.forms[0] not in names
+        ]
+        return " ".join(
+            [self.command, *names, *required, *(["[OPTIONS]"] * (len(self.options) > len(names + required)))]
+        )
 
     @property
     def options(self) -> list[Option]:
@@ -124,7 +130,9 @@ def parse_help(printed: str, words: tuple[str, ...], description: str) -> Help:
         for option in options:
             option.text, option.hint = _split_hint(option.text)
     found.groups = {
-        title: kept for title, group in found.groups.items() if (kept := [each for each in group if each.name != "--help"])
+        title: kept
+        for title, group in found.groups.items()
+        if (kept := [each for each in group if each.name != "--help"])
     }
     return found
 
