@@ -67,18 +67,14 @@ class Command:
         load_plugin(self.plugin)
         from gristmill.lm.use.export import export
 
-        try:
-            written = export(
-                self.run_folder,
-                self.output,
-                format=self.format,
-                which=self.checkpoint,
-                dtype=self.dtype,
-                overwrite=self.overwrite,
-                tokenizer=self.tokenizer,
-            )
-        except FileExistsError as error:
-            message = str(error.strerror).replace("overwrite=True", "--overwrite")
-            raise FileExistsError(error.errno, message, error.filename) from None
+        written = export(
+            self.run_folder,
+            self.output,
+            format=self.format,
+            which=self.checkpoint,
+            dtype=self.dtype,
+            overwrite=self.overwrite,
+            tokenizer=self.tokenizer,
+        )
         print(pairs([("run", str(self.run_folder)), *written.rows()]))
         return 0
