@@ -69,11 +69,7 @@ def look(chromium: Any, site: Path, pages: list[str], screenshots: Path | None =
     for width, scheme in product(WIDTHS, SCHEMES):
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
         tab = context.new_page()
-        seen: list[str] = []
-        tab.on("console", lambda message: message.type == "error" and seen.append(f"console: {message.text}"))
-        tab.on("pageerror", lambda error: seen.append(f"script error: {error}"))
-        tab.on("requestfailed", lambda request: seen.append(f"request failed: {request.url}"))
-        tab.on("request", lambda request: request.url.startswith("http") and seen.append(f"network: {request.url}"))
+        seen = _watch(tab)
         for page in pages:
             seen.clear()
             tab.goto((site / page).resolve().as_uri(), wait_until="load")
@@ -83,6 +79,21 @@ def look(chromium: Any, site: Path, pages: list[str], screenshots: Path | None =
                 tab.screenshot(path=screenshots / f"{name}_{width}_{scheme}.png", full_page=False)
         context.close()
     return problems
+
+
+def _watch(tab: Any) -> list[str]:
+    """Return a list that collects the errors of the scripts and requests of a tab."""
+    seen: list[str] = []
+
+    def note_failure(request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the next page was opened before this one had its icon
+            seen.append(f"request failed: {request.url}")
+
+    tab.on("console", lambda message: message.type == "error" and seen.append(f"console: {message.text}"))
+    tab.on("pageerror", lambda error: seen.append(f"script error: {error}"))
+    tab.on("requestfailed", note_failure)
+    tab.on("request", lambda request: request.url.startswith("http") and seen.append(f"network: {request.url}"))
+    return seen
 
 
 def _examine(tab: Any) -> list[str]:
