@@ -97,7 +97,7 @@ fuzz: $(VENV)/.tools
 	$(BIN)/python tools/fuzz.py --build $(FUZZ_BUILD) --minutes $(MINUTES) $(addprefix --target ,$(TARGET))
 
 docs: $(VENV)/.installed-docs
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Built the documentation site: open site/index.html"
 
 check-docs: docs

@@ -40,9 +40,8 @@ class Option:
     @property
     def name(self) -> str:
         """Return the longest spelling without its metavar: "--output"."""
-        return max(
-            (form.split(" ")[0] for form in self.forms), key=lambda name: (not name.startswith("--no-"), len(name))
-        )
+        names = [form.split(" ")[0] for form in self.forms]
+        return max(names, key=lambda name: (not name.startswith("--no-"), len(name)))
 
 
 @dataclass(slots=True)
@@ -67,13 +66,11 @@ class Help:
     @property
     def usage(self) -> str:
         """Return the usage line."""
-        names = [option.forms[0] for option in self.groups.get("positional arguments", [])]
-        required = [
-            option.forms[-1] for option in self.options if option.hint == "(required)" and option.forms[0] not in names
-        ]
-        return " ".join(
-            [self.command, *names, *required, *(["[OPTIONS]"] * (len(self.options) > len(names + required)))]
-        )
+        given = [option.forms[0] for option in self.groups.get("positional arguments", [])]
+        options = [option for option in self.options if option.name.startswith("-")]
+        required = [option.forms[-1] for option in options if option.hint == "(required)"]
+        rest = ["[OPTIONS]"] if len(options) > len(required) else []
+        return " ".join([self.command, *given, *required, *rest])
 
     @property
     def options(self) -> list[Option]:
@@ -108,7 +105,10 @@ def read_help(words: tuple[str, ...]) -> Help:
         with contextlib.redirect_stdout(printed):
             code = cli.main([*words, "--help"])
     finally:
-        os.environ.pop("COLUMNS") if before is None else os.environ.__setitem__("COLUMNS", before)
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
     if code != 0:
         raise RuntimeError(f"gristmill {' '.join(words)} --help exited with {code}")
     printed.seek(0)
@@ -129,11 +129,8 @@ def parse_help(printed: str, words: tuple[str, ...], description: str) -> Help:
     for options in found.groups.values():
         for option in options:
             option.text, option.hint = _split_hint(option.text)
-    found.groups = {
-        title: kept
-        for title, group in found.groups.items()
-        if (kept := [each for each in group if each.name != "--help"])
-    }
+    groups = {title: [each for each in group if each.name != "--help"] for title, group in found.groups.items()}
+    found.groups = {title: group for title, group in groups.items() if group}
     return found
 
 

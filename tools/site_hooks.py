@@ -63,8 +63,15 @@ _PARTS = re.compile("|".join([_FENCE, _CODE, _LINK, _ATTRIBUTE, _DEFINITION]), r
 _HAS_HOST = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.I)
 
 
+def on_startup(**_: Any) -> None:
+    """Print warnings only. `mkdocs --quiet` would also keep them from `--strict`."""
+    mkdocs = logging.getLogger("mkdocs")
+    if mkdocs.level == logging.INFO:  # neither --verbose nor --quiet was given
+        mkdocs.setLevel(logging.WARNING)
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add the files from outside docs/, and keep files that are no pages of the site out of it."""
+    """Add the files from outside docs/."""
     for path, page in PAGES.items():
         if (ROOT / path).is_file():
             files.append(File.generated(config, page, abs_src_path=str(ROOT / path)))
@@ -130,9 +137,9 @@ def rewrite_links(markdown: str, source: Path, page: str, known: set[str]) -> st
         if groups["value"]:
             # MkDocs does not rewrite links in HTML, so these name the built page.
             target = target_in_site(groups["value"]) or groups["value"]
-            return (
-                f'{groups["name"]}"{target if _HAS_HOST.match(target) else re.sub(r"[.]md(?=#|$)", ".html", target)}"'
-            )
+            if not _HAS_HOST.match(target):
+                target = re.sub(r"[.]md(?=#|$)", ".html", target)
+            return f'{groups["name"]}"{target}"'
         if groups["place"]:
             return f"{groups['key']}{target_in_site(groups['place']) or groups['place']}"
         return match[0]
@@ -141,12 +148,12 @@ def rewrite_links(markdown: str, source: Path, page: str, known: set[str]) -> st
 
 
 def separate_lists(markdown: str) -> str:
-    """Return `markdown` with an empty line before each list that follows a paragraph.
+    r"""Return `markdown` with an empty line before each list that follows a paragraph.
 
     Code-hosting sites need no empty line there. Python-Markdown does, and would join the items into the paragraph.
 
-    >>> separate_lists("Files:\\n* one\\n* two")
-    'Files:\\n\\n* one\\n* two'
+    >>> separate_lists("Files:\n* one\n* two")
+    'Files:\n\n* one\n* two'
     """
     lines: list[str] = []
     fence = ""
@@ -201,9 +208,7 @@ def _example_page(path: Path) -> str:
 
 def _example_list(paths: list[Path]) -> str:
     """Return the page that lists the examples."""
-    rows = [
-        f"- [{path.name}](examples/{path.stem}.md): {_split_example(path)[0].partition(chr(10))[0]}" for path in paths
-    ]
+    rows = [f"- [{path.name}](examples/{path.stem}.md): {_split_example(path)[0].splitlines()[0]}" for path in paths]
     intro = "Each example is one file that runs in a fresh checkout. Its first lines describe it."
     return f"# Examples\n\n{intro}\n\n" + "\n".join(rows) + "\n"
 
@@ -233,9 +238,8 @@ def _result_list() -> str:
     for path in sorted((ROOT / "benchmarks" / "results").glob("*.md")):
         title = re.search(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.M)
         rows.append(f"- [{path.stem}](benchmarks/results/{path.name})" + (f": {title[1]}" if title else ""))
-    intro = "Results of the benchmarks as committed, with the machine and the versions they were measured on."
-    return (
-        f"# Benchmark results\n\n{intro} [Benchmarks](benchmarks.md) describes how to run them.\n\n"
-        + "\n".join(rows)
-        + "\n"
+    intro = (
+        "The committed results, with the machine and the versions they were measured on. "
+        "[Benchmarks](benchmarks.md) describes how to run them."
     )
+    return f"# Benchmark results\n\n{intro}\n\n" + "\n".join(rows) + "\n"
