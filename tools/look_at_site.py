@@ -49,7 +49,7 @@ def find_chromium() -> str | None:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Start a headless Chromium; exit with a message if there is none."""
+    """Start a headless Chromium, or exit with a message if it is not installed."""
     from playwright.sync_api import sync_playwright
 
     executable = find_chromium()
@@ -85,14 +85,22 @@ def _watch(tab: Any) -> list[str]:
     """Return a list that collects the errors of the scripts and requests of a tab."""
     seen: list[str] = []
 
+    def note_message(message: Any) -> None:
+        if message.type == "error":
+            seen.append(f"console: {message.text}")
+
+    def note_request(request: Any) -> None:
+        if request.url.startswith("http"):
+            seen.append(f"network: {request.url}")
+
     def note_failure(request: Any) -> None:
         if request.failure != "net::ERR_ABORTED":  # the next page was opened before this one had its icon
             seen.append(f"request failed: {request.url}")
 
-    tab.on("console", lambda message: message.type == "error" and seen.append(f"console: {message.text}"))
+    tab.on("console", note_message)
     tab.on("pageerror", lambda error: seen.append(f"script error: {error}"))
     tab.on("requestfailed", note_failure)
-    tab.on("request", lambda request: request.url.startswith("http") and seen.append(f"network: {request.url}"))
+    tab.on("request", note_request)
     return seen
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 # Wide enough that few help texts wrap, and narrow enough that tyro prints one column of boxes.
 HELP_WIDTH = "100"
 # Forms of a command with options that the plain command does not have, and the command that has the other options.
-FORMS = {
+FORMS: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {
     "task": {
         ("task", "plan", "encode"): ("encode",),
         ("task", "plan", "count-words"): ("count-words",),

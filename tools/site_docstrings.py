@@ -11,7 +11,7 @@ import griffe
 _DOCTEST = re.compile(r"^>>> .*(?:\n(?!\s*$).*)*", re.M)
 
 
-class FencedDoctests(griffe.Extension):
+class FencedDoctests(griffe.Extension):  # type: ignore[misc]
     """Put doctests at the margin of a docstring into a code block."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:

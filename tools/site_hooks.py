@@ -72,9 +72,9 @@ def on_startup(**_: Any) -> None:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the files from outside docs/."""
-    for path, page in PAGES.items():
-        if (ROOT / path).is_file():
-            files.append(File.generated(config, page, abs_src_path=str(ROOT / path)))
+    for name, page in PAGES.items():
+        if (ROOT / name).is_file():
+            files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     for path in sorted((ROOT / "benchmarks" / "results").iterdir()):
         if path.suffix in (".md", *COPIED):
             uri = path.relative_to(ROOT).as_posix()
