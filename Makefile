@@ -1,7 +1,7 @@
-# The verbs of the project. Each does all the set-up it needs: a fresh clone, Python >= 3.11 and a C++20 compiler are enough.
+# The commands of the project. Each does the set-up it needs; a fresh clone, Python >= 3.11 and a C++20 compiler are enough.
 #
-#   make quickstart   sample corpus -> tokenizer -> token shards -> a small language model -> a story -> report,
-#                     in a virtual environment of its own
+#   make quickstart   sample corpus -> tokenizer -> token shards -> small language model -> story -> report, in a new
+#                     virtual environment
 #   make test         C++ tests, then Python tests
 #   make check        ruff, clang-format, plain words, import contracts, mypy, pyright; then C++ tests under AddressSanitizer and
 #                     UndefinedBehaviorSanitizer
@@ -9,13 +9,13 @@
 #   make check-docs   build the site and look at every page in Chromium: 390 and 1,280 px, light and dark
 #   make plots        draw the pictures of README and docs from the committed results and from the code
 #   make bench        the training, encoding and pipeline benchmarks against the rivals that pip can install
-#   make format       put Python and C++ sources into house style
+#   make format       format the Python and C++ sources
 #   make aarch64      cross-compile the core and run its tests under qemu (Debian packages, as root)
-#   make transformers4  the exported folder in transformers 4.57, beside the version that `make test` uses
+#   make transformers4  test the exported folder with transformers 4.57, in addition to the version of `make test`
 #   make tsan         C++ tests under ThreadSanitizer
 #   make fuzz         run the fuzz targets under ASan + UBSan: MINUTES=10 for all of them, TARGET=scan for one,
 #                     SANITIZE= for more executions without sanitizers (Clang from Debian packages, as root)
-#   make clean        remove what the verbs made
+#   make clean        remove everything that these commands made
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 cpp_sources := $(shell find cpp bindings benchmarks -name '*.[ch]pp' 2>/dev/null)
 python_sources := $(shell find src/gristmill -name '*.py' -o -name '*.pyi' -o -name '*.html' -o -name py.typed)
-# A user's script with every public name, and one of mistakes, as mypy --strict and pyright see them.
+# Scripts that mypy --strict and pyright check: one uses every public name, the other makes mistakes on purpose.
 typed_scripts := tests/typing/every_public_name.py tests/typing/mistakes.py
 
 .PHONY: quickstart test test-cpp test-python check check-static check-sanitized docs check-docs plots bench format aarch64 transformers4 tsan fuzz clean
@@ -43,8 +43,8 @@ quickstart: $(VENV)/.installed
 	$(BIN)/gristmill generate quickstart/run --prompt "Once upon a time" --max-tokens 300 --temperature 0.6 --seed 0
 	$(BIN)/gristmill report quickstart/run
 	@echo
-	@echo "The story above is the model's; how it learned is in quickstart/run/report.html."
-	@echo "The program is $(BIN)/gristmill; \`source $(BIN)/activate\` makes it plain \`gristmill\`. Next: docs/tutorial.md"
+	@echo "The model wrote the story above. quickstart/run/report.html shows how it learned."
+	@echo "The program is $(BIN)/gristmill. After \`source $(BIN)/activate\`, run it as \`gristmill\`. Next: docs/tutorial.md"
 
 test: test-cpp test-python
 
@@ -59,7 +59,7 @@ test-python: $(VENV)/.installed-test
 
 check: check-static check-sanitized
 
-# Seconds, before the minutes of the sanitizers.
+# Runs in seconds, so it comes before the sanitizers, which take minutes.
 check-static: $(VENV)/.installed-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -134,9 +134,9 @@ transformers4: $(VENV)/.installed-test
 clean:
 	rm -rf build dist quickstart site $(VENV)
 
-# The tools that build the package, at the versions of constraints.txt; the compiler is the one thing pip cannot bring.
+# The build tools, at the versions in constraints.txt. pip can install all of them except the compiler.
 $(VENV)/.tools: constraints.txt
-	@[ -n "$(PYTHON)" ] || { echo "Gristmill needs Python 3.11 or newer; none was found. Install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@[ -n "$(PYTHON)" ] || { echo "Gristmill needs Python 3.11 or newer, and none was found. Install Python, or pass its path: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@command -v $${CXX:-c++} >/dev/null || command -v g++ >/dev/null || tools/install_debian.sh g++
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || tools/install_debian.sh python3-venv
 	"$(PYTHON)" -m venv $(VENV)
@@ -145,7 +145,7 @@ $(VENV)/.tools: constraints.txt
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(cpp_sources) $(python_sources)
-	@echo "Building Gristmill and fetching torch: a few minutes"
+	@echo "Building Gristmill and downloading torch: takes a few minutes"
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[report,train]'
 	@touch $@
 

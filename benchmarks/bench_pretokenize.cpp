@@ -1,7 +1,7 @@
-// Boundary scan alone, one thread, text in memory: bench_pretokenize FILE PASSES PATTERN...
+// Measures the boundary scan alone, on one thread, with text in memory: bench_pretokenize FILE PASSES PATTERN...
 //
 // Prints one line of JSON per pattern and kernel: wall and CPU seconds of every pass, number of pieces, and a checksum
-// of the piece ends, by which bench_pretokenize.py makes sure that all kernels found the same ones.
+// of the piece ends, which bench_pretokenize.py uses to check that all kernels find the same ends.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -38,7 +38,7 @@ struct Pieces {
     std::uint64_t checksum = 0;
 };
 
-// What a user of the ends does at the least: ask for each batch. The ends themselves stay in the first-level cache.
+// The minimum work of a caller: request each batch. The ends stay in the L1 cache.
 std::uint64_t count_pieces(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t size) {
     std::uint64_t count = 0;
     scanner.start(text, size);
@@ -61,7 +61,7 @@ Pieces check_pieces(BoundaryScanner& scanner, const std::uint8_t* text, std::siz
 
 struct Pass {
     double seconds;
-    double cpu_seconds;  // equal on a quiet machine, and the one to go by on a busy one
+    double cpu_seconds;  // equal to `seconds` on a quiet machine, and more reliable on a busy one
 };
 
 Pass time_pass(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t size, std::uint64_t expected) {
@@ -76,7 +76,7 @@ Pass time_pass(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t s
 
 void bench(const std::string& pattern_name, Kernel kernel, const std::vector<std::uint8_t>& text, int num_passes) {
     const auto pattern = gristmill::pattern_from_name(pattern_name);
-    if (!pattern) throw std::runtime_error(pattern_name + ": no such pattern");
+    if (!pattern) throw std::runtime_error(pattern_name + ": unknown pattern");
     const std::size_t size = text.size() - gristmill::kTextPadding;
     const auto scanner = gristmill::make_scanner(*pattern, kernel);
     const Pieces pieces = check_pieces(*scanner, text.data(), size);

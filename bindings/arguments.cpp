@@ -9,7 +9,7 @@ std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.siz
 
 Pattern parse_pattern(const std::string& name) {
     const std::optional<Pattern> pattern = pattern_from_name(name);
-    if (!pattern) throw nb::value_error(("no native pattern is called '" + name + "'").c_str());
+    if (!pattern) throw nb::value_error(("there is no native pattern '" + name + "'").c_str());
     return *pattern;
 }
 
@@ -24,9 +24,9 @@ Kernel parse_kernel(const std::optional<std::string>& name) {
 
 unsigned parse_threads(int num_threads) {
     if (num_threads < 0) throw nb::value_error("num_threads must not be negative");
-    static const unsigned cores = std::max(1u, std::thread::hardware_concurrency());  // opens files: microseconds
+    static const unsigned cores = std::max(1u, std::thread::hardware_concurrency());  // takes microseconds
     if (!num_threads) return cores;
-    // No result depends on the number; thousands of threads on a few cores would only be slow to start and to stop.
+    // No result depends on this number; thousands of threads on a few cores would only be slow to start and stop.
     return std::min(static_cast<unsigned>(num_threads), 4 * cores + 16);
 }
 

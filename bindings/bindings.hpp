@@ -1,4 +1,4 @@
-// What the binding files share: the registration functions, and the way native work is watched from Python.
+// Shared by the binding files: the registration functions, and the class that monitors native work from Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -41,7 +41,7 @@ template <class T>
 using InputArray = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using InputMerges = nb::ndarray<const std::uint32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>;
 
-// A numpy array that takes over `values`.
+// A numpy array that takes ownership of `values`.
 template <class T>
 Array<T> to_array(std::vector<T> values) {
     auto* owned = new std::vector<T>(std::move(values));
@@ -49,7 +49,7 @@ Array<T> to_array(std::vector<T> values) {
     return Array<T>(owned->data(), {owned->size()}, owner);
 }
 
-// The object, or the Python error that kept it from being made.
+// Returns the object, or throws the pending Python error if it is null.
 inline PyObject* checked(PyObject* object) {
     if (!object) throw nb::python_error();
     return object;
@@ -61,7 +61,7 @@ unsigned parse_threads(int num_threads);
 std::vector<std::string> parse_specials(const nb::sequence& specials);
 std::vector<Merge> parse_merges(const InputMerges& merges);
 std::string_view view(const nb::bytes& bytes);
-// The bytes of any object with one contiguous buffer, valid as long as this is.
+// The bytes of any object with one contiguous buffer, valid for the lifetime of this object.
 class Bytes {
   public:
     explicit Bytes(nb::handle object) {
@@ -77,7 +77,7 @@ class Bytes {
   private:
     Py_buffer buffer_;
 };
-// The UTF-8 bytes of a str or bytes object, valid as long as this is.
+// The UTF-8 bytes of a str or bytes object, valid for the lifetime of this object.
 class Utf8 {
   public:
     explicit Utf8(nb::handle object) {
@@ -85,8 +85,8 @@ class Utf8 {
             kept_ = nb::borrow(object);
             view_ = {PyBytes_AS_STRING(object.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(object.ptr()))};
         } else if (PyUnicode_Check(object.ptr())) {
-            // A str of ASCII is its own UTF-8. Of others Python would keep the bytes beside the str for as long as it
-            // lives, which is a fair price only for short ones.
+            // An ASCII str is its own UTF-8. For others, Python would cache the bytes for the lifetime of the str,
+            // which is acceptable only for short ones.
             if (PyUnicode_IS_ASCII(object.ptr()) || PyUnicode_GET_LENGTH(object.ptr()) < kShortStr) {
                 kept_ = nb::borrow(object);
                 Py_ssize_t size = 0;
@@ -109,24 +109,24 @@ class Utf8 {
     nb::object kept_;
     std::string_view view_;
 };
-// Checked: every stretch lies inside the text.
+// Checks that every range is inside the text.
 Spans parse_spans(const Bytes& text, const InputArray<std::int64_t>& begins, const InputArray<std::int64_t>& ends);
-// A path as the operating system has it: file names are bytes, and not all of them UTF-8.
+// A path as the operating system sees it: file names are bytes, and not always UTF-8.
 std::string file_system_path(nb::handle name);
 
-// Out of memory, with what helps the stage that ran out.
+// Out of memory, with advice for the stage that ran out.
 struct OutOfMemory : std::bad_alloc {
     explicit OutOfMemory(Stage stage) noexcept : stage(stage) {}
     const char* what() const noexcept override;
     Stage stage;
 };
 
-// Calls on_progress(stage, done, total) with what a monitor says.
+// Calls on_progress(stage, done, total) with the state of a monitor.
 void report_progress(const nb::object& on_progress, const Monitor& monitor);
 
-// Runs native work on the calling thread with the GIL released. Ten times a second the work's monitor answers signals
-// and reports progress, whether the calling thread works or waits for others. What a signal handler or the callback
-// raises cancels the work and is raised again.
+// Runs native work on the calling thread with the GIL released. Ten times per second the monitor handles signals and
+// reports progress, whether the calling thread works or waits for others. An exception from a signal handler or from
+// the callback cancels the work and is rethrown.
 class Watch {
   public:
     explicit Watch(nb::object on_progress = nb::none()) : on_progress_(std::move(on_progress)) {}
@@ -143,7 +143,7 @@ class Watch {
             released_ = &released;
             return work();
         } catch (...) {
-            // Another thread may be the first to notice that the work is cancelled, and another error may come first.
+            // Another thread may be the first to see the cancellation, and another error may come first.
             if (std::exception_ptr interruption = std::exchange(interruption_, nullptr))
                 std::rethrow_exception(interruption);
             try {
@@ -154,14 +154,14 @@ class Watch {
         }
     }
 
-    // Calls `work()` with the GIL, on the thread that run() was called on and while it runs.
+    // Calls `work()` with the GIL, on the thread that called run() and while run() is active.
     template <class Work>
     void with_gil(const Work& work) {
         released_->with_gil(work);
     }
 
   private:
-    // Reports what was done when the work ends without an error.
+    // Reports the final state when the work ends without an error.
     struct Reporting {
         explicit Reporting(Watch& watch) : watch(watch), num_exceptions(std::uncaught_exceptions()) {}
         ~Reporting() noexcept(false) {
@@ -174,7 +174,7 @@ class Watch {
 
     Monitor monitor_;
     nb::object on_progress_;
-    GilReleased* released_ = nullptr;  // while run() runs
+    GilReleased* released_ = nullptr;  // set while run() is active
     std::exception_ptr interruption_;
 };
 

@@ -7,7 +7,7 @@
 namespace gristmill::bindings {
 namespace {
 
-// What the core writes, handed on to a function of Python.
+// Passes the bytes that the core writes to a Python function.
 Write write_to(const nb::callable& function, Watch& watch) {
     return [&](std::string_view data) { watch.with_gil([&] { function(nb::bytes(data.data(), data.size())); }); };
 }
@@ -33,11 +33,11 @@ nb::dict to_figures(const CountStats& stats) {
 
 std::size_t parse_partitions(std::size_t num_partitions) {
     if (num_partitions < 1 || num_partitions > 65536)
-        throw std::invalid_argument("num_partitions must be from 1 to 65536");
+        throw std::invalid_argument("num_partitions must be between 1 and 65536");
     return num_partitions;
 }
 
-// The native counter with what it needs from Python kept beside it.
+// The native counter, and the Python objects that it needs.
 class PyCounter {
   public:
     PyCounter(const CountOptions& options, nb::object on_progress)
@@ -65,7 +65,7 @@ class PyCounter {
         });
     }
     void add_texts(const nb::sequence& texts) {
-        const nb::tuple kept(texts);  // holds the references while the GIL is released, whatever happens to the list
+        const nb::tuple kept(texts);  // holds the references while the GIL is released, even if the list changes
         std::vector<std::string_view> views;
         for (nb::handle text : kept) views.push_back(view(nb::cast<nb::bytes>(text)));
         ViewTexts in_memory(std::move(views));
@@ -97,10 +97,10 @@ class PyCounter {
 
   private:
     Counter& open() {
-        if (!counter_) throw std::invalid_argument("this counter has given its result, or failed; make a new one");
+        if (!counter_) throw std::invalid_argument("this counter has finished or failed. Create a new one.");
         return *counter_;
     }
-    // After an error the counter holds part of the texts and is of no use any more.
+    // After an error the counter contains only part of the texts and can no longer be used.
     template <class Work>
     auto run(const Work& work) -> decltype(work(std::declval<Counter&>())) {
         Counter& counter = open();
@@ -115,7 +115,7 @@ class PyCounter {
     std::unique_ptr<Counter> counter_;
 };
 
-// The native merger. A damaged run becomes the error that has its task run again.
+// The native merger. A damaged run raises DamagedPartError, which makes its task run again.
 class PyRunMerger {
   public:
     PyRunMerger(RunOrder order, const std::string& spill_folder, std::uint64_t memory_limit, nb::object on_progress)

@@ -10,7 +10,7 @@ namespace {
 
 nb::bytes to_bytes(std::string_view bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
-// The encoder and its specials, from which rules are made.
+// The encoder, and its specials for the rules.
 class PyEncoder : public Encoder {
   public:
     PyEncoder(const VocabularyParts& parts, std::optional<Pattern> pattern, std::size_t cache_bytes)
@@ -45,7 +45,7 @@ std::string_view known_token(const PyEncoder& encoder, std::uint64_t id) {
     return token;
 }
 
-// Ids between two looks at the monitor, or at signals.
+// Ids between two checks of the monitor or of signals.
 constexpr std::size_t kIdsPerCheck = 65536;
 constexpr char kChangedIds[] = "the array of ids was changed while it was decoded. Pass a copy.";
 
@@ -67,11 +67,11 @@ nb::bytes decode_bytes(const PyEncoder& encoder, const InputArray<std::uint32_t>
     });
     if (unknown) raise_unknown(*unknown);
     nb::object bytes = nb::steal(checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size))));
-    char* out = PyBytes_AS_STRING(bytes.ptr());  // nobody else has it yet: the GIL need not be held
+    char* out = PyBytes_AS_STRING(bytes.ptr());  // not shared yet: the GIL is not needed
     char* const end = out + size;
     watch.run([&] {
         for_each_token([&](Id, std::string_view token) {
-            // Without the GIL another thread may have changed the array since its size was added up.
+            // Without the GIL, another thread may have changed the array since the sizes were added up.
             if (token.size() > static_cast<std::size_t>(end - out)) throw std::invalid_argument(kChangedIds);
             std::memcpy(out, token.data(), token.size());
             out += token.size();
@@ -102,9 +102,9 @@ nb::bytes decode_list(const PyEncoder& encoder, const nb::list& ids) {
     return to_bytes(bytes);
 }
 
-// Ctrl-C can wait for shorter texts.
+// For shorter texts, Ctrl-C can wait.
 constexpr std::size_t kPolledBytes = 1 << 20;
-// Letting go of the GIL costs more than encoding this many bytes.
+// Releasing the GIL costs more than encoding this many bytes.
 constexpr std::size_t kWithGilBytes = 2048;
 
 // Runs `work(monitor)` with the GIL released.
@@ -119,7 +119,7 @@ auto run_encoding(std::size_t num_bytes, nb::object on_progress, const Work& wor
     return watch.run([&] { return work(watch.monitor()); });
 }
 
-// A numpy array that takes over `ids`.
+// A numpy array that takes ownership of `ids`.
 nb::object to_numpy(IdBuffer ids) {
     auto* owned = new IdBuffer(std::move(ids));
     nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<IdBuffer*>(p); });
@@ -184,7 +184,7 @@ nb::tuple encode_batch(const PyEncoder& encoder, const nb::list& texts, const Sp
     return nb::make_tuple(to_numpy(std::move(encoded.ids)), to_array(std::move(encoded.ends)));
 }
 
-// What ends the work of other threads: they see it within a few thousand bytes of text.
+// Cancels the work of other threads, which check it every few thousand bytes of text.
 struct Cancellation {
     Monitor monitor;
 };
@@ -193,7 +193,7 @@ nb::tuple encode_documents(const PyEncoder& encoder, nb::handle text, const Inpu
                            const InputArray<std::int64_t>& ends, const SpecialRule& rule, std::optional<Id> end_of_text,
                            bool before, bool continued, bool unfinished, Cancellation& cancellation) {
     if (end_of_text && encoder.token_bytes(*end_of_text).empty()) {
-        // It would be cut to the width of the ids, and become that of another token.
+        // Otherwise the id would be truncated to the width of the ids, and become the id of another token.
         throw nb::value_error(("end_of_text=" + std::to_string(*end_of_text) + " is not the id of a token").c_str());
     }
     const Bytes bytes(text);
@@ -293,7 +293,7 @@ void init_encoder(PyEncoder* self, const InputArray<std::uint32_t>& byte_ids, co
                   const std::optional<std::string>& pattern, const nb::sequence& special_tokens,
                   const std::vector<Id>& special_ids, std::size_t cache_bytes) {
     VocabularyParts parts;
-    if (byte_ids.size() != 256) throw nb::value_error("byte_ids must hold 256 ids");
+    if (byte_ids.size() != 256) throw nb::value_error("byte_ids must contain 256 ids");
     std::copy(byte_ids.data(), byte_ids.data() + 256, parts.byte_ids.begin());
     parts.merges.reserve(merges.shape(0));
     for (std::size_t i = 0; i < merges.shape(0); ++i)

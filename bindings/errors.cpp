@@ -1,4 +1,4 @@
-// Native exceptions become Python's: OSError with errno and path, and the classes of gristmill.errors.
+// Translates native exceptions to Python: OSError with errno and path, and the classes of gristmill.errors.
 #include "gristmill/errors.hpp"
 
 #include <cerrno>
@@ -13,7 +13,7 @@ namespace {
 
 void raise_ours(const char* name, const char* message) {
     const nb::object type = nb::module_::import_("gristmill.errors").attr(name);
-    const nb::object text = nb::steal(PyUnicode_DecodeFSDefault(message));  // it may hold a path that is not UTF-8
+    const nb::object text = nb::steal(PyUnicode_DecodeFSDefault(message));  // may not be UTF-8
     PyErr_SetObject(type.ptr(), text.ptr());
 }
 

@@ -1,10 +1,10 @@
-// The GIL, let go and taken back in a way that survives an interpreter that exits.
+// Releases and reacquires the GIL in a way that survives the exit of the interpreter.
 //
-// Native work may run on a daemon thread, and the interpreter may exit meanwhile. A thread that then asks for the GIL
-// never gets it: Python 3.14 blocks the thread for good, earlier versions end it by pthread_exit(). With glibc that
-// unwinds the stack like an exception, and to unwind through a destructor, a noexcept function or a handler that does
-// not rethrow is std::terminate(). Other systems free the stack, which other threads of the core still use. So the
-// thread is blocked here, as 3.14 does it, and the process exits around it.
+// Native work may run on a daemon thread while the interpreter exits. A thread that then requests the GIL never gets
+// it: Python 3.14 blocks the thread forever, earlier versions end it with pthread_exit(). In glibc that unwinds the
+// stack like an exception, and unwinding through a destructor, a noexcept function or a handler that does not rethrow
+// calls std::terminate(). Other systems free the stack, which other threads of the core still use. So the thread is
+// blocked here, as in Python 3.14, and the process exits without it.
 #pragma once
 
 #include <Python.h>
@@ -24,8 +24,8 @@ inline bool interpreter_exits() {
 #endif
 }
 
-// Returns what `call()` returns, a function of Python's C API. These throw nothing: what unwinds from them is the end
-// of this thread.
+// Returns the result of `call()`, a function of Python's C API. These functions never throw; an unwinding from them is
+// the end of this thread.
 template <class Call>
 auto call_python(const Call& call) noexcept -> decltype(call()) {
     try {
@@ -35,7 +35,7 @@ auto call_python(const Call& call) noexcept -> decltype(call()) {
     }
 }
 
-// Lets go of the GIL for as long as it lives; takes the place of nb::gil_scoped_release.
+// Releases the GIL during its lifetime; replaces nb::gil_scoped_release.
 class GilReleased {
   public:
     GilReleased() : was_exiting_(interpreter_exits()), state_(PyEval_SaveThread()) {}
@@ -43,7 +43,7 @@ class GilReleased {
     GilReleased& operator=(const GilReleased&) = delete;
     ~GilReleased() { take(); }
 
-    // Calls `work()` with the GIL, on the thread that let it go.
+    // Calls `work()` with the GIL, on the thread that released it.
     template <class Work>
     void with_gil(const Work& work) {
         take();
@@ -56,7 +56,7 @@ class GilReleased {
 
   private:
     void take() noexcept {
-        // Only the thread that ends the interpreter has had the GIL since it began to: that one may have it again.
+        // Once finalization has begun, only the finalizing thread has held the GIL, and only it may take it again.
         if (!was_exiting_ && interpreter_exits()) block_until_exit();
         call_python([this] { PyEval_RestoreThread(state_); });
     }

@@ -4,7 +4,7 @@
 namespace gristmill::bindings {
 namespace {
 
-// A numpy array that takes over the texts; the padding behind it goes along.
+// A numpy array that takes ownership of the texts and the padding after them.
 Array<std::uint8_t> texts_array(JsonTexts& texts) {
     std::uint8_t* data = texts.data.get();
     nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<std::uint8_t*>(p); });

@@ -3,7 +3,7 @@
 
 NB_MODULE(_core, m) {
     using namespace gristmill::bindings;
-    // A tokenizer that still lives when the interpreter ends is no leak worth telling the user about.
+    // A tokenizer that is alive when the interpreter exits is not a leak that users need to know about.
     nb::set_leak_warnings(false);
     m.doc() = "The native core: corpus bytes -> words -> merges -> ids.";
     register_errors(m);

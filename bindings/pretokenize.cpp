@@ -9,7 +9,7 @@ namespace {
 
 const std::uint8_t* begin_of(std::string_view text) { return reinterpret_cast<const std::uint8_t*>(text.data()); }
 
-// Which places end a piece: those of the pattern between special tokens, and the ends of these.
+// The ends of pieces: those of the pattern between special tokens, and the ends of the special tokens.
 std::vector<std::uint64_t> piece_ends(std::string_view text, BoundaryScanner& scanner, const SpecialFinder& specials,
                                       const Monitor& monitor) {
     std::vector<std::uint64_t> ends;
@@ -55,17 +55,18 @@ Array<std::uint64_t> find_cuts(const nb::bytes& text, const std::string& pattern
     return to_array(std::move(cuts));
 }
 
-// Makes the objects of pieces. Text repeats itself: most of its short pieces were made a moment ago, and the same
-// object is given again, which takes less time, and most of the memory of the list is saved.
+// Makes the Python objects of pieces. Text is repetitive: most short pieces were made a moment ago, and reusing the
+// object saves time and most of the memory of the list.
 class PieceMaker {
   public:
-    // Every piece is a part of `text`.
+    // Every piece must be a part of `text`.
     PieceMaker(std::string_view text, bool is_str)
         : words_end_(text.data() + text.size() - std::min(text.size(), kMaxRecent)),
           is_str_(is_str),
           recent_(kNumRecent) {}
 
-    // A new reference; nullptr with a Python error. Whoever gets it keeps it for as long as this lives.
+    // Returns a new reference, or nullptr with a Python error set. The caller must keep it for the lifetime of this
+    // object.
     PyObject* make(const char* begin, std::size_t size) {
         if (size > kMaxRecent) return fresh(begin, size);
         const Words words = load(begin, size);
@@ -84,7 +85,7 @@ class PieceMaker {
     static constexpr int kRecentBits = 14;
     static constexpr std::size_t kNumRecent = std::size_t{1} << kRecentBits;
 
-    // The bytes of a short piece, zeros after them.
+    // The bytes of a short piece, padded with zeros.
     struct Words {
         std::uint64_t low, high;
     };
@@ -96,7 +97,7 @@ class PieceMaker {
 
     Words load(const char* begin, std::size_t size) const {
         Words words{0, 0};
-        if (begin >= words_end_) {  // 16 bytes may not be there
+        if (begin >= words_end_) {  // 16 bytes may not be readable
             std::memcpy(&words, begin, size);
             return words;
         }
@@ -118,7 +119,7 @@ class PieceMaker {
     std::vector<Recent> recent_;
 };
 
-// Pieces between two looks at signals.
+// Pieces between two checks of signals.
 constexpr std::size_t kPiecesPerCheck = 65536;
 
 nb::object cut_pieces(nb::handle object, const std::string& pattern, const nb::sequence& special_tokens) {
@@ -129,7 +130,7 @@ nb::object cut_pieces(nb::handle object, const std::string& pattern, const nb::s
     const std::vector<std::uint64_t> ends =
         watch.run([&] { return piece_ends(text.view(), *scanner, specials, watch.monitor()); });
     nb::object list = nb::steal(checked(PyList_New(static_cast<Py_ssize_t>(ends.size()))));
-    PyObject_GC_UnTrack(list.ptr());  // a signal handler that looks at all objects must not meet one half made
+    PyObject_GC_UnTrack(list.ptr());  // a signal handler that walks all objects must not see a partial list
     PieceMaker maker(text.view(), PyUnicode_Check(object.ptr()) != 0);
     std::size_t begin = 0;
     for (std::size_t i = 0; i < ends.size(); ++i) {

@@ -52,7 +52,7 @@ Array<std::uint64_t> hash_spans(nb::handle text, const InputArray<std::int64_t>&
 }  // namespace
 
 Spans parse_spans(const Bytes& text, const InputArray<std::int64_t>& begins, const InputArray<std::int64_t>& ends) {
-    if (begins.size() != ends.size()) throw nb::value_error("there are not as many begins as ends");
+    if (begins.size() != ends.size()) throw nb::value_error("begins and ends must have the same length");
     const Spans spans{text.view(), begins.data(), ends.data(), begins.size()};
     check_spans(spans);
     return spans;

@@ -1,4 +1,4 @@
-// Merges and tokens as Python objects and back.
+// Converts merges and tokens to Python objects and back.
 #include <charconv>
 #include <cstring>
 
@@ -8,9 +8,9 @@
 namespace gristmill::bindings {
 namespace {
 
-// In C++, because a training run of a tenth of a second would feel these loops in Python; and without the garbage
-// collector, which would go through everything alive several times while tens of thousands of objects are made that it
-// has no business with.
+// These loops are in C++ because in Python they would be noticeable in a training run of a tenth of a second. Garbage
+// collection is paused, because it would traverse all live objects several times while tens of thousands of objects
+// without cycles are created.
 class NoGarbageCollection {
   public:
     NoGarbageCollection() : was_enabled_(PyGC_Disable()) {}
@@ -24,7 +24,7 @@ class NoGarbageCollection {
 
 void check_ids(const InputMerges& merges, std::size_t i, std::size_t num_tokens) {
     if (merges(i, 0) >= num_tokens || merges(i, 1) >= num_tokens)
-        throw nb::index_error("a merge of ids that are not made");
+        throw nb::index_error("a merge uses ids that do not exist");
 }
 
 PlainMerges plain(const InputMerges& merges) { return {merges.data(), merges.shape(0)}; }
@@ -38,7 +38,7 @@ nb::object build_tokens(const InputMerges& merges) {
     const NoGarbageCollection guard;
     const std::size_t num_merges = merges.shape(0);
     if (merge_past_limit(merges) < num_merges)
-        throw nb::value_error("the merges make more bytes than MAX_VOCABULARY_BYTES");
+        throw nb::value_error("the merges make tokens with more than MAX_VOCABULARY_BYTES bytes in total");
     nb::object tokens = nb::steal(checked(PyList_New(static_cast<Py_ssize_t>(256 + num_merges))));
     for (unsigned byte = 0; byte < 256; ++byte) {
         const char single = static_cast<char>(byte);
@@ -74,7 +74,7 @@ nb::object recovered_merges(const nb::list& tokens, const InputArray<std::uint32
     std::vector<std::string_view> views;
     views.reserve(tokens.size());
     for (nb::handle token : tokens) views.push_back(view(nb::cast<nb::bytes>(token)));
-    if (views.size() != ids.size()) throw nb::value_error("tokens and ids differ in number");
+    if (views.size() != ids.size()) throw nb::value_error("tokens and ids must have the same length");
     Watch watch;
     const std::vector<MergeRule> merges = watch.run(
         [&] { return recover_merges(views, std::vector<Id>(ids.data(), ids.data() + ids.size()), watch.monitor()); });
@@ -87,7 +87,7 @@ nb::object recovered_merges(const nb::list& tokens, const InputArray<std::uint32
 
 using InputRows = nb::ndarray<const std::uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-// JSON of the rows, "[1, 2]", one a line: what a tokenizer file is mostly made of.
+// The rows as JSON, "[1, 2]", one per line: the bulk of a tokenizer file.
 nb::str format_rows(const InputRows& rows) {
     std::string text;
     text.reserve(rows.size() * 8);

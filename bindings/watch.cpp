@@ -30,7 +30,7 @@ const char* OutOfMemory::what() const noexcept {
         case Stage::count:
         case Stage::spill:
         case Stage::join:
-            return "out of memory while counting words. Pass memory_limit to bound what counting holds, a smaller "
+            return "out of memory while counting words. Pass memory_limit to limit the memory of counting, a smaller "
                    "num_threads, or a smaller corpus.";
         case Stage::setup:
         case Stage::merge:

@@ -1,4 +1,4 @@
-"""The type stub of the native module says what the module has: every name, every parameter, nothing more."""
+"""The type stub of the native module matches the module: every name and every parameter, and nothing else."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ def stub_parameters(node):
 
 
 def native_parameters(function):
-    signature = re.sub(r"\[[^\[\]]*\]", "", function.__nb_signature__[0][0])  # ndarray[dtype=…, shape=…] is no Python
+    signature = re.sub(r"\[[^\[\]]*\]", "", function.__nb_signature__[0][0])  # ndarray[dtype=…, shape=…] is not Python
     arguments = signature[signature.index("(") + 1 : signature.rindex(")")]
     names = [argument.split(":")[0].strip() for argument in arguments.split(",")]
     return [name for name in names if name not in ("", "*")]

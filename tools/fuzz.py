@@ -1,9 +1,9 @@
-"""Run the fuzz targets that `make fuzz` built, each for its share of the time, and report what they did.
+"""Run the fuzz targets that `make fuzz` built, each for its share of the time, and report the results.
 
 Corpora, crashing inputs and the record of all runs are kept under build/fuzz, so that every run continues the last one:
 
-    build/fuzz/corpus/scan/            inputs that reached something new
-    build/fuzz/crashes/scan-crash-*    inputs that failed; nothing here after a clean run
+    build/fuzz/corpus/scan/            inputs that reached new code
+    build/fuzz/crashes/scan-crash-*    inputs that failed; empty after a clean run
     build/fuzz/runs.jsonl              one line per target and run
 """
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages named, or says which are missing. Called by the Makefile only when one is needed.
+# Installs the given Debian packages, or reports which are missing. The Makefile calls it only when one is needed.
 set -eu
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
     echo "Missing: $*. Install it with your system's package manager (Debian, Ubuntu: sudo apt-get install $*), then run make again." >&2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write cpp/src/pretokenize/unicode_tables.cpp: the character classes, exactly as the `regex` module has them.
+"""Write cpp/src/pretokenize/unicode_tables.cpp: the character classes, identical to those of the `regex` module.
 
 Every code point is put to the installed `regex` module, so the tables are equal to it by construction; the Unicode
 version is the one its own description states.
@@ -19,7 +19,7 @@ from pathlib import Path
 import regex
 
 OUTPUT = Path(__file__).resolve().parent.parent / "cpp/src/pretokenize/unicode_tables.cpp"
-ROW = 64  # code points a row: the last byte of a UTF-8 sequence is the index into it
+ROW = 64  # code points per row: the last byte of a UTF-8 sequence is the index into a row
 NUM_CODE_POINTS = 0x110000
 
 # (expression, flag): the same bits as CharClass in cpp/src/pretokenize/unicode.hpp.
@@ -46,7 +46,7 @@ def unicode_version() -> str:
 
 
 def classify() -> bytes:
-    """Return one byte of flags for every code point; surrogates, which no valid UTF-8 holds, are 0."""
+    """Return one byte of flags for every code point; surrogates, which valid UTF-8 cannot contain, are 0."""
     classes = bytearray(NUM_CODE_POINTS)
     text = "".join(chr(c) for c in range(NUM_CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
     for expression, flag in FLAGS:

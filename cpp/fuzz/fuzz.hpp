@@ -1,4 +1,4 @@
-// What the fuzz targets share. A target defines LLVMFuzzerTestOneInput() and compares a fast path with a plain one.
+// Shared by the fuzz targets. A target defines LLVMFuzzerTestOneInput() and compares a fast path with a plain one.
 //
 // Two programs are built from each target: libFuzzer's (`make fuzz`), and the smoke test in smoke.cpp that `make test`
 // runs.
@@ -37,7 +37,7 @@ class Input {
 
     std::uint8_t byte() { return size_ ? static_cast<std::uint8_t>(data_[--size_]) : 0; }
     bool flag() { return byte() & 1; }
-    // Any value of 64 bits. Half of them are near a power of two, where overflows are.
+    // Any 64-bit value. Half of them are near a power of two, where overflows occur.
     std::uint64_t number() {
         const std::uint8_t kind = byte();
         if (kind < 64) return kind;
@@ -60,7 +60,7 @@ class Input {
         size_ -= taken;
         return result;
     }
-    // All that is left.
+    // The rest of the text.
     std::string_view rest() { return text(size_); }
     std::size_t size() const { return size_; }
 
@@ -69,7 +69,7 @@ class Input {
     std::size_t size_;
 };
 
-// The kernels that this CPU runs, the scalar one first.
+// The kernels that this CPU supports, the scalar one first.
 inline const std::vector<Kernel>& kernels() {
     static const std::vector<Kernel> supported = [] {
         std::vector<Kernel> kernels;
@@ -83,7 +83,7 @@ inline const std::vector<Kernel>& kernels() {
 
 inline Pattern pattern_of(Input& input) { return kAllPatterns[input.below(std::size(kAllPatterns))]; }
 
-// A text in memory of exactly its size, at the given alignment: AddressSanitizer then sees a read outside of it.
+// A text in memory of exactly its size, at the given alignment, so that AddressSanitizer detects a read outside it.
 class ExactText {
   public:
     explicit ExactText(std::string_view text, std::size_t alignment = 0, std::size_t padding = 0, char fill = 's')
@@ -101,7 +101,7 @@ class ExactText {
     std::size_t alignment_, size_;
 };
 
-// The text again and again, with a space now and then, until it has `num_bytes`.
+// Repeats the text, with an occasional space, until it has `num_bytes`.
 inline std::string repeated(std::string_view text, std::size_t num_bytes) {
     std::string result;
     while (!text.empty() && result.size() < num_bytes) {
@@ -118,7 +118,7 @@ inline BoundaryScanner& scanner_for(Pattern pattern, Kernel kernel) {
     return *scanner;
 }
 
-// Where the pieces of a padded text end.
+// The piece ends of a padded text.
 inline void piece_ends(BoundaryScanner& scanner, const std::uint8_t* text, std::size_t size,
                        std::vector<std::size_t>& ends) {
     ends.clear();
@@ -147,7 +147,7 @@ inline bool is_utf8(std::string_view text) {
     return true;
 }
 
-// A few distinct specials: spelled in the text, so that they occur, or well-known.
+// A few distinct specials: taken from the text, so that they occur, or well-known ones.
 inline std::vector<std::string> specials_of(Input& input, std::string_view text, std::size_t most) {
     static const std::string_view kKnown[] = {"<|endoftext|>", "<|e|>", "<s>",      " ",
                                               "a a",           "\n",    "<|e|> of", "\xC3\xA9"};
@@ -157,7 +157,7 @@ inline std::vector<std::string> specials_of(Input& input, std::string_view text,
         const std::uint8_t kind = input.byte();
         std::string special(text.substr(begin, size));
         while (!is_utf8(special)) special.pop_back();
-        // Long ones that the text nearly spells again and again make comparing slow.
+        // Long specials that the text almost repeats make comparisons slow.
         if (kind % 4 == 1) special = repeated(special, kind / 2) + "!";
         if (special.empty() || kind % 8 == 2) special = kKnown[size % std::size(kKnown)];
         if (std::find(specials.begin(), specials.end(), special) == specials.end()) specials.push_back(special);
@@ -165,10 +165,10 @@ inline std::vector<std::string> specials_of(Input& input, std::string_view text,
     return specials;
 }
 
-// The plain rule for specials: the leftmost, and among those the longest.
+// The plain rule for specials: the leftmost, then the longest.
 struct Found {
     std::size_t position;
-    std::size_t index;  // specials.size() if there is none; position is then the size of the text
+    std::size_t index;  // specials.size() if none is found; position is then the size of the text
 };
 inline Found find_plainly(std::string_view text, std::size_t from, const std::vector<std::string>& specials) {
     for (std::size_t at = from; at < text.size(); ++at) {
@@ -184,7 +184,7 @@ inline Found find_plainly(std::string_view text, std::size_t from, const std::ve
 }
 
 // Calls use(begin, end, special) for every piece and special of `text`, in order; `special` is specials.size() for a
-// piece. Straight from the definition, with the scalar scanner.
+// piece. Implements the definition directly, with the scalar scanner.
 template <class Use>
 void for_each_part(std::string_view text, Pattern pattern, const std::vector<std::string>& specials, const Use& use) {
     const ExactText padded(text, 0, kTextPadding);

@@ -68,7 +68,7 @@ WordTable count_fast(const std::vector<std::string_view>& texts, const CountOpti
     return table;
 }
 
-// Enough distinct words that a limit of a megabyte makes tables go to disk.
+// Enough distinct words that a limit of one megabyte makes tables spill to disk.
 std::string many_words(std::string_view text, std::size_t num_words) {
     std::string result;
     for (std::size_t i = 0; i < num_words; ++i) {

@@ -1,4 +1,4 @@
-// encode: every way to encode a text, with every kernel, against the rule of BPE as a plain loop.
+// encode: every way to encode a text, with every kernel, against a plain loop that applies the BPE rule.
 #include <map>
 #include <random>
 #include <set>
@@ -18,8 +18,8 @@ using gristmill::test::Judge;
 
 namespace {
 
-// Merges of bytes that occur in the text and of what they make, in the order of making or not; tokens that no merge
-// makes; ids of 16 or 32 bits.
+// Merges of bytes that occur in the text and of their results, in learning order or not; tokens that no merge makes;
+// ids of 16 or 32 bits.
 VocabularyParts parts_of(Input& input, std::string_view text) {
     static constexpr Id kFirstIds[] = {0, 0, 0, 1, 65500 - 256, 65536, (1 << 20) - 270, 300};
     const std::uint8_t layout = input.byte();
@@ -92,7 +92,7 @@ void check_encoder(const Encoder& encoder, std::string_view text, std::size_t cu
     }
 }
 
-// Several texts, with or without marks between them, wherever they lie.
+// Several texts from every kind of source, with or without marks between them.
 void check_texts(Input& input, const Encoder& encoder, std::string_view text, const SpecialRule& rule,
                  const VocabularyParts& parts, Judge& judge, Pattern pattern) {
     const std::uint8_t flags = input.byte();
@@ -118,7 +118,7 @@ void check_texts(Input& input, const Encoder& encoder, std::string_view text, co
     CHECK(test::to_ids(std::move(found.ids)) == expected);
 }
 
-// A special that is not allowed is reported where it first occurs, and only then.
+// A disallowed special is reported at its first occurrence, and only then.
 void check_forged(const Encoder& encoder, std::string_view text, const VocabularyParts& parts) {
     const SpecialRule rule({}, parts.specials);
     std::vector<std::string> spellings;
@@ -158,7 +158,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Input before = input;
     const VocabularyParts parts = parts_of(input, Input(before).rest());
     std::string_view text = input.rest();
-    // Longer than what is copied to be readable beyond its end.
+    // Longer than texts that are copied to make bytes after their end readable.
     std::string several_batches;
     if (length % 32 == 1) text = several_batches = repeated(text, 4000 + cut_at);
 
@@ -169,7 +169,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_texts(texts_input, encoder, text, rule, parts, judge, pattern);
     if (!parts.specials.empty()) check_forged(encoder, text, parts);
     check_dropout(encoder, text, rule, parts, judge, pattern, seed);
-    if (length == 0xa5) {  // enough for threads to share
+    if (length == 0xa5) {  // large enough for several threads
         const std::string blocks = repeated(text, 1 << 20);
         CHECK(encoded(encoder, blocks, rule, 2) == judge.text(blocks, pattern, parts.specials));
     }

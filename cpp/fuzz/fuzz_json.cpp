@@ -1,5 +1,5 @@
-// corpus: JSON lines. Every kernel finds the same; lines do not depend on each other; what was extracted, written as
-// JSON again, is extracted again.
+// corpus: JSON lines. All kernels agree; lines are independent of each other; extracted text that is written as JSON
+// again is extracted unchanged.
 #include "fuzz.hpp"
 #include "gristmill/corpus.hpp"
 

@@ -38,7 +38,7 @@ void check_append(BoundaryScanner& scanner, const ExactText& text, std::uint16_t
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(ends[i] == expected[i] + offset);
 }
 
-// What lies before and after the text must not matter, so it differs between the scanners. The driver hands over texts
+// The bytes before and after the text must not matter, so they differ between the scanners. The driver passes texts
 // without padding.
 Ends check_kernels(std::string_view text, Pattern pattern, std::size_t alignment, char fill) {
     static Ends expected, found;
@@ -55,8 +55,8 @@ Ends check_kernels(std::string_view text, Pattern pattern, std::size_t alignment
     return expected;
 }
 
-// Every cut is the end of a piece, and found with four bytes of context; the pieces on both sides of one of them are
-// those of the whole.
+// Every cut is the end of a piece and is found with four bytes of context; the pieces on both sides of a cut are those
+// of the whole text.
 void check_cuts(std::string_view text, Pattern pattern, const Ends& whole, std::size_t chosen) {
     const ExactText exact(text);
     std::size_t last = 0;
@@ -73,10 +73,10 @@ void check_cuts(std::string_view text, Pattern pattern, const Ends& whole, std::
     }
     if (!last) return;
     static Ends parts, right;
-    const ExactText before(text.substr(0, last), 0, kTextPadding), behind(text.substr(last), 0, kTextPadding);
+    const ExactText before(text.substr(0, last), 0, kTextPadding), rest(text.substr(last), 0, kTextPadding);
     BoundaryScanner& scanner = scanner_for(pattern, kernels().back());
     piece_ends(scanner, before.bytes(), before.size(), parts);
-    piece_ends(scanner, behind.bytes(), behind.size(), right);
+    piece_ends(scanner, rest.bytes(), rest.size(), right);
     for (const std::size_t end : right) parts.push_back(last + end);
     CHECK(parts == whole);
 }
@@ -98,7 +98,7 @@ void check_finder(std::string_view text, const SpecialFinder& finder, const std:
     }
 }
 
-// The specials of the text, none of which overlap, and those from any place on.
+// The non-overlapping specials of the text, from its beginning and from any other position.
 void check_search(std::string_view text, std::size_t step, const SpecialFinder& finder,
                   const std::vector<std::string>& specials) {
     const ExactText exact(text);
@@ -122,7 +122,7 @@ bool any_covers(std::string_view text, std::size_t at, const std::vector<std::st
     return false;
 }
 
-// A text that goes on after `known` bytes is cut where Cutter says: pieces and specials stay those of the whole.
+// Cuts a text that continues after `known` bytes where Cutter allows it: pieces and specials stay those of the whole.
 void check_cut(std::string_view text, std::size_t cut, Pattern pattern, const std::vector<std::string>& specials) {
     std::vector<Part> parts = parts_of(text.substr(0, cut), pattern, specials);
     for (const Part& part : parts_of(text.substr(cut), pattern, specials, cut)) parts.push_back(part);
@@ -147,7 +147,8 @@ void check_cutter(std::string_view text, std::size_t known, std::size_t start, P
     CHECK(cutter.first(near.bytes(), near.size(), start - skipped, known - skipped) == first - skipped);
 }
 
-// Where a special covers a place that would be a cut, all three say so; of a text that goes on after `known` bytes too.
+// Where a special covers a position that would be a cut, all three report it, also for a text that continues after
+// `known` bytes.
 void check_spans(std::string_view text, std::size_t known, Pattern pattern, const SpecialFinder& finder,
                  const std::vector<std::string>& specials) {
     const ExactText exact(text), beginning(text.substr(0, known));

@@ -1,5 +1,5 @@
-// corpus, count, shards: splitting at separators, checksums in parts, and word tables from parts that may not fit
-// together.
+// corpus, count, shards: splitting at separators, checksums of data in parts, and word tables from parts that may be
+// inconsistent.
 #include <map>
 #include <numeric>
 #include <stdexcept>
@@ -72,7 +72,7 @@ struct Parts {
     std::uint64_t source_bytes;
 };
 
-// Mostly parts that fit together, with something wrong now and then.
+// Mostly consistent parts, with an occasional error.
 Parts parts_of(Input& input, std::string_view text) {
     Parts parts;
     parts.bytes.assign(text.begin(), text.end());
@@ -171,7 +171,7 @@ void check_join(const WordTable& first, const WordTable& second) {
         check_table(frequent);
         CHECK(counts_of(frequent) == counts);
     } catch (const std::overflow_error&) {
-        // Positions may overflow too, but only where the tables have some near the end of 64 bits.
+        // Positions may overflow too, but only if the tables have some near 2^64.
         const auto far = [](const WordTable& table) {
             return table.source_bytes >> 62 || (!table.firsts.empty() && table.firsts.back() >> 62);
         };

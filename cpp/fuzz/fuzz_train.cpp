@@ -13,7 +13,7 @@ using namespace gristmill::fuzz;
 
 namespace {
 
-// Words of the text, between line breaks, with counts of any size.
+// The words of the text, between line breaks, with counts of any size.
 WordTable words_of(Input& input, std::string_view text) {
     const bool large = input.byte() < 8;
     WordTable table;
@@ -32,7 +32,7 @@ WordTable words_of(Input& input, std::string_view text) {
     return table;
 }
 
-// Count every adjacent pair, take the best, replace it everywhere from left to right, repeat.
+// The definition: count every adjacent pair, take the best, replace it everywhere from left to right, repeat.
 class PlainTrainer {
   public:
     __extension__ using Count = unsigned __int128;
@@ -49,8 +49,8 @@ class PlainTrainer {
         for (const Merge& merge : given) replace(merge);
     }
 
-    // Empty when a count passes 63 bits, also that of a pair too long to be merged. Counts only fall, so the first look
-    // at them shows it.
+    // Empty when a count exceeds 63 bits, even that of a pair that is too long to merge. Counts only fall, so checking
+    // the first counts is enough.
     std::optional<MergeRun> learn() {
         MergeRun run;
         for (const auto& [pair, seen] : count_pairs(0)) {
@@ -71,11 +71,11 @@ class PlainTrainer {
   private:
     struct Seen {
         Count count = 0;
-        std::size_t first = 0;  // how many pairs come before it
+        std::size_t first = 0;  // number of pairs before it
     };
     using Pairs = std::map<Merge, Seen>;
 
-    // 0: of any length.
+    // 0: any length.
     Pairs count_pairs(std::uint32_t max_token_bytes) const {
         Pairs pairs;
         std::size_t position = 0;
@@ -138,7 +138,7 @@ class PlainTrainer {
     std::vector<std::uint64_t> counts_;
 };
 
-// Merges of bytes of the text and of what earlier ones made; once in a while of an id that does not exist yet.
+// Merges of bytes of the text and of earlier results; occasionally of an id that does not exist yet.
 std::vector<Merge> given_of(Input& input, std::string_view text) {
     std::vector<Merge> given;
     const auto any = [&]() -> Id {
@@ -187,7 +187,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     merge::Tuning tuning;
     if (input.flag()) tuning.initial_threshold = input.below(200);
     tuning.wide_symbols = input.flag();
-    tuning.seed = HashSeed{0x9E3779B97F4A7C15, 0xD1B54A32D192ED03};  // the same input takes the same way
+    tuning.seed = HashSeed{0x9E3779B97F4A7C15, 0xD1B54A32D192ED03};  // the same input takes the same path
     const std::size_t threads = input.below(16);
     const unsigned num_threads = threads == 0 || threads == 2 ? 3 : 1;
     tuning.shared_postings = threads == 2 ? 1 + static_cast<std::uint32_t>(input.below(8)) : 0;

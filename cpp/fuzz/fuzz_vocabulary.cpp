@@ -1,5 +1,5 @@
-// tokenizer: merges recovered from ranks against the definition; vocabularies that nobody would make either are refused
-// with std::invalid_argument or encode as the plain loop does.
+// tokenizer: merges recovered from ranks against the definition; malformed vocabularies are either refused with
+// std::invalid_argument or encode like the plain loop.
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -20,7 +20,7 @@ bool operator==(const MergeRule& a, const MergeRule& b) {
     return a.left == b.left && a.right == b.right && a.made == b.made;
 }
 
-// For each token of several bytes: merge what has the lowest id, the leftmost first, until two parts are left.
+// For each token of several bytes: merge the pair with the lowest id, leftmost first, until two parts are left.
 std::vector<MergeRule> recover_plainly(const std::map<std::string, Id>& id_of) {
     std::map<Id, MergeRule> rules;
     for (const auto& [token, id] : id_of) {
@@ -80,8 +80,7 @@ void check_recovery(Input& input) {
                      [](const MergeRule& a, const MergeRule& b) { return a == b; }));
 }
 
-// Ids are mostly small, so that they collide and refer to each other. Large ones that are allowed would only cost
-// memory.
+// Ids are mostly small, so that they collide and refer to each other. Large allowed ids would only cost memory.
 Id id_of(Input& input) {
     static constexpr Id kLarge[] = {65534, 65535, 65536, 70000, (1 << 20) - 2, (1 << 20) - 1, 1 << 20, 1 << 25, ~Id{0}};
     const std::uint8_t kind = input.byte();
@@ -137,7 +136,7 @@ void check_hostile(Input& input) {
     for (const auto id : ids) CHECK(id < encoder->num_ids());
     std::set<std::string> others;
     for (const IdOfBytes& other : parts.others) {
-        if (!others.insert(other.bytes).second) return;  // which of the two is the piece is not defined
+        if (!others.insert(other.bytes).second) return;  // which of the two is the piece is undefined
     }
     Judge judge(parts);
     CHECK(ids == judge.text(text, pattern));

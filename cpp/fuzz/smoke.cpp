@@ -1,4 +1,4 @@
-// Runs a fuzz target without a fuzzer: every stored file, then inputs that a fixed seed makes.
+// Runs a fuzz target without a fuzzer: on every stored file, then on inputs generated from a fixed seed.
 //
 //   smoke_scan RUNS FOLDER...
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<std::string> stored_inputs(const std::string& folder) {
     return inputs;
 }
 
-// Few distinct bytes make repetition, and with it merges, specials and equal words, likely.
+// Few distinct bytes make repetition likely, and with it merges, specials and equal words.
 std::string random_bytes(Random& random, std::size_t size) {
     std::string alphabet = "ab '\n<|>{}\":\\";
     if (random() % 2) {
@@ -44,7 +44,7 @@ std::string random_bytes(Random& random, std::size_t size) {
     return bytes;
 }
 
-// Stretches of stored inputs, with some bytes changed.
+// Parts of stored inputs, with some bytes changed.
 std::string spliced(Random& random, const std::vector<std::string>& stored) {
     std::string bytes;
     for (std::size_t parts = 1 + random() % 4; parts; --parts) {
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
     Random random(1);
     for (int i = 0; i < runs; ++i) {
         const bool from_stored = !stored.empty() && random() % 2;
-        // The decisions at the end are always of all kinds.
+        // The decisions at the end of an input always vary.
         const std::string text = from_stored ? spliced(random, stored) : random_bytes(random, random() % kMaxBytes);
         std::string decisions;
         for (std::size_t size = random() % 80; size; --size) decisions += static_cast<char>(random());

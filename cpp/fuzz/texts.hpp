@@ -1,4 +1,4 @@
-// The same texts in every place where the core finds texts: in memory, as stretches of one buffer, in files.
+// The same texts from every source that the core supports: in memory, as ranges of one buffer, in files.
 #pragma once
 
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 namespace gristmill::fuzz {
 
-// A file that nobody else sees.
+// A file that no other process sees.
 class PrivateFile {
   public:
     explicit PrivateFile(std::string_view text) {
@@ -45,7 +45,7 @@ inline Where where_of(Input& input) {
     return kind < 112 ? Where::views : kind < 224 ? Where::spans : Where::files;
 }
 
-// Texts of a kind, with nothing readable around them.
+// Texts of one kind, without readable bytes around them.
 class PlacedTexts {
   public:
     PlacedTexts(const std::vector<std::string_view>& texts, Where where) {

@@ -16,12 +16,12 @@
 
 namespace gristmill {
 
-// The caller is member 0 and works too. A job is handed over and collected through two atomics, because the phases of a
-// merge round last some tens of microseconds: idle members spin for about as long, then sleep. A caller that waits for
-// the others polls its monitor, so that Ctrl-C and progress do not depend on who has the longest share.
+// The caller is member 0 and works too. Two atomics start a job and collect its end, because the phases of a merge
+// round last tens of microseconds: idle members spin for about as long, then sleep. A caller that waits for the others
+// polls its monitor, so that Ctrl-C and progress do not wait for the longest share.
 class Crew {
   public:
-    // The crew is smaller than asked for when the system has no more threads to give; no result depends on its size.
+    // The crew is smaller than requested when the system cannot start more threads; no result depends on its size.
     Crew(unsigned wanted, const Monitor& monitor)
         : monitor_(monitor), num_spins_(wanted <= std::thread::hardware_concurrency() ? kSpins : 0) {
         if (wanted > 1) threads_.reserve(wanted - 1);
@@ -29,7 +29,7 @@ class Crew {
             for (unsigned member = 1; member < wanted; ++member)
                 threads_.emplace_back([this, member] { serve(member); });
         } catch (const std::system_error&) {
-            // Those that could be started do the work.
+            // The threads that could be started do the work.
         } catch (...) {
             dismiss();
             throw;
@@ -41,7 +41,7 @@ class Crew {
 
     unsigned size() const { return static_cast<unsigned>(threads_.size()) + 1; }
 
-    // Calls job(member) on every member; returns when all are done; throws what the first failing one threw.
+    // Calls job(member) on every member, returns when all are done, and rethrows the first exception of a member.
     template <class Job>
     void run(Job&& job) {
         context_ = &job;
@@ -81,7 +81,7 @@ class Crew {
             try {
                 monitor_.check();
             } catch (...) {
-                note_error();  // the job's state is in use until the others have noticed, too
+                note_error();  // the job's state is in use until the other members stop, too
             }
             lock.lock();
         }
@@ -108,7 +108,8 @@ class Crew {
             ++seen;
             if (!call_) return;
             attempt(member);
-            // Sequentially consistent, as in await_others(): either the caller sees 0, or it is seen to sleep.
+            // Sequentially consistent, as in await_others(): either the caller reads 0, or this thread sees that it
+            // sleeps.
             if (busy_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
                 const std::lock_guard lock(mutex_);
                 last_done_.notify_one();
@@ -130,7 +131,7 @@ class Crew {
     }
 
     const Monitor& monitor_;
-    const int num_spins_;  // none where members share a processor: they would wait for those they keep from working
+    const int num_spins_;  // 0 where members share a processor: a spinning member would block the ones it waits for
     void (*call_)(void*, unsigned) = nullptr;
     void* context_ = nullptr;
     std::exception_ptr error_;
@@ -139,7 +140,7 @@ class Crew {
     std::atomic<bool> caller_sleeps_{false};
     alignas(64) std::atomic<std::uint32_t> generation_{0};
     alignas(64) std::atomic<std::uint32_t> busy_{0};
-    std::vector<std::thread> threads_;  // last: they use everything above
+    std::vector<std::thread> threads_;  // last: they use all members above
 };
 
 }  // namespace gristmill

@@ -1,4 +1,4 @@
-// What the hash tables share: seeds and hash functions.
+// Seeds and hash functions shared by the hash tables.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace gristmill {
 
-// Multipliers of the hashes. Random per run, so that no text can be made to collide; no result depends on them.
+// Multipliers of the hashes. They are random per process, so that no text can force collisions; no result depends on
+// them.
 struct HashSeed {
     std::uint64_t a, b;
     static HashSeed random() {
@@ -34,11 +35,11 @@ inline std::uint64_t fold_multiply(std::uint64_t x, std::uint64_t y) {
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// For the hash tables of the standard library whose keys come from a file or a text. Crafted keys would otherwise all
-// fall into one bucket: std::hash of an integer is the integer itself, and that of a string has a seed known to all.
+// For standard-library hash tables with keys from a file or a text. Without a seed, crafted keys could all fall into
+// one bucket: std::hash of an integer is the integer itself, and that of a string uses a fixed, public seed.
 class SeededHash {
   public:
-    using is_transparent = void;  // a string_view finds a string
+    using is_transparent = void;  // lets a string_view find a string
 
     std::size_t operator()(std::uint64_t key) const {
         return static_cast<std::size_t>(fold_multiply(key ^ seed_.a, seed_.b));

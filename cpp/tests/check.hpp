@@ -1,4 +1,4 @@
-// The least a C++ test needs: CHECK reports where and what, and the process fails at the end.
+// A minimal test framework: CHECK reports the location and the expression, and the process fails at the end.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// What the tests of encoding share: vocabularies of every kind, texts, and the judge: a plain loop that says what ids a
-// text has.
+// Shared by the tests of encoding: vocabularies of every kind, texts, and the judge, a plain loop that computes the ids
+// of a text.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using Ids = std::vector<Id>;
 using Random = std::mt19937;
 using Tokens = std::vector<IdOfBytes>;
 
-inline constexpr std::size_t kBlock = 256 << 10;  // of the encoder: where its threads share out a text
+inline constexpr std::size_t kBlock = 256 << 10;  // of the encoder: threads divide a text at multiples of this
 inline const std::vector<std::string> kLetters = {"a", "b", "c"};
 inline const std::vector<std::string> kCharacters = {"a", "é", "中", "文", "ไ", "😀", "́", "\xff", "\xe4\xb8", "\x80"};
 inline const std::vector<std::string> kWords = {"the",       "mill",     "of",   "rye", "中文字",
@@ -54,7 +54,7 @@ inline std::string joined(Random& random, const std::vector<std::string>& units,
     return text;
 }
 
-// Words with spaces and line breaks, `num_bytes` of them or a little more.
+// Words with spaces and line breaks, at least `num_bytes` in total.
 inline std::string random_text(Random& random, std::size_t num_bytes, const std::vector<std::string>& words = kWords) {
     static const std::vector<std::string> kBetween = {" ", " ", " ", " ", "\n", "  ", "", " \r\n", "\xc2\xa0"};
     std::string text;
@@ -65,17 +65,17 @@ inline std::string random_text(Random& random, std::size_t num_bytes, const std:
     return text;
 }
 
-// How a vocabulary may differ from one that was just trained.
+// How a vocabulary may differ from a freshly trained one.
 struct Layout {
     std::size_t num_merges = 20;
     bool permuted_bytes = false;
-    bool shuffled_ranks = false;  // ranks do not follow the order of making
+    bool shuffled_ranks = false;  // ranks are not in learning order
     Id first_id = 0;
     std::size_t num_others = 0;  // tokens that no merge makes
     bool whole_pieces = false;
 };
 
-// The ids that follow need 17 bits, or pass 20 among the merges.
+// The following ids need 17 bits, or exceed 20 bits among the merges.
 inline constexpr Id kWideIds = 65500, kMillionIds = (1 << 20) - 270;
 
 inline Layout random_layout(Random& random) {
@@ -84,7 +84,7 @@ inline Layout random_layout(Random& random) {
             first_ids[random() % 6], random() % 4,      random() % 2 == 0};
 }
 
-// Merges of any two tokens made so far: many are never used, several make the same token.
+// Merges of any two existing tokens: many are never used, several make the same token.
 inline VocabularyParts random_parts(Random& random, const std::vector<std::string>& units, const Layout& layout) {
     VocabularyParts parts;
     std::iota(parts.byte_ids.begin(), parts.byte_ids.end(), layout.first_id);
@@ -112,7 +112,7 @@ inline VocabularyParts random_parts(Random& random, const std::vector<std::strin
     for (std::size_t tries = 0; tries < layout.num_merges; ++tries) {
         const std::string& unit = any_of(random, units);
         const std::size_t cut = unit.size() > 1 ? 1 + random() % (unit.size() - 1) : 0;
-        // Half of them inside a unit, so that whole characters come to be.
+        // Half of them inside a unit, so that whole characters become tokens.
         if (cut && id_of.contains(unit.substr(0, cut)) && id_of.contains(unit.substr(cut)) && random() % 2) {
             merge(unit.substr(0, cut), unit.substr(cut));
         } else {
@@ -124,7 +124,7 @@ inline VocabularyParts random_parts(Random& random, const std::vector<std::strin
         const std::string token = joined(random, units, 2 + random() % 10);
         if (token.size() > 1 && !id_of.contains(token)) parts.others.push_back({token, add(token)});
     }
-    if (!parts.others.empty()) {  // a merge of a token that is never made never happens
+    if (!parts.others.empty()) {  // a merge of a token that is never made never applies
         const std::string left = parts.others[0].bytes;
         if (!id_of.contains(left + left)) merge(left, left);
     }
@@ -132,7 +132,7 @@ inline VocabularyParts random_parts(Random& random, const std::vector<std::strin
     return parts;
 }
 
-// The rule of BPE, as one would explain it.
+// The plain rule of BPE.
 class Judge {
   public:
     explicit Judge(const VocabularyParts& parts) : parts_(parts) {
@@ -145,7 +145,7 @@ class Judge {
         if (is_new) known->second = encode(piece);
         return known->second;
     }
-    // Specials first, the leftmost and among those the longest; pieces as the scalar scanner has them.
+    // Specials first, the leftmost, then the longest; pieces from the scalar scanner.
     Ids text(std::string_view text, Pattern pattern, const Tokens& allowed = {}) {
         Ids ids;
         std::size_t begin = 0;
@@ -260,7 +260,7 @@ inline std::string decoded(const Encoder& encoder, const Ids& ids) {
     return bytes;
 }
 
-// A text in memory of just its size: a read behind its end is one that AddressSanitizer sees.
+// A text in memory of exactly its size, so that AddressSanitizer detects a read after its end.
 class Exact {
   public:
     explicit Exact(std::string_view text) : size_(text.size()), bytes_(new char[text.size()]) {

@@ -1,5 +1,4 @@
-// Counting gives the same table for every thread count, block size and memory limit: that of the plain loop written
-// here.
+// Counting gives the same table for every thread count, block size and memory limit: the one of a plain loop.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -40,7 +39,7 @@ struct Folder {
     std::vector<std::string> files;
 };
 
-// Word, count and first position, straight from the definition.
+// Word, count and first position, directly from the definition.
 struct Expected {
     std::string word;
     std::uint64_t count, first;
@@ -214,8 +213,8 @@ void test_a_memory_limit_changes_nothing_but_the_memory() {
     CHECK(refused);
 }
 
-// A stretch without a cut is in memory as a whole; a table spilled after every batch because of it would be thousands
-// of files.
+// A stretch without a cut is held in memory as a whole. Spilling the table after every batch because of it would make
+// thousands of files.
 void test_a_stretch_without_a_cut_beyond_the_limit_does_not_spill_every_batch() {
     std::mt19937 random(4);
     std::string digits(12 << 20, '0');
@@ -251,7 +250,7 @@ void test_more_runs_than_may_be_open_are_merged_in_passes() {
         }
         position += texts.back().size();
         spill.write_run(table, monitor);
-        CHECK(std::filesystem::is_empty(folder.path));  // a process that is killed now leaves nothing
+        CHECK(std::filesystem::is_empty(folder.path));  // a process that is killed now leaves no file
     }
     std::uint64_t num_words = 0;
     const std::vector<Expected> expected = count_plainly(texts, Pattern::gpt2, {});
@@ -265,7 +264,7 @@ std::size_t num_open_files() {
     return result;
 }
 
-// A file per run would pass the limit of open files, which is 256 on some systems.
+// One file per run would exceed the limit of open files, which is 256 on some systems.
 void test_hundreds_of_runs_of_two_threads_lie_in_a_few_open_files() {
     Folder folder;
     Monitor monitor;
@@ -379,7 +378,7 @@ void test_tables_join_as_if_one_corpus_followed_the_other() {
     CHECK(joined.source_bytes == one.size() + two.size());
 }
 
-// Short texts are handed on together, where they lie or copied; each must still be a text of its own.
+// Short texts are passed on together, in place or copied; each must still be a separate text.
 void test_short_texts_count_as_if_each_stood_alone() {
     std::mt19937 random(5);
     for (int round = 0; round < 60; ++round) {
@@ -389,7 +388,8 @@ void test_short_texts_count_as_if_each_stood_alone() {
         std::string buffer;
         std::vector<std::int64_t> begins, ends;
         for (int i = 0; i < 400; ++i) {
-            // Specials across the ends of texts, white space at them, texts of every size up to more than one batch.
+            // Specials across the ends of texts, white space at the ends, texts of every size up to more than one
+            // batch.
             std::string text = random_text(random, random() % 5 ? random() % 60 : random() % 200);
             if (random() % 150 == 0) text = random_text(random, random() % 20000);
             if (random() % 20 == 0) text.clear();
@@ -443,7 +443,7 @@ void test_joining_after_the_last_position_is_an_overflow_error() {
     CHECK(!overflows(one_word('a', last - 1, 1), one_word('b', 0, 1)));
 }
 
-// Each count is small enough alone, and their sum would wrap around to a small number.
+// Each count is small enough alone, but their sum would wrap around to a small number.
 void test_counts_that_together_pass_63_bits_are_an_overflow_error() {
     constexpr std::uint64_t kMost = ~std::uint64_t{0} >> 1;
     const auto overflows = [](const auto& make) {

@@ -82,7 +82,7 @@ Part count_part(const std::string& text, std::size_t num_partitions, unsigned nu
     return part;
 }
 
-// What the tasks of a job do, `fan_in` runs at a time.
+// Does the same as the tasks of a job, `fan_in` runs at a time.
 WordTable join_parts(const std::vector<Part>& parts, std::size_t num_partitions, std::uint64_t min_frequency,
                      std::size_t fan_in, std::uint64_t memory_limit) {
     const Folder folder;
@@ -182,7 +182,7 @@ void test_runs_of_a_table_are_those_of_the_counter() {
     CHECK(data == part.data);
 }
 
-// Whatever byte is changed, and wherever a run ends: an error that names the run, nothing else.
+// Whichever byte changes, and wherever a run ends, the result is an error that names the run.
 void test_every_damage_is_noticed() {
     const Part part = count_part(random_texts(1).front(), 1, 1);
     const Folder folder;

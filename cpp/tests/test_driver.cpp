@@ -1,5 +1,5 @@
-// The text driver: every byte of every text reaches the sink once and in order, however it is cut into tasks; failures
-// do not depend on the number of threads; a caller that waits still polls.
+// The text driver: every byte of every text reaches the sink once and in order, however it is divided into tasks;
+// failures do not depend on the number of threads; a waiting caller still polls.
 #include <random>
 #include <set>
 #include <string>
@@ -13,7 +13,7 @@ using namespace gristmill;
 
 namespace {
 
-// Texts that must be read, as files must.
+// Texts that must be read, like those in files.
 class ReadTexts final : public Texts {
   public:
     explicit ReadTexts(std::vector<std::string> texts) : texts_(std::move(texts)) {}
@@ -68,14 +68,14 @@ void test_tasks_cover_every_byte_of_every_text_once_and_in_order() {
     }
 }
 
-// Writes down what it is given.
+// Records its input.
 template <bool kJoins>
 struct Recorder {
     static constexpr bool kJoinsTexts = kJoins;
     std::vector<std::string> pieces_seen;
     std::vector<std::uint64_t> positions;
     std::set<std::size_t> begun, ended;
-    const std::string* corpus;  // all texts end to end
+    const std::string* corpus;  // all texts, concatenated
 
     void begin_block(std::size_t text, bool is_first, std::size_t) {
         if (is_first) CHECK(begun.insert(text).second);
@@ -138,7 +138,7 @@ void test_every_way_through_the_driver_gives_the_same_pieces() {
         ViewTexts views(std::vector<std::string_view>(texts.begin(), texts.end()));
         SpanTexts spans({corpus, begins.data(), ends.data(), begins.size()});
         ReadTexts reads(texts);
-        // Each text in one task of its own.
+        // Each text in a separate task.
         std::vector<std::string> expected;
         std::uint64_t position = 0;
         for (const std::string& text : texts) {
@@ -203,7 +203,7 @@ void test_a_caller_that_waits_for_another_thread_polls() {
     CHECK(cancelled);
 }
 
-// A search for specials, or for a cut, over megabytes polls on the way.
+// A search for specials, or for a cut, through megabytes polls on the way.
 void test_a_long_text_without_cuts_or_specials_is_searched_in_steps() {
     struct Cancelling {
         static void cancel(void* context) {

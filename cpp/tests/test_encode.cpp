@@ -1,5 +1,4 @@
-// Encoding gives the ids of the plain loop, whatever the vocabulary, the length of a piece, where texts are cut and how
-// many threads work.
+// Encoding gives the ids of the plain loop for any vocabulary, piece length, cut positions and number of threads.
 #include <unistd.h>
 
 #include <cstdio>
@@ -26,7 +25,7 @@ void test_pieces_of_every_length_equal_the_plain_loop() {
             std::string piece = joined(random, units, random() % 100);
             if (i == 0) piece.resize(62 + random() % 5, 'a');  // where the scan ends and the heap begins
             if (i == 1 && !parts.others.empty()) piece = any_of(random, parts.others).bytes;
-            // Where a kernel takes more registers.
+            // Where a kernel needs more registers.
             if (i == 2 || i == 3) piece.resize(16 * (i - 1) - 1 + random() % 3, 'a');
             const Ids expected = judge.piece(piece);
             for (const auto& encoder : encoders) {
@@ -50,13 +49,13 @@ void test_pieces_of_every_length_equal_the_plain_loop() {
     }
 }
 
-// Sweeps and the heap are two ways to the same ids; the plain loop judges the shorter ones.
+// Sweeps and the heap give the same ids; the plain loop verifies the shorter pieces.
 void test_pieces_of_kilobytes_equal_the_plain_loop_and_the_heap() {
     Random random(8);
     for (int round = 0; round < 120; ++round) {
         const std::vector<std::string>& units = round % 2 ? kLetters : kCharacters;
         Layout layout = random_layout(random);
-        layout.shuffled_ranks = round % 4 == 0;  // these never go by sweeps
+        layout.shuffled_ranks = round % 4 == 0;  // these never use sweeps
         layout.num_others = 0;
         const VocabularyParts parts = random_parts(random, units, layout);
         const Encoder encoder(parts, std::nullopt, any_of(random, kernels()));
@@ -97,7 +96,7 @@ void test_pieces_of_every_length_one_after_another_equal_the_heap() {
     }
 }
 
-// Long pieces are cut where no token lies across, and their parts looked up each for itself.
+// Long pieces are split where no token spans the position, and their parts are looked up separately.
 void test_cutting_long_pieces_never_changes_their_ids() {
     Random random(2);
     for (int round = 0; round < 150; ++round) {
@@ -108,13 +107,13 @@ void test_cutting_long_pieces_never_changes_their_ids() {
         for (int i = 0; i < 16; ++i) {
             std::string piece = joined(random, units, 1 + random() % 150);
             if (i % 4 == 0) piece = random_bytes(random, 1 + random() % 600);
-            if (i % 4 == 1) piece += std::string(random() % 300, units[0][0]);  // parts that are too long to be cached
+            if (i % 4 == 1) piece += std::string(random() % 300, units[0][0]);  // parts too long to be cached
             if (i % 4 == 2 && !parts.others.empty()) {
-                // Parts that are whole pieces elsewhere, and are not here; and the other way round.
+                // Parts that are whole pieces elsewhere but not here, and the reverse.
                 const std::string& other = any_of(random, parts.others).bytes;
                 piece = random() % 2 ? other : "\x01" + other + "\x01" + other + std::string(9, '\x01');
             }
-            for (int time = 0; time < 2; ++time)  // computed, then remembered
+            for (int time = 0; time < 2; ++time)  // computed, then from the cache
                 CHECK(encoded(encoder, piece) == judge.text(piece, Pattern::whitespace));
         }
     }
@@ -169,7 +168,7 @@ void test_threads_batches_and_files_give_the_ids_of_one_thread() {
              {std::size_t{0}, std::size_t{1}, kBlock - 1, kBlock, kBlock + 1, 3 * kBlock + 77}) {
             std::string text = random_text(random, size + 8);
             for (std::size_t at = 0; at + 8 < size; at += 1 + random() % 60000) text.replace(at, 7, "mill of");
-            // A special, a character and white space across the place where blocks meet.
+            // A special, a character and white space across a block boundary.
             if (size > kBlock) text.replace(kBlock - 3, 7, "mill of");
             if (size > 3 * kBlock)
                 text.replace(2 * kBlock - 2, 4, "😀").replace(3 * kBlock - 9, 20, std::string(20, ' '));
@@ -246,7 +245,7 @@ void test_a_text_may_be_cut_at_every_last_cut_whatever_follows() {
             const std::string whole = text + joined(random, units, random() % 12);
             const std::string_view left = std::string_view(whole).substr(0, cut),
                                    right = std::string_view(whole).substr(cut);
-            // The disallowed ones as well: as if each kind were what is looked for.
+            // The disallowed ones as well, as if each kind were searched for.
             for (const SpecialRule* one : {&only_allowed, &only_disallowed}) {
                 Ids both = encoded(encoder, left, *one);
                 const Ids others = encoded(encoder, right, *one);
@@ -321,7 +320,7 @@ void test_the_earliest_forged_special_is_reported_for_any_number_of_threads() {
     CHECK(encoded(encoder, base, rule, 7) == judge.text(base, Pattern::gpt2, allowed));
 }
 
-// tiktoken's way: of all neighbours whose bytes together are a token, those of the lowest id merge first.
+// The rule of tiktoken: of all neighbours whose joined bytes are a token, those with the lowest id merge first.
 Ids encode_by_ranks(std::string_view piece, const std::map<std::string, Id>& ranks) {
     const auto rank_of = [&](const std::string& bytes) {
         const auto found = ranks.find(bytes);
@@ -419,7 +418,7 @@ void test_dropout_goes_from_plain_ids_to_bytes() {
     }
     CHECK(forged);
 
-    // One possible merge: it is left out as often as it should be.
+    // One possible merge: it is skipped as often as expected.
     VocabularyParts single;
     std::iota(single.byte_ids.begin(), single.byte_ids.end(), 0);
     single.merges = {{'a', 'b', 256}};

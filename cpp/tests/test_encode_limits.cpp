@@ -1,5 +1,4 @@
-// Encoding within its bounds: of caches, of memory, of the text's own bytes; and what goes wrong leaves the encoder as
-// it was.
+// Encoding respects the limits of caches, memory and text; an error leaves the encoder unchanged.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -12,7 +11,7 @@
 using namespace gristmill;
 using namespace gristmill::test;
 
-// Memory that runs out at a place of our choice: the allocation after this many fails, once. -1: none does.
+// Simulates running out of memory: the allocation after this many fails, once. -1: none fails.
 static std::atomic<long> g_allocations_left{-1};
 
 void* operator new(std::size_t size) {
@@ -31,7 +30,7 @@ void test_ids_do_not_depend_on_what_the_cache_has_room_for() {
     for (const Id first_id : {Id{0}, kWideIds}) {
         const Layout layout{.num_merges = 60, .first_id = first_id, .num_others = 3, .whole_pieces = true};
         const VocabularyParts parts = random_parts(random, kWords, layout);
-        // Short pieces, pieces with more ids than an entry holds, long ones, and some too long to be remembered.
+        // Short pieces, pieces with more ids than an entry holds, long ones, and some too long to be cached.
         std::string text;
         for (std::uint32_t i = 0; i < 20000; ++i) {
             const std::size_t size = i % 7 == 0     ? 16 + random() % 40
@@ -49,7 +48,7 @@ void test_ids_do_not_depend_on_what_the_cache_has_room_for() {
             for (int time = 0; time < 2; ++time) CHECK(encoded(encoder, text) == expected);
             const CacheStats stats = encoder.cache_stats();
             CHECK(stats.limit_bytes == limit);
-            // One cache and the seeds, each within the limit; below 64 KiB the limit counts as that.
+            // One cache and the seeds, each within the limit; the minimum is 64 KiB.
             CHECK(stats.num_caches == 1);
             CHECK(stats.memory_bytes <= 2 * std::max(limit, std::size_t{64} << 10));
         }
@@ -133,7 +132,7 @@ void test_nothing_behind_the_end_of_a_text_is_read() {
     CHECK(encoded(encoder, {}).empty() && encoded_shortly(encoder, {}).empty() && encoded_piece(encoder, {}).empty());
 }
 
-// Found by fuzzing: 16 bytes are readable from the begin of a piece, but not from the begin of its last part.
+// Found by fuzzing: 16 bytes are readable from the start of a piece, but not from the start of its last part.
 void test_nothing_behind_the_last_part_of_a_long_piece_is_read() {
     VocabularyParts parts;
     std::iota(parts.byte_ids.begin(), parts.byte_ids.end(), 0);
@@ -226,7 +225,7 @@ void test_the_encoder_is_as_it_was_after_memory_ran_out_anywhere() {
     VocabularyParts parts = random_parts(random, kWords, {.num_merges = 40});
     for (const char letter : {'x', 'y', 'z'})  // runs of these cannot be split
         parts.merges.push_back({Id(letter), Id(letter), Id{900} + static_cast<Id>(letter)});
-    // Pieces of every way to encode: short, remembered although long, longer than that; behind each other and split.
+    // Pieces for every way to encode: short, long but cached, longer than that; consecutive and split.
     std::string text = random_text(random, 600);
     text += " a" + std::string(100, 'x') + " the" + std::string(400, 'y') + " mill" + std::string(150, 'z') + " rye";
     const std::string other = random_text(random, 700);
@@ -235,7 +234,7 @@ void test_the_encoder_is_as_it_was_after_memory_ran_out_anywhere() {
     std::size_t num_failures = 0;
     for (long allowed = 0; allowed < 300; ++allowed) {
         const Encoder encoder(parts, Pattern::gpt2, default_kernel());
-        if (allowed % 2) encoded(encoder, other);  // a worker is there already
+        if (allowed % 2) encoded(encoder, other);  // a worker exists already
         bool failed = false;
         g_allocations_left = allowed;
         try {
@@ -274,7 +273,7 @@ void test_a_cancelled_run_throws_and_the_next_one_is_right() {
     }
 }
 
-// Every loop over a piece looks at the monitor: setting up, sweeping, sorting, copying the ids.
+// Every loop over a piece checks the monitor: setup, sweeps, sorting, copying the ids.
 void test_work_on_one_long_piece_can_be_cancelled_at_any_time() {
     Random random(16);
     for (const bool shuffled : {false, true}) {  // sweeps, and the heap

@@ -1,4 +1,4 @@
-// Vocabularies and texts made to be slow or to fill the memory cost no more than others of their size.
+// Vocabularies and texts that are crafted to be slow or to fill memory cost no more than others of their size.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 using namespace gristmill;
 using namespace gristmill::test;
 
-// The most memory that was allocated at the same time since the last reset.
+// The peak of allocated memory since the last reset.
 static std::size_t g_allocated = 0, g_peak = 0;
 
 void* operator new(std::size_t size) {
@@ -67,8 +67,8 @@ VocabularyParts parts_of(std::vector<MergeRule> merges) {
     return parts;
 }
 
-// The q for which q * multiplier mod 2^64, taken as a signed number, comes closest to 0, among those of about `limit`:
-// the denominators of the continued fraction of multiplier / 2^64.
+// The q for which q * multiplier mod 2^64, as a signed number, is closest to 0, among those of about `limit`: the
+// denominators of the continued fraction of multiplier / 2^64.
 std::uint64_t nearly_neutral(std::uint64_t multiplier, std::uint64_t limit) {
     __extension__ using Wide = unsigned __int128;
     Wide a = Wide{1} << 64, b = multiplier;
@@ -81,8 +81,8 @@ std::uint64_t nearly_neutral(std::uint64_t multiplier, std::uint64_t limit) {
     return before;
 }
 
-// Merges made against a table whose hash is (pair ^ pair >> 23) * a and that times b: a hundred pairs that lie in ten
-// buckets by the first hash and in ten by the second, until there are tens of millions of buckets.
+// Merges crafted against a table whose hashes are h = (pair ^ pair >> 23) * a and h * b: a hundred pairs that share ten
+// buckets by the first hash and ten by the second, until there are tens of millions of buckets.
 std::vector<MergeRule> crowded_merges() {
     constexpr std::uint64_t kFirst = 0x9e3779b97f4a7c15u, kSecond = kFirst * 0xd6e8feb86659fd93u;
     const std::uint64_t down = nearly_neutral(kFirst, 1 << 27), across = nearly_neutral(kSecond, 1 << 27);
@@ -105,7 +105,7 @@ void test_merges_made_to_share_buckets_take_a_table_of_the_usual_size() {
             CHECK(ranks.of(merges[rank].left, merges[rank].right) == rank);
         CHECK(ranks.of(merges[0].right, merges[0].left) == kNoRank);
     });
-    CHECK(peak < kMiB);  // most of it the table of pairs of bytes
+    CHECK(peak < kMiB);  // mostly the table of byte pairs
 }
 
 HashSeed useless_seed() { return {0, 0}; }  // all pairs in one bucket
@@ -174,7 +174,7 @@ void test_tokens_that_double_are_refused_before_they_are_built() {
     }
 }
 
-// A long token that many merges make is spelled out for each of them.
+// A long token that many merges make is built for each of them.
 void test_a_long_token_is_counted_for_every_merge_that_makes_it() {
     std::vector<MergeRule> rules{{97, 97, 256}};
     for (Id i = 256; i < 280; ++i) rules.push_back({i, i, i + 1});  // 2^25 bytes
@@ -246,7 +246,7 @@ void test_specials_are_found_as_the_plain_definition_says_at_every_cut() {
     }
 }
 
-// Long enough that the automaton takes over, gives back, and takes over again.
+// Long enough that the automaton takes over, hands back, and takes over again.
 void test_a_search_through_a_long_text_finds_the_same_by_comparing_and_by_the_automaton() {
     Random random(3);
     for (int round = 0; round < 12; ++round) {
@@ -263,7 +263,7 @@ void test_a_search_through_a_long_text_finds_the_same_by_comparing_and_by_the_au
             if (random() % 4 == 0) text += any_of(random, specials);
             if (random() % 3 == 0) text += std::string(random() % 9000, 'z');
         }
-        // By comparing alone: one short search after the other.
+        // By comparisons alone: one short search after another.
         const auto* bytes = bytes_of(text);
         SpecialSearch search(finder, bytes, text.size()), sliced(finder, bytes, text.size());
         for (std::size_t at = 0; at < text.size();) {
@@ -289,19 +289,19 @@ void test_a_search_through_a_long_text_finds_the_same_by_comparing_and_by_the_au
     }
 }
 
-// A text of 32 MB in which every place is the beginning of 2,000 bytes of a special but the last.
+// A text of 32 MB in which every position starts with all of a special's 2,000 bytes but the last.
 void test_a_text_full_of_beginnings_of_a_long_special_is_searched_in_linear_time() {
     const std::string text(32 * kMiB, 'a');
     const auto* bytes = bytes_of(text);
     const SpecialFinder finder({std::string(2000, 'a') + "b"});
     CHECK(finder.find(bytes, text.size(), 0).index == SpecialFinder::kNone);
-    // Another special is found at every place, where the long one is looked for first.
+    // Another special is found at every position, where the long one is tried first.
     const SpecialFinder two({std::string(2000, 'a') + "b", "a"});
     SpecialSearch search(two, bytes, text.size());
     std::size_t num_found = 0;
     for (std::size_t at = 0; at < text.size(); ++at) num_found += search.next(at, text.size()).index == 1;
     CHECK(num_found == text.size());
-    // Every special is the beginning of the next.
+    // Every special is a prefix of the next.
     std::vector<std::string> nested;
     for (std::size_t length = 2; length < 2000; ++length) nested.push_back(std::string(length, 'a') + "b");
     CHECK(SpecialFinder(nested).find(bytes, text.size(), 0).index == SpecialFinder::kNone);
@@ -343,7 +343,7 @@ void test_many_specials_take_memory_in_proportion_to_their_bytes() {
 }  // namespace
 
 int main() {
-    // What is linear takes a second; what is not would take many minutes, and is stopped.
+    // Linear algorithms take a second; others would take many minutes and are stopped.
     const rlimit limit{120, 120};
     setrlimit(RLIMIT_CPU, &limit);
     test_merges_made_to_share_buckets_take_a_table_of_the_usual_size();

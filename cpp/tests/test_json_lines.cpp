@@ -1,5 +1,5 @@
-// json_lines: what is extracted and what is refused, by hand; every kernel against the scalar one. The input of each
-// case lies in memory of exactly its size, so that a sanitizer sees a read too many.
+// json_lines: accepted and refused input as examples; every kernel against the scalar one. The input of each case is in
+// memory of exactly its size, so that a sanitizer detects an excessive read.
 #include <cstring>
 #include <random>
 #include <string>
@@ -44,10 +44,10 @@ Found extract_with(Kernel kernel, const std::string& lines, const std::string& f
     return found;
 }
 
-// What every kernel that runs here says.
+// The result of every kernel that this CPU supports.
 Found extract(const std::string& lines, const std::string& field = "text") {
     const Found found = extract_with(Kernel::scalar, lines, field);
-    for (const Kernel kernel : {Kernel::avx2, Kernel::neon}) {  // the others of a CPU run the same code
+    for (const Kernel kernel : {Kernel::avx2, Kernel::neon}) {  // other kernels run the same code
         if (kernel_supported(kernel)) CHECK(extract_with(kernel, lines, field) == found);
     }
     return found;
@@ -55,7 +55,7 @@ Found extract(const std::string& lines, const std::string& field = "text") {
 
 std::string problem(const std::string& lines) { return extract(lines).problem; }
 
-// The text of a line that has nothing wrong with it.
+// The text of a valid line.
 std::string text(const std::string& line) {
     const Found found = extract(line);
     if (!found.problem.empty()) std::fprintf(stderr, "%s: %s\n", line.c_str(), found.problem.c_str());
@@ -133,7 +133,7 @@ void test_a_line_cut_at_every_byte_is_refused() {
     CHECK(text(line) == "x\xC3\xA9\xF0\x9F\x98\x80\xE4\xB8\xAD\n");
     for (std::size_t size = 2; size < line.size(); ++size) {
         CHECK(!accepts(line.substr(0, size)));
-        const Found found = extract(line.substr(0, size) + "\n" + line);  // what follows on the next line does not help
+        const Found found = extract(line.substr(0, size) + "\n" + line);  // the next line does not help
         CHECK(!found.problem.empty() && found.texts.empty() && found.problem.substr(0, 2) == "0:");
     }
 }
@@ -142,7 +142,7 @@ void test_numbers() {
     for (const char* good :
          {"0", "-0", "1", "10", "-12.50", "0.0", "1e5", "1E+5", "1e-5", "-0.0e-0", "1e00000000000000000000308"})
         CHECK(accepts(with_value(good)));
-    // The grammar has no range: numbers that no double and no 64-bit integer holds are numbers.
+    // The grammar has no range: numbers beyond doubles and 64-bit integers are valid.
     for (const char* large : {"18446744073709551616", "1.7976931348623159e308", "1e309", "-1e309", "1E+400", "1e-400",
                               "0e999", "1e99999999999999999999", "1e-99999999999999999999", "0.00001e314"})
         CHECK(accepts(with_value(large)));
@@ -204,7 +204,7 @@ void test_depth() {
     CHECK(problem(std::string(100'000, '[')) == "0:1024:depth");
 }
 
-// Every pair of bytes with what decides about it behind, before and across the end of a block.
+// Every pair of bytes, with the bytes that decide its validity after, before and across the end of a block.
 void test_utf8_as_the_reference_has_it() {
     const std::string ends[] = {"", "\x80", "\x8F\x80", "\xBF\xBF", "\x80\x80\x80", "\xC2\x80", "a"};
     for (int first = 0x80; first < 256; ++first) {
@@ -227,7 +227,7 @@ void test_utf8_as_the_reference_has_it() {
         CHECK(problem(with_text("a"s + bad)).ends_with(":utf8"));
 }
 
-// Kernels agree on lines that went wrong in any way.
+// Kernels agree on lines with any kind of damage.
 void test_every_kernel_agrees_with_scalar() {
     std::mt19937 random(1);
     const std::string seeds[] = {

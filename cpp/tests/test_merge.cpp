@@ -1,4 +1,4 @@
-// merge: both loops against a naive trainer written straight from the definition.
+// merge: both loops against a naive trainer written directly from the definition.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -67,7 +67,7 @@ class NaiveTrainer {
   private:
     struct Seen {
         std::uint64_t count = 0;
-        std::uint64_t first = 0;  // how many pairs were seen before it
+        std::uint64_t first = 0;  // number of pairs seen before it
     };
 
     std::map<Merge, Seen> count_pairs() const {
@@ -220,7 +220,7 @@ void test_going_on_from_given_merges_equals_one_run() {
     }
 }
 
-// Among them: a pair given twice, one that never occurs, two ways to the same bytes.
+// Among them: a repeated pair, one that never occurs, two ways to make the same bytes.
 void test_foreign_given_merges_are_applied_in_order() {
     Random random(11);
     for (int trial = 0; trial < 15; ++trial) {
@@ -297,7 +297,7 @@ void test_training_stops_when_no_pair_is_left() {
     }
 }
 
-// Occurrences are tallied in chunks of 1024: neighbours must be seen across their ends.
+// Occurrences are tallied in chunks of 1024: neighbours must be found across chunk boundaries.
 void test_long_runs_equal_the_naive_trainer() {
     std::string pairs, thrice;
     for (int i = 0; i < 3000; ++i) pairs += "ab", thrice += "aab";
@@ -355,7 +355,7 @@ void test_shared_lists_give_the_same_merges() {
     }
 }
 
-// A threshold raised too far only costs a rebuild: here counts fall off a cliff after the first forecast.
+// A threshold that is raised too far only costs a rebuild: here counts drop sharply after the first forecast.
 void test_a_forecast_that_is_too_high_changes_no_merge() {
     Random random(23);
     std::vector<std::pair<std::string, std::uint64_t>> words;
@@ -371,7 +371,7 @@ void test_a_forecast_that_is_too_high_changes_no_merge() {
     }
 }
 
-// Seeds that make poor multipliers are among them: they may cost time, never a merge.
+// Includes seeds that make poor multipliers: they may cost time but never change a merge.
 void test_same_merges_for_any_seed_of_the_hash_tables() {
     const HashSeed seeds[] = {{1, 1}, {3, 5}, {1ull << 63 | 1, 7}, {~0ull, ~0ull}, HashSeed::random()};
     Random random(17);

@@ -1,4 +1,4 @@
-// pretokenize: examples by hand, every kernel against the scalar specification, and the cut rule against its promise.
+// pretokenize: examples, every kernel against the scalar specification, and the cut rule against its definition.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -14,8 +14,8 @@ using namespace gristmill;
 
 namespace {
 
-// A copy of `text` at the given alignment in memory that ends where its padding ends, so that a sanitizer sees a read
-// too many. The padding is made of what would change the pieces if it were looked at.
+// A copy of `text` at the given alignment, in memory that ends with its padding, so that a sanitizer detects an
+// excessive read. The padding consists of bytes that would change the pieces if they were read.
 class PaddedText {
   public:
     explicit PaddedText(const std::string& text, std::size_t alignment = 0, char padding = 's')
@@ -66,7 +66,7 @@ std::string pieces(Pattern pattern, const std::string& text) {
     return joined;
 }
 
-// Fragments between which the patterns' rules and the kernels' special cases lie.
+// Fragments that exercise the rules of the patterns and the special cases of the kernels.
 std::string random_text(std::mt19937& random, std::size_t size) {
     static const std::vector<std::string> kFragments = {"a",
                                                         "b",
@@ -166,7 +166,7 @@ std::string random_text(std::mt19937& random, std::size_t size) {
                                                         std::string(68, '5'),
                                                         std::string(66, '!'),
                                                         std::string(200, '\t')};
-    // A few fragments at a time make the rare combinations frequent.
+    // A few fragments at a time make rare combinations frequent.
     std::vector<std::string> some;
     const std::size_t num_fragments = random() % 4 == 0 ? kFragments.size() : 2 + random() % 8;
     for (std::size_t i = 0; i < num_fragments; ++i) some.push_back(kFragments[random() % kFragments.size()]);
@@ -229,7 +229,7 @@ void test_every_kernel_agrees_with_scalar_at_every_length() {
     }
 }
 
-// ASCII has a way of its own through short texts.
+// ASCII has a separate path for short texts.
 void test_every_kernel_agrees_with_scalar_on_short_ascii() {
     std::mt19937 random(11);
     for (int round = 0; round < 3000; ++round) {
@@ -295,7 +295,7 @@ void test_every_kernel_agrees_with_scalar_on_every_code_point() {
     }
 }
 
-// Hostile: bytes of all values, and mixes of a few values among which leads and continuations are frequent.
+// Hostile: bytes of all values, and mixes of a few values with frequent leads and continuations.
 void test_every_kernel_agrees_with_scalar_on_random_bytes() {
     std::mt19937 random(4);
     for (int round = 0; round < 200; ++round) {
@@ -314,7 +314,7 @@ void test_every_kernel_agrees_with_scalar_on_random_bytes() {
     }
 }
 
-// A matcher that backtracks as the expressions do, or looks ahead anew in every block, would not come back from this.
+// A matcher that backtracks like the expressions, or looks ahead again in every block, would not finish.
 void test_runs_longer_than_an_offset_take_linear_time() {
     const std::size_t size = 1 << 18;
     for (const std::string unit : {" ", "\n", " \n", "\n ", "\r\n\t", "\xE3\x80\x80", "a", "A", "7", "!", "'", "'s",

@@ -1,4 +1,4 @@
-// MovePacking against the packing that goes bit by bit. The kernels' tests cover PextPacking, which needs BMI2.
+// MovePacking against PlainPacking, which works bit by bit. The kernels' tests cover PextPacking, which needs BMI2.
 #include <random>
 
 #include "check.hpp"
@@ -25,7 +25,7 @@ void test_masks_of_every_density_are_packed_and_unpacked() {
     }
 }
 
-// A run of dropped bits anywhere, of any length: 0 and 64 of them, and every distance a bit can move.
+// A run of dropped bits at any position, of any length: 0 and 64 of them, and every distance a bit can move.
 void test_every_run_of_dropped_bits() {
     std::mt19937_64 random(2);
     for (unsigned begin = 0; begin < 64; ++begin) {
@@ -43,13 +43,13 @@ void test_code_points_of_all_valid_sequences() {
     std::uint8_t bytes[7] = {};
     std::size_t num_valid = 0;
     for (unsigned word = 0; word < 1u << 24; ++word) {
-        // Leads 0xC0 to 0xFF; of the continuation bytes, six bits each.
+        // Leads 0xC0 to 0xFF; six bits of each continuation byte.
         bytes[0] = static_cast<std::uint8_t>(0xC0 | word >> 18);
         bytes[1] = static_cast<std::uint8_t>(0x80 | (word >> 12 & 0x3F));
         bytes[2] = static_cast<std::uint8_t>(0x80 | (word >> 6 & 0x3F));
         bytes[3] = static_cast<std::uint8_t>(0x80 | (word & 0x3F));
         const std::uint8_t size = sequence_size(bytes, 4);
-        // The bytes after a sequence do not matter: one value of them for each sequence is enough.
+        // The bytes after a sequence do not matter: one value per sequence is enough.
         if (size == 0 || (word & ((1u << 6 * (4 - size)) - 1)) != (0x2AAAAu & ((1u << 6 * (4 - size)) - 1))) continue;
         CHECK(MovePacking::code_point(bytes) == PlainPacking::code_point(bytes));
         ++num_valid;

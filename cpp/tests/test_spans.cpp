@@ -1,4 +1,4 @@
-// Documents as stretches of a buffer: found, hashed, and encoded with their marks.
+// Documents as ranges of a buffer: found, hashed, and encoded with their marks.
 #include <cstring>
 #include <stdexcept>
 
@@ -46,7 +46,7 @@ void test_a_stretch_outside_the_text_is_refused() {
     }
 }
 
-// From the specification's own test vectors: the empty input, and "abc".
+// The test vectors of the specification: the empty input, and "abc".
 void test_xxh64_is_that_of_its_specification() {
     CHECK(xxh64("", 0) == 0xEF46DB3751D8E999u);
     CHECK(xxh64("abc", 0) == 0x44BC2CF5AD770999u);
@@ -76,7 +76,7 @@ void test_documents_have_the_ids_of_their_texts_and_a_mark_each() {
         const SpecialRule rule({}, {});
         const Id mark = parts.byte_ids[0];
         for (int round = 0; round < 40; ++round) {
-            // Exactly as large as the text: a read behind it is seen by the sanitizer.
+            // Exactly as large as the text, so that the sanitizer detects a read after it.
             std::string text;
             std::vector<std::int64_t> begins, ends;
             for (std::size_t i = 0; i < random() % 5; ++i) {

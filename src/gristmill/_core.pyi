@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Called from the calling thread about ten times a second, and once when the call ends:
+# Called on the calling thread about ten times per second, and once when the call ends:
 # (stage, done, total); stage is "count", "spill", "join" or "encode" (bytes), "setup" (symbols) or "merge" (merges).
-# What it raises cancels the work and is raised again.
+# An exception from it cancels the work and is raised again.
 OnProgress = Callable[[str, int, int], object]
 
 PATTERNS: tuple[str, ...]
@@ -22,17 +22,17 @@ UNICODE_VERSION: str
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 def split_spans(text: Buffer, separator: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the stretches between separators begin and end: one more than there are separators."""
+    """The begins and ends of the ranges between separators: one more range than there are separators."""
 
 def last_separator(text: Buffer, separator: bytes) -> int:
-    """Where the last separator begins; -1 if there is none."""
+    """The position of the last separator, or -1."""
 
 def count_newlines(text: Buffer) -> int: ...
 def xxh64(data: Buffer, seed: int = 0) -> int:
     """XXH64 of `data`."""
 
 class Xxh64:
-    """XXH64 of data that comes in parts."""
+    """XXH64 of data that arrives in parts."""
 
     def __init__(self) -> None: ...
     def update(self, data: Buffer) -> None: ...
@@ -42,17 +42,17 @@ class Xxh64:
 def hash_spans(
     text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64], seed: int, max_bytes: int
 ) -> NDArray[np.uint64]:
-    """XXH64 of the first `max_bytes` of each stretch."""
+    """XXH64 of the first `max_bytes` of each range."""
 
 def extract_json(
     text: Buffer, field: bytes, kernel: str | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], int, tuple[int, int, str] | None]:
-    """The strings of member `field` of the JSON objects in `text`, one a line: (texts, begins, ends, nulls, problem).
+    """Extract member `field` of the JSON objects in `text`, one per line: (texts, begins, ends, nulls, problem).
 
-    `texts`: their UTF-8 end to end, and 64 more bytes that may be read. Lines of white space only are passed over,
-    and objects whose member is null are left out and counted. The first problem ends the work: (line from 0, byte in
-    the line, kind), kind being "bom", "syntax", "utf8", "surrogate", "control", "number", "depth", "not-object",
-    "missing" or "not-string". Strict: RFC 8259, valid UTF-8, numbers that a double holds, at most 1,024 levels.
+    `texts` is their UTF-8, concatenated, with 64 more readable bytes. Lines of white space are skipped; objects whose
+    member is null are skipped and counted. Stops at the first problem: (line from 0, byte in the line, kind), where
+    kind is "bom", "syntax", "utf8", "surrogate", "control", "number", "depth", "not-object", "missing" or
+    "not-string". Strict: RFC 8259, valid UTF-8, numbers of any size, at most 1,024 levels.
     """
 
 def supported_kernels() -> list[str]: ...
@@ -61,9 +61,9 @@ def find_pieces(text: bytes, pattern: str, kernel: str | None = None) -> NDArray
     """The end position of each piece of `text`."""
 
 def cut_pieces(text: str | bytes, pattern: str, special_tokens: Sequence[bytes]) -> list[Any]:
-    """The pieces of `text`, as str or bytes as it is; equal ones may be one object. A special is a piece of its own.
+    """The pieces of `text`, of the same type as `text`; equal pieces may be one object. A special is one piece.
 
-    UnicodeEncodeError for a lone surrogate, TypeError for anything but str and bytes.
+    Raises UnicodeEncodeError for a lone surrogate, and TypeError for anything but str and bytes.
     """
 
 def find_cuts(text: bytes, pattern: str) -> NDArray[np.uint64]:
@@ -80,7 +80,7 @@ class WordTable:
         firsts: NDArray[np.uint64],
         source_bytes: int,
     ) -> WordTable:
-        """A table from its parts; ValueError when they do not fit together (offsets, duplicate words, zero counts)."""
+        """Make a table from its parts. Raises ValueError if they are inconsistent."""
 
     def __len__(self) -> int: ...
     @property
@@ -96,13 +96,13 @@ class WordTable:
     @property
     def firsts(self) -> NDArray[np.uint64]: ...
     def joined(self, other: WordTable) -> WordTable:
-        """The table of both corpora, `other` read after `self`; CountOverflowError past 2^63 - 1 pieces."""
+        """The table of both corpora, `other` read after `self`. Raises CountOverflowError above 2^63 - 1 pieces."""
 
     def at_least(self, min_frequency: int) -> WordTable:
         """The table without words counted fewer than `min_frequency` times."""
 
 class Counter:
-    """Counts the pieces of files and texts on its own threads, the GIL released."""
+    """Counts the pieces of files and texts on its own threads, with the GIL released."""
 
     def __init__(
         self,
@@ -120,22 +120,22 @@ class Counter:
     ) -> None: ...
     def add_files(self, names: Sequence[str | bytes | PathLike[str]]) -> None: ...
     def add_file_ranges(self, ranges: Sequence[tuple[str | bytes | PathLike[str], int, int, int, int]]) -> None:
-        """(path, begin, end, size of the file, modification time in ns): each stretch of a file is a text."""
+        """Add ranges of files, one text each: (path, begin, end, size of the file, modification time in ns)."""
 
     def add_texts(self, texts: Sequence[bytes]) -> None: ...
     def add_spans(self, text: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None: ...
     def last_cut(self, text: Buffer, start: int = 0) -> int:
-        """A position > start, near the end, where `text` may be cut whatever follows it; 0 if there is none."""
+        """A position > start, near the end, where `text` may be cut whatever text follows, or 0."""
 
     def finish(self) -> tuple[WordTable, dict[str, Any]]:
-        """The table and figures: source_bytes, num_pieces, num_words, num_spilled_runs, count_seconds, join_seconds."""
+        """The table, and source_bytes, num_pieces, num_words, num_spilled_runs, count_seconds, join_seconds."""
 
     def finish_runs(self, write: Callable[[bytes], object]) -> tuple[NDArray[np.uint64], dict[str, Any]]:
-        """Write all words as `num_partitions` sorted runs; (end, checksum, num_words, num_bytes) of each, figures."""
+        """Write all words as `num_partitions` sorted runs: their (end, checksum, num_words, num_bytes), and stats."""
 
 class RunMerger:
-    """Merges sorted runs of words in bounded memory; DamagedPartError, with the name of the run, for one that is not
-    what its checksum says.
+    """Merges sorted runs of words in bounded memory. A run that does not match its checksum raises DamagedPartError
+    with the name of the run.
     """
 
     def __init__(
@@ -150,20 +150,20 @@ class RunMerger:
         self, *, name: str, path: str | bytes | PathLike[str], begin: int, end: int, checksum: int, base: int
     ) -> None: ...
     def reduce(self) -> None:
-        """Make one run, in a temporary file, of those added since the last call."""
+        """Merge the runs added since the last call into one run in a temporary file."""
 
     def write_by_first(self, min_frequency: int, write: Callable[[bytes], object]) -> tuple[NDArray[np.uint64], int]:
-        """Write one run by first occurrence; its (end, checksum, num_words, num_bytes), and the number of all words."""
+        """Write one run by first occurrence: its (end, checksum, num_words, num_bytes), and the number of words."""
 
     def make_table(self, *, num_words: int, num_bytes: int, source_bytes: int) -> WordTable: ...
 
 def write_runs(words: WordTable, num_partitions: int, write: Callable[[bytes], object]) -> NDArray[np.uint64]:
-    """What `Counter.finish_runs` writes, of the words of a table."""
+    """Write the words of a table in the format of `Counter.finish_runs`."""
 
 class MergeRun:
     @property
     def merges(self) -> NDArray[np.uint32]:
-        """Shape (n, 2): the ids merged, in order; merge i makes id 256 + len(given) + i."""
+        """Shape (n, 2): the merged ids, in order; merge i makes id 256 + len(given) + i."""
 
     @property
     def counts(self) -> NDArray[np.uint64]: ...
@@ -183,31 +183,31 @@ def learn_merges(
     on_progress: OnProgress | None = None,
 ) -> MergeRun: ...
 def build_tokens(merges: NDArray[np.uint32]) -> list[bytes]:
-    """The bytes of every id: the 256 single bytes, then what the merges make."""
+    """The bytes of every id: the 256 single bytes, then the tokens that the merges make."""
 
 def build_pairs(merges: NDArray[np.uint32], tokens: list[bytes]) -> list[tuple[bytes, bytes]]:
     """The merges as pairs of `tokens`."""
 
 def find_wrong_merge(merges: NDArray[np.uint32]) -> int:
-    """The first merge of ids not made before it, or of a pair merged before; the number of merges if there is none."""
+    """The first merge that uses an id not made before it or repeats a pair; the number of merges if all are right."""
 
 def find_merge_past_limit(merges: NDArray[np.uint32]) -> int:
-    """The first merge with which the tokens pass `MAX_VOCABULARY_BYTES`; the number of merges if there is none."""
+    """The first merge at which the tokens exceed `MAX_VOCABULARY_BYTES`; the number of merges if none does."""
 
 def format_rows(rows: NDArray[np.uint32]) -> str:
-    """JSON of an (n, k) array, a row a line, without the brackets around them all."""
+    """An (n, k) array as JSON, one row per line, without the outer brackets."""
 
 def recover_merges(tokens: list[bytes], ids: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """For every token, the merge that makes it when ids are ranks: (n, 3), left id, right id, id made, by rank."""
+    """For every token, the merge that makes it when ids are ranks: (n, 3), left id, right id, new id, by rank."""
 
 class ForgedSpecial(ValueError):
-    """A disallowed special is spelled out: args are (index of the text, byte position, id of the special)."""
+    """A text contains a disallowed special. args: (index of the text, byte position, id of the special)."""
 
 class SpecialRule:
-    """Which specials become ids, and which are an error. Made by `Encoder.special_rule`; costs, so keep it."""
+    """Which specials become ids, and which are an error. Made by `Encoder.special_rule`; expensive, so reuse it."""
 
 class Cancellation:
-    """Ends work that other threads do: it raises InterruptedError there, soon."""
+    """Cancels the work of other threads, where it soon raises InterruptedError."""
 
     def __init__(self) -> None: ...
     def cancel(self) -> None: ...
@@ -215,9 +215,9 @@ class Cancellation:
     def is_cancelled(self) -> bool: ...
 
 class Encoder:
-    """Ids of text under a vocabulary; immutable and safe to share between threads.
+    """Encodes text with a vocabulary; immutable and safe to share between threads.
 
-    A text is str or bytes; UnicodeEncodeError for a lone surrogate, TypeError for anything else.
+    A text is str or bytes. Raises UnicodeEncodeError for a lone surrogate, and TypeError for anything else.
     """
 
     def __init__(
@@ -233,21 +233,21 @@ class Encoder:
         special_ids: Sequence[int] = (),
         cache_bytes: int = 0,
     ) -> None:
-        """`merges`: (n, 3), left id, right id, id made, by rank. `cache_bytes` bounds a thread's cache; 0: 64 MiB."""
+        """`merges`: (n, 3), left id, right id, new id, by rank. `cache_bytes` limits a thread's cache; 0: 64 MiB."""
 
     @property
     def dtype(self) -> str:
-        """What ids are given in: "uint16" where all fit, else "uint32"."""
+        """The type of the ids: "uint16" if all of them fit, otherwise "uint32"."""
 
     def special_rule(self, allowed: Sequence[int], disallowed: Sequence[int]) -> SpecialRule: ...
     def encode(self, text: str | bytes, rule: SpecialRule) -> list[int]:
-        """On the calling thread."""
+        """Runs on the calling thread."""
 
     def encode_array(self, text: str | bytes, rule: SpecialRule, num_threads: int = 1) -> NDArray[Any]: ...
     def encode_batch(
         self, texts: list[str | bytes], rule: SpecialRule, num_threads: int = 1
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of all texts end to end, and where each begins; the last offset is their number."""
+        """The ids of all texts, concatenated, and the offset of each text; the last offset is the number of ids."""
 
     def encode_documents(
         self,
@@ -262,9 +262,10 @@ class Encoder:
         unfinished: bool,
         cancellation: Cancellation,
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """The ids of documents that are stretches of `text`, each with `end_of_text`, and where each one's ids end.
+        """The ids of documents that are ranges of `text`, each with `end_of_text`, and the end of each document's ids.
 
-        On the calling thread. `continued`: the first goes on with one begun elsewhere; `unfinished`: the last goes on.
+        Runs on the calling thread. `continued`: the first document continues one from an earlier call; `unfinished`:
+        the last one continues in a later call.
         """
 
     def encode_file(
@@ -277,19 +278,19 @@ class Encoder:
     def count_tokens(self, text: str | bytes, rule: SpecialRule, num_threads: int = 1) -> int: ...
     def encode_dropout(self, text: str | bytes, rule: SpecialRule, dropout: float, seed: int) -> NDArray[np.uint32]: ...
     def encode_piece(self, piece: bytes) -> list[int]:
-        """Ids of one piece: no pattern, no specials."""
+        """The ids of one piece, without pattern and specials."""
 
     def encode_piece_dropout(self, piece: bytes, dropout: float, seed: int) -> list[int]: ...
     def last_cut(self, text: Buffer, start: int, rule: SpecialRule) -> int:
-        """A position > start, near the end, where `text` may be cut whatever follows it; 0 if there is none."""
+        """A position > start, near the end, where `text` may be cut whatever text follows, or 0."""
 
     def decode_bytes(self, ids: NDArray[np.uint32]) -> bytes:
-        """KeyError for an unknown id, naming it."""
+        """Raises KeyError with the first unknown id."""
 
     def decode_list(self, ids: list[int]) -> bytes: ...
     @property
     def token_lengths(self) -> NDArray[np.uint32]:
-        """The bytes of every id; 0 for one that no token has."""
+        """The number of bytes of every id; 0 for an id without a token."""
 
     @property
     def cache_stats(self) -> dict[str, int]:

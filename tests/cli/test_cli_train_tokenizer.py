@@ -81,7 +81,7 @@ def test_a_kernel_that_is_none_is_one_line(gristmill, stories_path, output, monk
     monkeypatch.setenv("GRISTMILL_KERNEL", "abacus")
     code, out, err = gristmill("train-tokenizer", stories_path, "--vocab-size", 300, "-o", output)
     assert (code, out) == (2, "")
-    assert err.startswith("gristmill: error: GRISTMILL_KERNEL=abacus is no kernel")
+    assert err.startswith("gristmill: error: GRISTMILL_KERNEL=abacus is not a kernel")
 
 
 def test_no_corpus_is_a_usage_error_and_not_an_empty_tokenizer(gristmill, output):

@@ -1,4 +1,4 @@
-// corpus: what readers hand on. Documents are stretches of one buffer, never an object each.
+// corpus: the documents that readers pass on, as ranges of one buffer rather than one object each.
 #pragma once
 
 #include <cstddef>
@@ -27,32 +27,32 @@ struct Spans {
     }
 };
 
-// Throws std::invalid_argument unless every stretch lies inside the text.
+// Throws std::invalid_argument unless every range is inside the text.
 void check_spans(const Spans& spans);
 
-// The stretches between separators, the one after the last included: always one more than there are separators.
+// Finds the ranges between separators and the one after the last: always one more range than there are separators.
 void split_spans(std::string_view text, std::string_view separator, std::vector<std::int64_t>& begins,
                  std::vector<std::int64_t>& ends);
 std::size_t count_newlines(std::string_view text);
 
-// Texts by number, wherever they lie. Each is complete in itself: its end is an end of text for the pattern. Any thread
-// may ask for any part of a text until finished() has been called for all of its bytes: texts are used once.
+// Texts by number, in memory or in files. Each is complete: its end is an end of text for the pattern. Any thread may
+// request any part of a text until finished() has been called for all of its bytes, because each text is used once.
 class Texts {
   public:
     virtual ~Texts() = default;
     virtual std::size_t size() const = 0;
     virtual std::uint64_t num_bytes(std::size_t text) const = 0;
 
-    // A text that lies in memory. `readable`: how many bytes may be read from `data` on; at least the text's own.
+    // A text in memory. `readable`: the number of bytes that may be read from `data`; at least the size of the text.
     struct View {
         const std::uint8_t* data;
         std::size_t readable;
     };
-    // `data` is nullptr for a text that is not in memory: it must be read.
+    // `data` is nullptr for a text that is not in memory; use read() then.
     virtual View view(std::size_t text) const = 0;
     // Copies text[at, at + size).
     virtual void read(std::size_t text, std::uint64_t at, std::uint8_t* into, std::size_t size);
-    // Called when another `num_bytes` of a text have been used, in any order; in the end for all of them.
+    // Called when another `num_bytes` of a text have been used, in any order, until all of its bytes are covered.
     virtual void finished(std::size_t /*text*/, std::uint64_t /*num_bytes*/) {}
 };
 
@@ -70,7 +70,7 @@ class ViewTexts final : public Texts {
     std::vector<std::string_view> texts_;
 };
 
-// Stretches of one buffer, which the caller keeps alive: bytes after a stretch are readable up to the buffer's end.
+// Ranges of one buffer, which the caller keeps alive. Bytes after a range are readable up to the end of the buffer.
 class SpanTexts final : public Texts {
   public:
     explicit SpanTexts(const Spans& spans) : spans_(spans) {}
@@ -87,7 +87,7 @@ class SpanTexts final : public Texts {
     Spans spans_;
 };
 
-// A stretch of a file, and what the file must be.
+// A range of a file, and the state that the file must still have.
 struct FileRange {
     std::string path;
     std::uint64_t begin, end;
@@ -95,14 +95,14 @@ struct FileRange {
     std::int64_t modified_ns;
 };
 
-// Files, or stretches of them, each of them one text. A file is opened when its first bytes are read and closed when
-// all are finished, so that a corpus may have more files than a process may open. Its state is taken when it is listed
-// and compared at every step: a change while it is read is an error (InputChanged).
+// Files, or ranges of files, one text each. A file is opened when its first bytes are read and closed when all are
+// finished, so that a corpus may have more files than a process may have open. The state of a file is recorded when it
+// is listed and compared at every read; a change in between throws InputChanged.
 class FileTexts final : public Texts {
   public:
-    // Throws FileError for a path that is no regular file.
+    // Throws FileError for a path that is not a regular file.
     explicit FileTexts(const std::vector<std::string>& paths);
-    // Throws InputChanged for a file that is no longer what it was.
+    // Throws InputChanged for a file that differs from its recorded state.
     explicit FileTexts(const std::vector<FileRange>& ranges);
     ~FileTexts() override;
     std::size_t size() const override;
@@ -116,25 +116,25 @@ class FileTexts final : public Texts {
     std::vector<std::unique_ptr<File>> files_;
 };
 
-// As Python has it: "bom", "not-object" and so on.
+// The name that Python uses: "bom", "not-object" and so on.
 std::string_view json_fault_name(JsonFault fault);
 
 struct JsonProblem {
-    std::size_t line;  // from 0, blank lines counted
-    std::size_t byte;  // in the line
+    std::size_t line;  // counted from 0, blank lines included
+    std::size_t byte;  // offset in the line
     JsonFault fault;
 };
 
 struct JsonTexts {
-    std::unique_ptr<std::uint8_t[]> data;  // the texts end to end, and kTextPadding more bytes that may be read
+    std::unique_ptr<std::uint8_t[]> data;  // the texts, concatenated, and kTextPadding readable bytes after them
     std::size_t size = 0;
     std::vector<std::int64_t> begins, ends;
-    std::size_t num_nulls = 0;           // objects left out because their field is null
-    std::optional<JsonProblem> problem;  // what ended the work; the texts of the lines before it are there
+    std::size_t num_nulls = 0;           // objects skipped because their field is null
+    std::optional<JsonProblem> problem;  // the problem that stopped extraction; texts of earlier lines are complete
 };
 
-// The texts of member `field` of the objects in `lines`, one a line; lines of white space only are passed over. Where
-// an object has the member more than once, the last one counts. No byte outside `lines` is read.
+// Extracts the member `field` of the objects in `lines`, one object per line. Skips lines of white space. If an object
+// has the member more than once, the last one counts. Reads no byte outside `lines`.
 //
 //   {"id": 1, "text": "a\nb"}  ->  'a' 0x0A 'b'
 JsonTexts extract_json(std::string_view lines, std::string_view field, Kernel kernel);

@@ -1,4 +1,4 @@
-// What every stage may throw beside the standard exceptions.
+// Exceptions that any stage may throw, in addition to the standard ones.
 #pragma once
 
 #include <cstring>
@@ -15,14 +15,14 @@ struct InputChanged : std::runtime_error {
           path(file_path) {}
     std::string path;
 };
-// open(), read() or write() failed; errno and the path for an OSError.
+// open(), read() or write() failed. Carries errno and the path for Python's OSError.
 struct FileError : std::runtime_error {
     FileError(int error_code, const std::string& file_path)
         : std::runtime_error(file_path + ": " + std::strerror(error_code)), code(error_code), path(file_path) {}
     int code;
     std::string path;
 };
-// memory_limit cannot hold even the result.
+// memory_limit is too small even for the result.
 struct MemoryLimitExceeded : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -1,4 +1,4 @@
-// Ids, and arrays of them.
+// Ids, and arrays of ids.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace gristmill {
 
-using Id = std::uint32_t;  // in Gristmill's own layout 0..255 are the bytes, 256 + i is what merge i made
+using Id = std::uint32_t;  // in Gristmill's layout 0..255 are the bytes, and merge i makes 256 + i
 
-// An array of ids, 16 or 32 bits each, whose size is known only when it is full.
+// An array of ids, 16 or 32 bits each, with a size that is known only when the array is complete.
 //
-// Address space is reserved for the worst case, one id per byte, and what was not needed goes back: nothing is ever
-// moved to grow, so threads may write while others read the text.
+// Address space is reserved for the worst case, one id per byte, and the unused part is released at the end. The array
+// never moves, so threads may write to it while others read the text.
 class IdBuffer {
   public:
     IdBuffer() = default;
     IdBuffer(std::size_t capacity, unsigned width)
         : width_(width), memory_bytes_(capacity * width), memory_(allocate_zeroed(memory_bytes_)) {}
-    // A copy of ids whose number is known, in memory of the heap: what one call frees is there for the next.
+    // A copy of a known number of ids, on the heap, so that the memory freed by one call is reused by the next.
     template <class Token>
     static IdBuffer copy_of(const Token* ids, std::size_t size) {
         IdBuffer copy;

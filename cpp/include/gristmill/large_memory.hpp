@@ -1,5 +1,5 @@
-// Large arrays on huge pages, where the system has them: a table of some megabytes otherwise misses the TLB at every
-// probe, and a fault for every 4 KB is a tenth of the time of a short run.
+// Large arrays on huge pages, where available. With small pages, a table of a few megabytes misses the TLB at every
+// probe, and page faults take a tenth of the time of a short run.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace gristmill {
 
-// Zeroed memory. From kLargeBytes on it is aligned to a huge page and its pages are not touched before they are used,
-// so a generous size costs address space only.
+// Zeroed memory. Blocks of kLargeBytes or more are aligned to a huge page, and their pages are not touched before their
+// first use, so that a generous size costs only address space.
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 inline constexpr std::size_t kLargeBytes = kHugePageBytes / 4;
 
-// What an allocation of `num_bytes` really takes.
+// The number of bytes that an allocation of `num_bytes` occupies.
 inline std::size_t allocated_bytes(std::size_t num_bytes) {
     if (num_bytes < kLargeBytes) return num_bytes;
     return (num_bytes + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
@@ -34,7 +34,7 @@ inline void* allocate_zeroed(std::size_t num_bytes) {
         if (!memory) throw std::bad_alloc();
         return memory;
     }
-    // One huge page too much, so that an aligned stretch lies inside; what is too much goes back at once.
+    // Map one huge page more than needed, so that the mapping contains an aligned range, then unmap the excess.
     const std::size_t size = allocated_bytes(num_bytes), mapped = size + kHugePageBytes;
     if (size < num_bytes) throw std::bad_alloc();
     void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -45,7 +45,7 @@ inline void* allocate_zeroed(std::size_t num_bytes) {
     if (before) munmap(mapping, before);
     if (after) munmap(reinterpret_cast<void*>(aligned + size), after);
     void* memory = reinterpret_cast<void*>(aligned);
-    madvise(memory, size, MADV_HUGEPAGE);  // before the first touch, or the kernel has already handed out small pages
+    madvise(memory, size, MADV_HUGEPAGE);  // before the first touch, or the kernel assigns small pages
     return memory;
 }
 
@@ -57,8 +57,8 @@ inline void free_zeroed(void* memory, std::size_t num_bytes) noexcept {
     }
 }
 
-// Gives back what lies behind the first `needed` bytes, as far as that can be done without moving them; returns the
-// size that the memory has from now on.
+// Releases the memory after the first `needed` bytes, as far as possible without moving them, and returns the new size
+// of the block.
 inline std::size_t shrink_zeroed(void* memory, std::size_t num_bytes, std::size_t needed) noexcept {
     if (num_bytes < kLargeBytes) return num_bytes;
     if (needed < kLargeBytes) needed = kLargeBytes;
@@ -100,8 +100,8 @@ class ZeroedArray {
     const T& operator[](std::size_t i) const { return data_[i]; }
 
     // Makes every page present. For arrays that are read before they are written: the first read of a page maps the
-    // system's page of zeros, and the first write then replaces it, which interrupts every other thread of the process
-    // (measured: 10 % of counting on two threads).
+    // system's shared page of zeros, and the first write replaces it, which interrupts every other thread of the
+    // process (measured: 10 % of counting on two threads).
     void touch() {
         constexpr std::size_t kPageBytes = 4096;
         auto* bytes = reinterpret_cast<volatile char*>(data_);
@@ -118,8 +118,8 @@ class ZeroedArray {
     std::size_t size_ = 0;
 };
 
-// A vector of plain values in such memory. Its elements start as they are, not cleared once more: resize() costs
-// nothing, and the threads that write the elements take the page faults.
+// A vector of plain values in such memory. New elements are not cleared a second time, so resize() costs nothing, and
+// the page faults happen in the threads that write the elements.
 template <class T>
 struct LargeAllocator {
     using value_type = T;

@@ -1,4 +1,4 @@
-// merge: words -> ordered merges, exactly the sequence of the naive algorithm under the named tie-break.
+// merge: words -> ordered merges, exactly the sequence of the naive algorithm with the given tie-break.
 #pragma once
 
 #include <cstdint>
@@ -28,27 +28,28 @@ enum class MergeLoop : std::uint8_t {
 };
 
 struct MergeOptions {
-    std::uint32_t num_merges = 0;  // new merges wanted, beyond `given`
+    std::uint32_t num_merges = 0;  // new merges, not counting `given`
     TieBreak tie_break = TieBreak::greatest_bytes;
-    std::uint32_t max_token_bytes = 0;  // a pair whose token would be longer is never merged; 0: no bound
+    std::uint32_t max_token_bytes = 0;  // longer tokens are never made; 0: no limit
     unsigned num_threads = 1;
     MergeLoop loop = MergeLoop::automatic;
 };
 
 struct MergeRun {
-    std::vector<Merge> merges;          // the new ones only; fewer than asked for when no pair is left
-    std::vector<std::uint64_t> counts;  // the count each merged pair had when it was chosen
-    std::uint64_t num_symbols = 0;      // bytes of the words that hold a pair: what the loop starts from
-    std::uint64_t num_pairs = 0;        // pairs that ever had a posting list
+    std::vector<Merge> merges;          // only the new ones; fewer than requested when no pair is left
+    std::vector<std::uint64_t> counts;  // the count of each pair when it was chosen
+    std::uint64_t num_symbols = 0;      // total size of the words with at least two bytes, where the loop starts
+    std::uint64_t num_pairs = 0;        // pairs that had a posting list at any time
     std::uint64_t num_rounds = 0;       // rounds of the batched loop, or merges of the sequential one
     std::uint64_t num_rebuilds = 0;
     double setup_seconds = 0;
     double loop_seconds = 0;
 };
 
-// `given` are merges applied to the words first (to go on from an existing tokenizer); they are not in the result.
-// Throws Cancelled, std::bad_alloc, std::overflow_error when a pair's count would pass 2^63 - 1, std::length_error when
-// the words have 2^32 bytes or more, or std::invalid_argument for a given merge of ids that no earlier one made.
+// `given` merges, such as those of an existing tokenizer, are applied to the words first and are not part of the
+// result. Throws Cancelled, std::bad_alloc, std::overflow_error when the count of a pair would exceed 2^63 - 1,
+// std::length_error when the words have 2^32 bytes or more, or std::invalid_argument when a given merge uses an id that
+// no earlier merge makes.
 MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
                       Monitor& monitor);
 

@@ -1,7 +1,7 @@
-// How a running stage is watched and stopped from outside.
+// Cancels a running stage and polls for progress from outside.
 //
-// One rule for all stages: the calling thread takes part in the work. Whatever thread works calls check() every
-// millisecond or so; on the calling thread check() also polls, ten times a second, and so does a caller that waits for
+// All stages follow one rule: the calling thread takes part in the work. Every working thread calls check() about once
+// per millisecond. On the calling thread check() also polls, ten times per second, and so does a caller that waits for
 // other threads (crew.hpp).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace gristmill {
 
-// Thrown by a stage that saw Monitor::cancel(). Nothing it was building is kept.
+// Thrown by a stage after Monitor::cancel(). The partial result is discarded.
 struct Cancelled : std::exception {
     const char* what() const noexcept override { return "cancelled"; }
 };
@@ -32,13 +32,13 @@ class Monitor {
     void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
     bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-    // Costs one relaxed load, and a look at the clock on the thread that polls.
+    // Costs one relaxed load, and on the polling thread one read of the clock.
     void check() const {
         if (cancelled()) throw Cancelled();
         if (poll_ && std::this_thread::get_id() == poller_ && std::chrono::steady_clock::now() >= next_poll_) poll();
     }
-    // From now on check() calls `poll(context)` ten times a second, on this thread only. What it throws ends the work;
-    // it is expected to cancel() as well, for the other threads.
+    // From now on check() calls `poll(context)` ten times per second, on this thread only. An exception from `poll`
+    // ends the work; `poll` should call cancel() as well, to stop the other threads.
     void poll_on_this_thread(void (*poll)(void*), void* context) {
         poll_ = poll;
         poll_context_ = context;
@@ -64,7 +64,7 @@ class Monitor {
     void (*poll_)(void*) = nullptr;
     void* poll_context_ = nullptr;
     std::thread::id poller_;
-    mutable std::chrono::steady_clock::time_point next_poll_;  // only the poller looks at it
+    mutable std::chrono::steady_clock::time_point next_poll_;  // used by the polling thread only
 };
 
 }  // namespace gristmill

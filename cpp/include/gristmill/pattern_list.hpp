@@ -1,18 +1,18 @@
-// The native patterns: one line each in GRISTMILL_PATTERNS, from which the enum, the names and every table are made.
+// The native patterns: one line each in GRISTMILL_PATTERNS, which generates the enum, the names and every table.
 #pragma once
 
 namespace gristmill {
 
-// What a pattern is an instance of. A family has a matcher in specification.hpp (`piece_end`) and the same for 64
-// characters at once in block_rules.hpp (`BlockRules`).
+// Pattern families. A family has a scalar matcher in specification.hpp (`piece_end`) and one for 64 characters at a
+// time in block_rules.hpp (`BlockRules`).
 //
-// kNewlineNeedsWord: whether a text may be cut before \r or \n only after a letter or a number, see cuts.cpp.
+// kNewlineNeedsWord: a text may be cut before \r or \n only after a letter or a number; see cuts.cpp.
 struct Gpt2 {
     static constexpr bool kNewlineNeedsWord = false;
 };
 
-// kMaxDigits: the longest number, \p{N}{1,kMaxDigits}; below 16. kSpaceToEnd: with `\s++$`, so that white space at the
-// end of a text is one piece.
+// kMaxDigits: the maximum length of a number, \p{N}{1,kMaxDigits}; below 16. kSpaceToEnd: the pattern has `\s++$`, so
+// that white space at the end of a text is one piece.
 template <int kMaxDigits, bool kSpaceToEnd>
 struct Cl100k {
     static constexpr bool kNewlineNeedsWord = true;

@@ -1,7 +1,7 @@
 // pretokenize: document bytes -> pieces, exactly the matches of the pattern's regular expression.
 //
-// Text is bytes. A valid UTF-8 sequence is one character; every byte that is not part of one is a character of its own,
-// of class "other" (neither letter, number nor white space). This rule needs no context, so it is the same in every
+// Text is bytes. A valid UTF-8 sequence is one character. Every byte outside such a sequence is one character of class
+// "other" (neither letter, number nor white space). This rule needs no context, so it gives the same result in every
 // chunk.
 #pragma once
 
@@ -32,10 +32,10 @@ std::string_view pattern_name(Pattern pattern);
 // The Unicode version of the class tables, e.g. "17.0.0".
 std::string_view unicode_version();
 
-// Finds the piece ends of one text, a batch at a time, so that positions stay in the first-level cache and fit 16 bits.
+// Finds the piece ends of one text in batches, so that positions stay in the L1 cache and fit in 16 bits.
 //
 //   scanner->start(text, size);
-//   const std::uint8_t* begin = text;                       // start of the piece under way
+//   const std::uint8_t* begin = text;                       // start of the current piece
 //   while (scanner->next()) {
 //       for (std::size_t i = 0; i < scanner->size(); ++i) {
 //           const std::uint8_t* end = scanner->base() + scanner->ends()[i];
@@ -43,16 +43,17 @@ std::string_view unicode_version();
 //       }
 //   }                                                       // begin == text + size now
 //
-// Every piece is delivered once, in order; none is empty. A piece may begin in an earlier batch than the one its end is
-// in (batches cover a few KB of text; a piece may be megabytes), and a batch may be empty. An empty text has no piece.
+// Every piece is delivered once, in order; none is empty. A piece may begin in an earlier batch than the one with its
+// end (batches cover a few KB of text; a piece may be megabytes long), and a batch may be empty. An empty text has no
+// pieces.
 class BoundaryScanner {
   public:
     virtual ~BoundaryScanner() = default;
     // `text` is a complete text: its end is an end of text for the pattern's look-ahead. No byte after it is read.
     virtual void start(const std::uint8_t* text, std::size_t size) = 0;
     virtual bool next() = 0;
-    // All ends of a complete text of at most kMaxAppended bytes, each plus `offset`, written to `out`; returns their
-    // number. Up to 64 values of no meaning are written after them. Ends a text that was started.
+    // Writes all ends of a complete text of at most kMaxAppended bytes to `out`, each plus `offset`, and returns their
+    // number. Up to 64 meaningless values may be written after them. Abandons a text that was started.
     virtual std::size_t append(const std::uint8_t* text, std::size_t size, std::uint16_t offset,
                                std::uint16_t* out) = 0;
     static constexpr std::size_t kMaxAppended = 8192;
@@ -67,25 +68,24 @@ class BoundaryScanner {
     std::size_t size_ = 0;
 };
 
-// `kernel` must be supported.
-// Scanners share nothing: each thread takes its own.
+// `kernel` must be supported. Scanners share no state; each thread uses its own.
 std::unique_ptr<BoundaryScanner> make_scanner(Pattern pattern, Kernel kernel);
 
 inline constexpr std::size_t kNoCut = static_cast<std::size_t>(-1);
-// The first position p > 0 in [from, size) where a text may be cut in two: text[0, p) and text[p, size) have, as
-// complete texts of their own, the same pieces as the whole, whatever stands before `from` or after `size`. kNoCut if
-// there is none. Looks back at most 4 bytes before p, so a caller that starts in mid-text passes at least that much
-// context before `from`.
+// The first position p > 0 in [from, size) where a text may be cut in two: text[0, p) and text[p, size), as complete
+// texts, have the same pieces as the whole, whatever comes before `from` or after `size`. kNoCut if there is no such
+// position. Looks back at most 4 bytes before p, so a caller that starts in the middle of a text must pass at least
+// that much context before `from`.
 std::size_t find_cut(Pattern pattern, const std::uint8_t* text, std::size_t size, std::size_t from);
 
 class SpecialAutomaton;
 
-// Special tokens are hard boundaries of text: found by their spelling, the leftmost first, the longest among those.
+// Special tokens are hard boundaries in a text. They are found by their spelling; the leftmost wins, then the longest.
 class SpecialFinder {
   public:
-    // `specials` are not empty and valid UTF-8: one that ends inside a character would change its class, and with it
-    // where a text may be cut. Of two that are the same, either may be found. Takes memory in proportion to their
-    // bytes, about 13 for each.
+    // `specials` must be non-empty strings of valid UTF-8: one that ends inside a character would change the class of
+    // that character, and with it the positions where a text may be cut. Of two equal strings, either may be found.
+    // Takes about 13 bytes of memory per byte of the specials.
     explicit SpecialFinder(const std::vector<std::string>& specials);
 
     struct Match {
@@ -94,19 +94,19 @@ class SpecialFinder {
     };
     static constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
 
-    // The first special that starts in [from, to) and ends within text[0, size). If there is none, its position is
-    // `to`, or `size` if that is less. For one search; a loop over all specials of a text is a SpecialSearch.
+    // The first special that starts in [from, to) and ends within text[0, size). If none does, the position is `to`, or
+    // `size` if that is less. For a single search; use SpecialSearch to find all specials of a text.
     Match find(const std::uint8_t* text, std::size_t size, std::size_t from, std::size_t to) const;
     Match find(const std::uint8_t* text, std::size_t size, std::size_t from) const {
         return find(text, size, from, size);
     }
-    // Whether any special, wherever the search began, could cover both text[at - 1] and text[at], which is ASCII white
-    // space, as at every cut. Takes time linear in span_reach(); a loop over many cuts needs SpecialSpans.
+    // Whether any special, wherever the search began, could cover both text[at - 1] and text[at]. text[at] must be
+    // ASCII white space, as at every cut. Takes time linear in span_reach(); use SpecialSpans for many cuts.
     bool may_span(const std::uint8_t* text, std::size_t size, std::size_t at) const;
-    // How many bytes on either side of `at` may_span() looks at.
+    // The number of bytes on either side of `at` that may_span() reads.
     std::size_t span_reach() const { return span_reach_; }
     std::size_t length(std::uint32_t index) const { return specials_[index].size(); }
-    // The length of the longest; 0 if there is none.
+    // The length of the longest special; 0 without specials.
     std::size_t longest() const { return longest_; }
     bool empty() const { return specials_.empty(); }
 
@@ -118,16 +118,16 @@ class SpecialFinder {
 
     std::vector<std::string> specials_;
     std::vector<std::uint32_t> sorted_;    // indices, by spelling
-    std::vector<std::uint16_t> prefixes_;  // distinct first two bytes of the specials that have two
-    std::vector<bool> starts_with_;  // by the first two bytes, for more prefixes than a register compare is good for
+    std::vector<std::uint16_t> prefixes_;  // distinct first two bytes of the specials with at least two
+    std::vector<bool> starts_with_;        // by the first two bytes, where there are too many prefixes to compare
     bool has_single_byte_ = false;
     std::size_t longest_ = 0;
-    std::size_t span_reach_ = 0;  // the longest special with ASCII white space inside: only such can cover a cut
+    std::size_t span_reach_ = 0;  // the longest special with ASCII white space inside: only those can cover a cut
     std::shared_ptr<const SpecialAutomaton> automaton_;
 };
 
-// The specials of one text, from left to right. All searches together take time linear in the text, however many
-// specials there are, how long, and what they have in common with each other and with the text.
+// Finds the specials of one text from left to right. All searches together take time linear in the text, regardless of
+// the number and length of the specials and of their overlap with each other and with the text.
 //
 //   SpecialSearch search(finder, text, size);
 //   for (std::size_t at = 0; at < size;) {
@@ -142,12 +142,12 @@ class SpecialSearch {
     SpecialSearch(const SpecialFinder& finder, const std::uint8_t* text, std::size_t size)
         : SpecialSearch(finder, text, size, size) {}
 
-    // As SpecialFinder::find. `from` is not less than in the call before.
+    // Like SpecialFinder::find. `from` must not be less than in the previous call.
     SpecialFinder::Match next(std::size_t from, std::size_t to);
 
   private:
     friend class SpecialFinder;
-    // Nothing that starts at `limit` or after it is looked for.
+    // Ignores specials that start at `limit` or later.
     SpecialSearch(const SpecialFinder& finder, const std::uint8_t* text, std::size_t size, std::size_t limit)
         : finder_(finder), text_(text), size_(size), limit_(limit) {}
     bool is_too_slow(std::size_t at) const;
@@ -156,19 +156,19 @@ class SpecialSearch {
     const SpecialFinder& finder_;
     const std::uint8_t* text_;
     std::size_t size_, limit_;
-    std::size_t num_steps_ = 0, steps_begin_ = 0;    // what comparing has cost since that place
-    std::size_t window_begin_ = 0, window_end_ = 0;  // what the automaton has read
-    std::vector<std::uint32_t> window_;              // the longest special that starts at each of its places
+    std::size_t num_steps_ = 0, steps_begin_ = 0;    // cost of comparisons since steps_begin_
+    std::size_t window_begin_ = 0, window_end_ = 0;  // range that the automaton has read
+    std::vector<std::uint32_t> window_;              // the longest special that starts at each position of the window
 };
 
-// Which places of a text specials cover: SpecialFinder::may_span() for many places, in time linear in the text if they
-// are asked for from left to right.
+// Positions of a text that specials cover: SpecialFinder::may_span() for many positions, in time linear in the text if
+// the positions ascend.
 class SpecialSpans {
   public:
     explicit SpecialSpans(const SpecialFinder& finder) : finder_(finder) {}
 
-    // May a special cover both text[at - 1] and text[at]? Every call is for the same text, of which later calls may
-    // know more; `is_complete`: nothing follows text[0, size).
+    // Whether a special may cover both text[at - 1] and text[at]. Every call is for the same text, which may be longer
+    // in later calls. `is_complete`: nothing follows text[0, size).
     bool cover(const std::uint8_t* text, std::size_t size, std::size_t at, bool is_complete = true);
 
   private:
@@ -176,29 +176,29 @@ class SpecialSpans {
 
     const SpecialFinder& finder_;
     std::size_t window_begin_ = 0, window_end_ = 0;
-    std::vector<std::int32_t> window_;             // how many specials cover each place
-    std::size_t clear_begin_ = 0, clear_end_ = 0;  // no special starts in between
+    std::vector<std::int32_t> window_;             // number of specials that cover each position
+    std::size_t clear_begin_ = 0, clear_end_ = 0;  // no special starts in this range
 };
 
-// Where a text may be cut in two: pieces and specials of both parts are those of the whole.
+// Positions where a text may be cut in two: the pieces and specials of both parts are those of the whole.
 class Cutter {
   public:
     // `specials` must outlive it.
     Cutter(Pattern pattern, const SpecialFinder& specials) : pattern_(pattern), specials_(specials) {}
 
-    // The first cut in [from, to), kNoCut if there is none. text[0, size) is all of the text, or at least reach() bytes
-    // on either side of [from, to) where there are so many.
+    // The first cut in [from, to), or kNoCut. text[0, size) must be all of the text, or include at least reach() bytes
+    // on either side of [from, to) where the text has that many.
     std::size_t first(const std::uint8_t* text, std::size_t size, std::size_t from, std::size_t to) const;
     std::size_t reach() const { return std::max<std::size_t>(kCutContext, specials_.span_reach()); }
 
-    // A cut p > start, near the end of `text`, that is one whatever follows; 0 if there is none.
+    // A cut p > start, near the end of `text`, that is valid whatever text follows; 0 if there is no cut.
     std::size_t last(std::string_view text, std::size_t start) const;
 
   private:
     std::size_t first(SpecialSpans& spans, const std::uint8_t* text, std::size_t size, std::size_t from,
                       std::size_t to) const;
 
-    static constexpr std::size_t kCutContext = 4;  // how far find_cut() looks back
+    static constexpr std::size_t kCutContext = 4;  // the number of bytes that find_cut() looks back
     Pattern pattern_;
     const SpecialFinder& specials_;
 };

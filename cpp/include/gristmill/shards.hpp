@@ -1,5 +1,4 @@
-// shards: the checksum of token files. XXH64 as its specification defines it, so that others can compute what we write
-// down.
+// shards: the checksum of token files. It is standard XXH64, so that other tools can verify the recorded values.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@ class Xxh64 {
   public:
     explicit Xxh64(std::uint64_t seed = 0);
     void update(std::string_view data);
-    // Of all data so far; more may follow.
+    // The checksum of all data so far; more data may follow.
     std::uint64_t digest() const;
 
   private:
@@ -23,7 +22,7 @@ class Xxh64 {
     std::uint64_t seed_;
     std::uint64_t lanes_[kNumLanes];
     std::uint64_t num_bytes_ = 0;
-    std::uint8_t rest_[kStripeBytes];  // what is too little for a stripe: num_bytes_ % kStripeBytes
+    std::uint8_t rest_[kStripeBytes];  // bytes of an incomplete stripe: num_bytes_ % kStripeBytes
 };
 
 std::uint64_t xxh64(std::string_view data, std::uint64_t seed);

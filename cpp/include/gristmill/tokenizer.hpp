@@ -1,4 +1,4 @@
-// tokenizer: a vocabulary as plain parts, and merges recovered from a table of ranks.
+// tokenizer: the plain parts of a vocabulary, and merges recovered from a table of ranks.
 #pragma once
 
 #include <array>
@@ -13,11 +13,10 @@
 
 namespace gristmill {
 
-// The most bytes that all tokens of a vocabulary may have together, a token counted once for every merge that makes it.
-// Published vocabularies have a few million; thirty merges that each double a token would make two thousand million.
+// Maximum total size of all tokens of a vocabulary. A token counts once for every merge that makes it. Published
+// vocabularies have a few million bytes; thirty merges that each double a token would make two billion.
 inline constexpr std::uint64_t kMaxVocabularyBytes = std::uint64_t{256} << 20;
-// The most bytes that all special tokens may have together. What finds them in text takes up to 30 times as much
-// memory.
+// Maximum total size of all special tokens. Their search structures take up to 30 times as much memory.
 inline constexpr std::uint64_t kMaxSpecialBytes = std::uint64_t{8} << 20;
 
 struct MergeRule {
@@ -29,16 +28,16 @@ struct IdOfBytes {
     Id id;
 };
 
-// Ids as they are, in any order and with gaps. Several rules may make one token; rules are in the order of their rank.
+// Ids may be in any order and have gaps. Several merges may make the same token; merges are in the order of their rank.
 struct VocabularyParts {
     std::array<Id, 256> byte_ids;
     std::vector<MergeRule> merges;
     std::vector<IdOfBytes> others;  // tokens that no merge makes
-    bool whole_pieces = false;      // a piece that is one of `others` is that token
+    bool whole_pieces = false;      // a piece that equals one of `others` becomes that token
     std::vector<IdOfBytes> specials;
 };
 
-// Merges in Gristmill's own layout, where merge i makes id 256 + i: left ids in pairs[2 * i], right ids after them.
+// Merges in Gristmill's layout, where merge i makes id 256 + i: the left id is pairs[2 * i], the right id follows it.
 struct PlainMerges {
     const Id* pairs;
     std::size_t size;
@@ -46,15 +45,15 @@ struct PlainMerges {
     Id right(std::size_t i) const { return pairs[2 * i + 1]; }
 };
 
-// The first merge of ids that are not made before it, or of a pair that was merged before; the number of merges if
-// there is none.
+// The first merge that uses an id not made before it, or that repeats an earlier pair; the number of merges if there is
+// none of these.
 std::size_t find_wrong_merge(const PlainMerges& merges);
-// The first merge with which the tokens pass kMaxVocabularyBytes; the number of merges if there is none. Only their
-// lengths are computed, so that this costs no more for tokens of gigabytes. Every merge must be of ids made before it.
+// The first merge at which the total size of the tokens exceeds kMaxVocabularyBytes; the number of merges if the limit
+// holds. Computes only lengths, so that tokens of gigabytes cost no more. Each merge must use ids made before it.
 std::size_t find_merge_past_limit(const PlainMerges& merges);
 
-// For every token, the merge that makes it when its own bytes are encoded with its rank as priority; tokens that are
-// never made so are left out. In the order of ranks (ids are ranks).
+// For every token, the merge that makes it when its bytes are encoded with rank as priority. Tokens that this never
+// makes are omitted. The result is in rank order (ids are ranks).
 std::vector<MergeRule> recover_merges(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids,
                                       const Monitor& monitor = {});
 

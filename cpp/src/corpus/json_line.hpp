@@ -1,5 +1,5 @@
-// One line of JSON -> the text of one field. Included by SIMD kernels: as in unicode.hpp, no standard header with
-// inline functions, and internal linkage for everything that is defined here.
+// Parses one line of JSON into the text of one field. SIMD kernels include this header, so, as in unicode.hpp, it uses
+// no standard header with inline functions, and everything defined here has internal linkage.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace gristmill {
 
-// What ends the work, thrown.
+// Thrown at the first fault of a line.
 struct JsonError {
     const std::uint8_t* at;
     JsonFault fault;
@@ -20,7 +20,7 @@ enum class JsonMember : std::uint8_t { missing, null, text, other };
 
 struct JsonLine {
     const std::uint8_t* end;  // the newline, or the end of the input
-    JsonMember member;        // null or text; missing only on a blank line
+    JsonMember member;        // null or text; missing only for a blank line
     std::uint8_t* text_end;
 };
 
@@ -29,22 +29,22 @@ struct JsonField {
     std::size_t size;
 };
 
-// Parses the line that begins at `line` and ends at a newline or at `end`, and writes its text from `out` on, where
-// there is room for as many bytes as lie before `end` and kTextPadding more.
+// Parses the line that starts at `line` and ends at a newline or at `end`, and writes its text to `out`, which must
+// have room for the bytes up to `end` and kTextPadding more.
 using ParseJsonLine = JsonLine (*)(const std::uint8_t* line, const std::uint8_t* end, JsonField field,
                                    std::uint8_t* out);
 JsonLine parse_json_line_scalar(const std::uint8_t*, const std::uint8_t*, JsonField, std::uint8_t*);
 JsonLine parse_json_line_avx2(const std::uint8_t*, const std::uint8_t*, JsonField, std::uint8_t*);
 JsonLine parse_json_line_neon(const std::uint8_t*, const std::uint8_t*, JsonField, std::uint8_t*);
 
-// The end of the number at `at`, a digit or a minus. Throws JsonError for a malformed one.
+// Returns the end of the number at `at`, which is a digit or a minus sign. Throws JsonError for a malformed number.
 const std::uint8_t* json_number_end(const std::uint8_t* at, const std::uint8_t* end);
 
 namespace {
 
 struct JsonEscapes {
-    std::uint8_t plain[256] = {};  // the character that a backslash and this one stand for, 0 for none
-    std::uint32_t hex[256] = {};   // the value of a digit; for what is none, a bit that four digits do not reach
+    std::uint8_t plain[256] = {};  // the character for a backslash and this byte, or 0
+    std::uint32_t hex[256] = {};   // the value of a hex digit; for other bytes, a bit above four digits
 
     constexpr JsonEscapes() {
         plain['"'] = '"';
@@ -84,8 +84,8 @@ inline std::uint8_t* write_utf8(std::uint32_t c, std::uint8_t* out) {
     return out;
 }
 
-// `Copy` copies the plain part of strings. Every string goes to the output, only the wanted one stays there: the next
-// one is then written over the others. What is written is never longer than what was read, so it cannot overrun.
+// `Copy` copies the plain part of strings. Every string is written to the output, and the next one overwrites it unless
+// it is the wanted field. The output is never longer than the input read so far, so it cannot overrun.
 template <class Copy>
 class JsonLineParser {
   public:
@@ -113,13 +113,13 @@ class JsonLineParser {
   private:
     [[noreturn]] static void fail(JsonFault fault, const std::uint8_t* at) { throw JsonError{at, fault}; }
 
-    // Something that cannot stand where it stands.
+    // Reports a byte that is not allowed at this position.
     [[noreturn]] void fail_here() const {
         const bool utf8 = at_ == end_ || sequence_size(at_, static_cast<std::size_t>(end_ - at_));
         fail(utf8 ? JsonFault::syntax : JsonFault::utf8, at_);
     }
 
-    // A line ends at a newline; the end of the input is one more.
+    // A line ends at a newline; the end of the input counts as one.
     std::uint8_t peek() const { return at_ != end_ ? *at_ : '\n'; }
     bool starts_with(const char* text, std::ptrdiff_t size) const {
         return end_ - at_ >= size && __builtin_memcmp(at_, text, static_cast<std::size_t>(size)) == 0;
@@ -131,7 +131,7 @@ class JsonLineParser {
         if (starts_with("\xEF\xBB\xBF", 3)) fail(JsonFault::bom, at_);
     }
 
-    // The members of the object of the line.
+    // Parses the members of the object of the line.
     void parse_members() {
         ++at_;
         skip_space();
@@ -166,7 +166,7 @@ class JsonLineParser {
         skip_value(1);
     }
 
-    // Goes from the quote of a key to the value; returns whether the key is the field.
+    // Moves from the quote of a key to the value. Returns whether the key is the field.
     bool parse_key() {
         if (peek() != '"') fail_here();
         const std::uint8_t* key_end = unescape(text_end_);
@@ -178,7 +178,8 @@ class JsonLineParser {
                __builtin_memcmp(text_end_, field_.name, field_.size) == 0;
     }
 
-    // Goes behind the value that begins here, inside of `depth` containers. Not recursive: the depth is the input's.
+    // Moves past the value that starts here, inside `depth` containers. Not recursive, because the input decides the
+    // depth.
     void skip_value(const std::size_t outer_depth) {
         char closers[kMaxJsonDepth + 1];
         std::size_t depth = outer_depth;
@@ -195,7 +196,7 @@ class JsonLineParser {
             } else {
                 skip_scalar(c);
             }
-            // Behind a value (or before the end of an empty container): close what ends here.
+            // After a value, or before the end of an empty container: close the containers that end here.
             while (closed) {
                 if (depth == outer_depth) return;
                 skip_space();
@@ -230,7 +231,7 @@ class JsonLineParser {
         }
     }
 
-    // Writes the string whose quote is here to `out`, goes behind it, and returns the end of what was written.
+    // Writes the string that starts at this quote to `out`, moves past it, and returns the end of the output.
     std::uint8_t* unescape(std::uint8_t* out) {
         ++at_;
         for (;;) {
@@ -238,7 +239,8 @@ class JsonLineParser {
             at_ = copied.in;
             out = copied.out;
             if (peek() != '\\') break;
-            // Escapes come in runs: \n\n, or a text all of \uXXXX, where copying nothing between them halves the speed.
+            // Escapes come in runs, such as \n\n or a text of \uXXXX only; an empty copy between them would halve the
+            // speed.
             do {
                 out = unescape_one(out);
             } while (peek() == '\\');
@@ -290,7 +292,7 @@ class JsonLineParser {
     std::uint8_t* const text_begin_;
     std::uint8_t* text_end_;
     JsonMember member_ = JsonMember::missing;
-    const std::uint8_t* value_ = nullptr;  // of the last member `field`
+    const std::uint8_t* value_ = nullptr;  // value of the last member named `field`
 };
 
 }  // namespace

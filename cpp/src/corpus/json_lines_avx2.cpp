@@ -1,4 +1,4 @@
-// The AVX2 kernel of JSON lines: 32 bytes of a string at once.
+// The AVX2 kernel for JSON lines: processes 32 bytes of a string at a time.
 #include <immintrin.h>
 
 #include "corpus/json_line.hpp"
@@ -7,12 +7,13 @@
 namespace gristmill {
 namespace {
 
-// As ScalarCopy, but up to 31 bytes more are written.
+// Like ScalarCopy, but may write up to 31 bytes more.
 //
-// 4.4 GB/s of English, 5.8 of Chinese, 6.6 of Russian, 2.6 of code: a misprediction at each stop is what is left. Lost:
-//   UTF-8 checked only from the first byte that is not ASCII on: English 4.2, Chinese 4.2, Russian 4.0
+// 4.4 GB/s of English, 5.8 of Chinese, 6.6 of Russian, 2.6 of code; the remaining cost is one misprediction per stop.
+// Tried and slower:
+//   UTF-8 checked only after the first byte that is not ASCII: English 4.2, Chinese 4.2, Russian 4.0
 //   one branch on (found | wrong): English 3.9; the same with errors gathered until the stop: English 3.8
-//   64 bytes a step: code 2.9, English 4.0, Russian 2.5: something stands in most of them
+//   64 bytes per step: code 2.9, English 4.0, Russian 2.5, because most blocks contain a stop
 struct Avx2Copy {
     static Copied plain(const std::uint8_t* in, const std::uint8_t* end, std::uint8_t* out) {
         const Copied begin{in, out};
@@ -21,8 +22,8 @@ struct Avx2Copy {
             store(out, bytes);
             const std::uint32_t found = mask(stops(bytes));
             const std::uint32_t wrong = ~mask(_mm256_cmpeq_epi8(errors(bytes, before), _mm256_setzero_si256()));
-            // A sequence that a stop cuts short is noticed at the stop; what comes behind it does not matter yet.
-            // Where exactly is for the other kernel to find: once a call.
+            // A sequence that a stop cuts short is detected at the stop; bytes after the stop do not matter yet. The
+            // scalar kernel finds the exact position, once per call.
             if (wrong & _blsmsk_u32(found)) return ScalarCopy::plain(begin.in, end, begin.out);
             if (found) {
                 const unsigned size = _tzcnt_u32(found);
@@ -35,7 +36,7 @@ struct Avx2Copy {
     }
 
   private:
-    // The next 32 bytes; behind the end of the input, stops.
+    // The next 32 bytes, padded with stops after the end of the input.
     static __m256i load(const std::uint8_t* in, const std::uint8_t* end) {
         if (__builtin_expect(end - in >= 32, 1)) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
         alignas(32) std::uint8_t tail[32] = {};
@@ -52,10 +53,11 @@ struct Avx2Copy {
         return _mm256_or_si256(_mm256_or_si256(quote, backslash), control);
     }
 
-    // Nonzero at each byte that shows that it or one before it is not UTF-8. An error is noticed at the latest one byte
+    // Nonzero at each byte that shows that it, or a byte before it, is not UTF-8. An error shows up at most one byte
     // after its sequence.
     static __m256i errors(__m256i v, __m256i before) {
-        const __m256i joined = _mm256_permute2x128_si256(before, v, 0x21);  // the last half before, the first half now
+        const __m256i joined =
+            _mm256_permute2x128_si256(before, v, 0x21);  // the second half of `before`, the first half of `v`
         const __m256i back1 = _mm256_alignr_epi8(v, joined, 15);
         const __m256i back2 = _mm256_alignr_epi8(v, joined, 14);
         const __m256i back3 = _mm256_alignr_epi8(v, joined, 13);

@@ -1,4 +1,4 @@
-// The NEON kernel of JSON lines: 16 bytes of a string at once. Its speed has not been measured on ARM hardware.
+// The NEON kernel for JSON lines: processes 16 bytes of a string at a time. Not yet measured on ARM hardware.
 #include <arm_neon.h>
 
 #include "corpus/json_line.hpp"
@@ -7,7 +7,7 @@
 namespace gristmill {
 namespace {
 
-// As ScalarCopy, but up to 15 bytes more are written.
+// Like ScalarCopy, but may write up to 15 bytes more.
 struct NeonCopy {
     static Copied plain(const std::uint8_t* in, const std::uint8_t* end, std::uint8_t* out) {
         const Copied begin{in, out};
@@ -17,8 +17,8 @@ struct NeonCopy {
             const std::uint64_t found = mask(stops(bytes));
             const uint8x16_t errors_found = errors(bytes, before);
             const std::uint64_t wrong = mask(vtstq_u8(errors_found, errors_found));
-            // A stop that cuts a sequence short is itself an error; bytes after the stop do not matter yet. The scalar
-            // kernel finds the exact place, once per call.
+            // A sequence that a stop cuts short is detected at the stop; bytes after the stop do not matter yet. The
+            // scalar kernel finds the exact position, once per call.
             if (wrong & (found ^ (found - 1))) return ScalarCopy::plain(begin.in, end, begin.out);
             if (found) {
                 const unsigned size = static_cast<unsigned>(__builtin_ctzll(found)) / 4;
@@ -31,14 +31,14 @@ struct NeonCopy {
     }
 
   private:
-    // The next 16 bytes; stops after the end of the input.
+    // The next 16 bytes, padded with stops after the end of the input.
     static uint8x16_t load(const std::uint8_t* in, const std::uint8_t* end) {
         if (__builtin_expect(end - in >= 16, 1)) return vld1q_u8(in);
         std::uint8_t tail[16] = {};
         __builtin_memcpy(tail, in, static_cast<std::size_t>(end - in));
         return vld1q_u8(tail);
     }
-    // Four bits for each byte of v, all of whose bits are equal.
+    // Four bits per byte of v. All bits of a byte of v must be equal.
     static std::uint64_t mask(uint8x16_t v) {
         return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(v), 4)), 0);
     }
@@ -48,7 +48,7 @@ struct NeonCopy {
         return vorrq_u8(vorrq_u8(quote, backslash), vcltq_u8(v, vdupq_n_u8(0x20)));
     }
 
-    // Nonzero at each byte that shows that it or one before it is not UTF-8. An error is noticed at the latest one byte
+    // Nonzero at each byte that shows that it, or a byte before it, is not UTF-8. An error shows up at most one byte
     // after its sequence.
     static uint8x16_t errors(uint8x16_t v, uint8x16_t before) {
         const uint8x16_t back1 = vextq_u8(before, v, 15);

@@ -1,4 +1,4 @@
-// The grammar of JSON numbers. It has no range: which of them a double holds is for those who use the number.
+// The grammar of JSON numbers. There is no range check: users of the number decide what fits in a double.
 
 #include "corpus/json_line.hpp"
 

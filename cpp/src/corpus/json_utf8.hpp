@@ -1,4 +1,4 @@
-// Tables that find invalid UTF-8, after Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte"
+// Tables that detect invalid UTF-8, after Keiser and Lemire, "Validating UTF-8 in less than one instruction per byte"
 // (2021). Included by SIMD kernels: see json_line.hpp.
 #pragma once
 
@@ -7,8 +7,8 @@
 namespace gristmill {
 namespace {
 
-// What can be wrong with two bytes in a row. It is wrong if all three tables below say so: of the upper and the lower
-// half of the first byte, and of the upper half of the second.
+// Faults of two consecutive bytes. A fault is present if all three tables below have its bit: for the upper and the
+// lower half of the first byte, and for the upper half of the second.
 enum Wrong : std::uint8_t {
     kTooShort = 1,         // a lead, then no continuation
     kTooLong = 2,          // ASCII, then a continuation
@@ -17,11 +17,11 @@ enum Wrong : std::uint8_t {
     kSurrogate = 16,       // ED, then A0 to BF
     kOverlong2 = 32,       // C0 or C1, then a continuation
     kOverlong4 = 64,       // F0, then 80 to 8F
-    kFarTooLarge = 64,     // F5 to FF, then 80 to 8F: the same bit, no first byte has both
-    kContinuations = 128,  // two: right where the lead of a longer sequence stands before them
+    kFarTooLarge = 64,     // F5 to FF, then 80 to 8F: shares a bit, since no first byte has both
+    kContinuations = 128,  // two continuations: valid only after the lead byte of a longer sequence
 };
 
-// What each value of four bits can be part of.
+// The faults that each value of four bits can be part of.
 struct Nibbles {
     std::uint8_t wrong[16] = {};
     constexpr Nibbles with(int first, int last, int bits) const {

@@ -10,14 +10,15 @@ void check_spans(const Spans& spans) {
     const auto size = static_cast<std::int64_t>(spans.text.size());
     for (std::size_t i = 0; i < spans.size; ++i) {
         if (spans.begins[i] < 0 || spans.begins[i] > spans.ends[i] || spans.ends[i] > size)
-            throw std::invalid_argument("a stretch does not lie inside the text");
+            throw std::invalid_argument("a range is not inside the text");
     }
 }
 
 namespace {
 
-// Like text.find(separator, from), but memchr for the rarest byte of usual separators first: their last one, '>' of
-// <|endoftext|> or '\n'. std::string_view::find looks for the first, and '<' is common in code and HTML.
+// Like text.find(separator, from), but searches with memchr for the last byte of the separator, which is the rarest in
+// the usual ones: '>' of <|endoftext|> or '\n'. std::string_view::find searches for the first byte, and '<' is common
+// in code and HTML.
 std::size_t find(std::string_view text, std::string_view separator, std::size_t from) {
     const std::size_t last = separator.size() - 1;
     for (std::size_t at = from + last; at < text.size(); ++at) {

@@ -26,7 +26,7 @@ class FileTexts::File {
         if (state_.modified_seconds * 1'000'000'000 + state_.modified_nanoseconds != range.modified_ns)
             throw InputChanged(path_, "it was written to or replaced");
         if (range.begin > range.end || range.end > state_.size)
-            throw std::invalid_argument("a stretch of a file ends before it begins, or after the file");
+            throw std::invalid_argument("a range of a file ends before it begins, or after the end of the file");
     }
     File(const File&) = delete;
     File& operator=(const File&) = delete;
@@ -57,7 +57,7 @@ class FileTexts::File {
         std::uint8_t more;
         if (::pread(descriptor_, &more, 1, static_cast<off_t>(state_.size)) > 0)
             throw InputChanged(path_, "it has more than its first " + std::to_string(state_.size) + " bytes now");
-        // The name must still lead to the file that was read.
+        // The path must still refer to the file that was read.
         const State named = state_of(-1, path_);
         if (!(named == state_)) throw InputChanged(path_, "it was replaced by another file");
         ::close(descriptor_);
@@ -76,7 +76,8 @@ class FileTexts::File {
         if ((descriptor >= 0 ? ::fstat(descriptor, &status) : ::stat(path.c_str(), &status)) != 0)
             throw FileError(errno, path);
         if (S_ISDIR(status.st_mode)) throw FileError(EISDIR, path);
-        if (!S_ISREG(status.st_mode)) throw FileError(ESPIPE, path);  // read at any place, by any thread
+        if (!S_ISREG(status.st_mode))
+            throw FileError(ESPIPE, path);  // must support reads at any position, from any thread
         State state;
         state.size = static_cast<std::uint64_t>(status.st_size);
         state.device = static_cast<std::uint64_t>(status.st_dev);
@@ -93,7 +94,7 @@ class FileTexts::File {
 
     void open_once() {
         std::call_once(opened_, [this] {
-            // If this throws, the next thread runs it again: the descriptor of the first attempt is then still open.
+            // If this throws, the next thread runs it again, and the descriptor of the first attempt is still open.
             if (descriptor_ < 0) descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
             if (descriptor_ < 0) throw FileError(errno, path_);
             check_unchanged();
@@ -112,7 +113,7 @@ class FileTexts::File {
 
     std::string path_;
     State state_;
-    std::uint64_t begin_ = 0, size_;  // of the stretch that is the text
+    std::uint64_t begin_ = 0, size_;  // of the range that is the text
     std::once_flag opened_;
     int descriptor_ = -1;
     std::atomic<std::uint64_t> num_finished_{0};

@@ -1,4 +1,4 @@
-// A word outside its table: on the way to the joined result or to a spilled run.
+// A word outside its table, on its way to the joined result or to a spilled run.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,7 @@
 namespace gristmill {
 
 // `low`, `high`: the key of a short word (high == 0) or of a medium one; for a long word `low` is the address of its
-// bytes and `high` its length with kLongTag. So words are equal, and can be ordered, mostly without touching their
-// bytes.
+// bytes, and `high` is its length with kLongTag. So most words can be compared and ordered without reading their bytes.
 struct CountedWord {
     std::uint64_t low, high;
     std::uint64_t count;

@@ -1,4 +1,5 @@
-// The top of the stage: a sink for the text driver that counts pieces into one table per thread, and the join of these.
+// The top of the stage: a sink for the text driver that counts pieces in one table per thread, and the join of the
+// tables.
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -14,16 +15,16 @@
 namespace gristmill {
 namespace {
 
-// A thread with less to do than this costs more to start, with a table of its own, than it saves.
+// With fewer tasks than this, starting a thread with its own table costs more than it saves.
 constexpr std::size_t kMinTasksPerThread = 8;
 // Joining fewer words than this takes less time than starting threads.
 constexpr std::size_t kMinWordsToShare = 8192;
-// For what is not counted one by one: buffers of runs and of the scanner, the rounding of arrays to whole pages.
+// For memory that is not counted individually: buffers of runs and scanners, arrays rounded up to whole pages.
 constexpr std::uint64_t kSpareBytes = 4 << 20;
-// Below this a table spills so often that merging runs is all the work: a smaller limit means fewer threads.
+// With less memory than this, a table spills so often that merging runs dominates: a smaller limit means fewer threads.
 constexpr std::uint64_t kMinBytesPerThread = 16 << 20;
-// A smaller run is not worth its file. Where the window alone passes a thread's share, because the text has no cut for
-// long, every batch would otherwise become one.
+// A smaller run is not worth its file. Without this minimum, every batch would become a run when the window alone
+// exceeds the share of a thread, because the text has no cut for a long stretch.
 constexpr std::uint64_t kMinRunBytes = 256 << 10;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -41,7 +42,7 @@ class CountSink {
           seed_(seed),
           spill_(spill),
           monitor_(monitor) {
-        // An eighth is left for what the allocator keeps back.
+        // One eighth is reserved for memory that the allocator retains.
         share_ = (options.memory_limit - options.memory_limit / 8) / num_threads;
     }
 
@@ -52,7 +53,7 @@ class CountSink {
     }
     void special(std::uint32_t) {}
 
-    // Called by the thread that uses the table, which so clears the memory itself.
+    // Called by the thread that uses the table, so that this thread clears the memory.
     void make_table() {
         if (!table) table = std::make_unique<PieceTable>(seed_, kernel_);
     }
@@ -63,7 +64,7 @@ class CountSink {
 
   private:
     void keep_within_share() {
-        // Writing a run takes arrays of its words, counts and places beside the table.
+        // Writing a run needs arrays for words, counts and positions in addition to the table.
         const std::uint64_t to_spill =
             table->memory_bytes() + table->size() * (SortedWords::bytes_per_word() + sizeof(std::uint64_t));
         const std::uint64_t needed =
@@ -76,7 +77,7 @@ class CountSink {
     HashSeed seed_;
     Spill& spill_;
     const Monitor& monitor_;
-    std::uint64_t share_;  // of the memory limit; 0: there is none
+    std::uint64_t share_;  // part of the memory limit; 0: no limit
 };
 
 }  // namespace
@@ -96,15 +97,15 @@ struct Counter::Impl {
         }
     }
 
-    // For one call: threads must not outlive it, because the caller may fork before the next.
+    // For one call only: threads must not outlive it, because the caller may fork before the next call.
     std::unique_ptr<Crew> make_crew(unsigned num_threads) {
         auto crew = std::make_unique<Crew>(num_threads, monitor);
         while (sinks.size() < crew->size()) sinks.emplace_back(options, options.num_threads, seed, spill, monitor);
         return crew;
     }
 
-    // Tasks are handed out in corpus order, so a thread meets the words it owns in the order of their first occurrence:
-    // the position stored with a new word is the smallest of that thread, and joining takes the smallest of all.
+    // Tasks start in corpus order, so a thread finds its words in the order of their first occurrence: the position
+    // stored with a new word is the smallest of that thread, and joining takes the smallest of all threads.
     void count(Texts& texts) {
         const auto start = std::chrono::steady_clock::now();
         TaskQueue queue(texts, options.block_bytes, source_bytes);

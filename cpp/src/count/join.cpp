@@ -8,8 +8,8 @@
 namespace gristmill {
 namespace {
 
-// One part of one thread's table, its counts taken out by ordinal. A word that another thread also has keeps the sum
-// where it was seen first and 0 elsewhere. Ordinals ascend with `first`, so every side is a sorted run.
+// One part of the table of one thread, with its counts by ordinal. For a word that several threads have, the table that
+// saw it first gets the sum and the others 0. Ordinals ascend with `first`, so every side is a sorted run.
 struct Side {
     const LargeVector<WordRecord>* records;
     const std::uint8_t* arena;
@@ -32,8 +32,8 @@ void visit_parts(const PieceTable& table, const Visit& visit) {
     visit(2, table.long_part());
 }
 
-// Finds the words of one narrow range of hashes that several tables have. The range is narrow enough for all of it to
-// stay in the first-level cache.
+// Finds the words of one narrow range of hashes that are in several tables. The range is narrow enough to stay in the
+// L1 cache.
 class RangeJoiner {
   public:
     // sides[kNumParts * t + p] is part p of tables[t].
@@ -42,8 +42,8 @@ class RangeJoiner {
 
     std::uint64_t num_duplicates() const { return num_duplicates_; }
 
-    // Gathers the words of the range first, with a prefetch of what uniting two of them reads, then looks for equal
-    // ones.
+    // Collects the words of the range first, and prefetches the data needed to unite two of them, then looks for equal
+    // words.
     void join(std::uint64_t range) {
         seen_.clear();
         for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -64,13 +64,13 @@ class RangeJoiner {
     struct Seen {
         std::uint64_t hash;
         std::uint32_t side, ordinal;
-        std::uint32_t next;  // in the same bucket
+        std::uint32_t next;  // next entry of the same bucket
     };
     static constexpr unsigned kBucketBits = 10;
     static constexpr std::uint32_t kEnd = static_cast<std::uint32_t>(-1);
 
-    // Entries whose hash lies in the range lie from its first slot on; the last may be displaced behind its end, up to
-    // the next free slot.
+    // Entries with a hash in the range start at its first slot; the last ones may be displaced past its end, up to the
+    // next free slot.
     template <class Entry, class Visit>
     void visit_range(const PieceTable& table, const Slots<Entry>& slots, std::uint64_t range, const Visit& visit) {
         const std::size_t num_slots = std::max<std::size_t>(1, slots.capacity() >> range_bits_);
@@ -119,7 +119,7 @@ class RangeJoiner {
     std::uint64_t num_duplicates_ = 0;
 };
 
-// Leaves each word in one table only. Returns how many words were in more than one.
+// Leaves each word in only one table. Returns the number of words that were in several.
 std::uint64_t unite_duplicates(const Tables& tables, std::vector<Side>& sides, Crew& crew, Monitor& monitor) {
     if (tables.size() <= 1) return 0;
     std::size_t num_words = 0;
@@ -148,7 +148,8 @@ struct Slice {
     std::size_t num_words = 0, num_bytes = 0;
 };
 
-// Slices with about the same number of words each. (Of equal length they would not do: most words appear early.)
+// Slices with about the same number of words each. (Slices of equal length would be unbalanced: most words appear
+// early.)
 std::vector<Slice> cut_slices(const std::vector<Side>& sides, unsigned num_slices) {
     const auto smaller = [](const Side& a, const Side& b) { return a.size() < b.size(); };
     std::vector<Slice> slices(num_slices);
@@ -185,7 +186,7 @@ void measure(Slice& slice, const std::vector<Side>& sides, std::uint64_t min_fre
     }
 }
 
-// Merges the sides' slices by first occurrence into the result, from the given word and byte on.
+// Merges the slices of all sides by first occurrence into the result, starting at the given word and byte.
 void write_slice(const Slice& slice, const std::vector<Side>& sides, std::uint64_t min_frequency, WordTable& result,
                  std::size_t word_at, std::size_t byte_at) {
     constexpr std::uint64_t kExhausted = std::numeric_limits<std::uint64_t>::max();

@@ -11,8 +11,7 @@
 
 namespace gristmill {
 
-// Words counted fewer than `min_frequency` times are left out; `num_words` is the number before that. The tables are
-// freed.
+// Omits words counted fewer than `min_frequency` times; `num_words` is the number before that. Frees the tables.
 WordTable join_tables(std::vector<std::unique_ptr<PieceTable>> tables, std::uint64_t min_frequency, Crew& crew,
                       std::uint64_t& num_words, Monitor& monitor);
 

@@ -1,4 +1,4 @@
-// Merging runs: what Spill, which keeps counting within its memory, and RunMerger, which joins parts, share.
+// Merging runs: shared by Spill, which limits the memory of counting, and RunMerger, which joins parts.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace gristmill {
 
-// Each run that is open for reading holds a buffer of this size.
+// Each run that is open for reading has a buffer of this size.
 inline constexpr std::size_t kReadBuffer = 64 << 10;
 // More runs are merged in several passes.
 inline constexpr std::size_t kMaxFanIn = 128;
 
-// What runs are sorted by. A key is compared in the place of a word: of words with the same one, any may come first.
+// Sort orders of runs. Keys are compared instead of words; words with the same key may be in any order.
 struct ByWord {
     static std::uint64_t key(const CountedWord& word) { return order_of(word); }
 };
@@ -27,7 +27,7 @@ struct ByFirst {
     static std::uint64_t key(const CountedWord& word) { return word.first; }
 };
 
-// Calls visit(word, key) for the words of all runs in the order of their keys.
+// Calls visit(word, key) for the words of all runs in key order.
 template <class Order, class Visit>
 void merge_runs(const std::vector<Run>& runs, Monitor& monitor, const Visit& visit) {
     struct Head {
@@ -43,7 +43,7 @@ void merge_runs(const std::vector<Run>& runs, Monitor& monitor, const Visit& vis
         if (reader->next()) heap.push_back({Order::key(reader->word()), reader});
     }
     std::make_heap(heap.begin(), heap.end(), later);
-    // Puts the first one, which has changed, where it belongs now: half the comparisons of a pop and a push.
+    // Moves the changed first element to its new position: half the comparisons of a pop and a push.
     const auto sift = [&] {
         const Head moved = heap.front();
         std::size_t at = 0;
@@ -68,8 +68,8 @@ void merge_runs(const std::vector<Run>& runs, Monitor& monitor, const Visit& vis
     }
 }
 
-// Adds up words that are the same. Those of one key come together, in any order; that they are different words is so
-// rare that a list will do. A long word's bytes are copied, since its reader moves on.
+// Adds up equal words. Words of one key arrive together, in any order; different words with one key are so rare that a
+// list is enough. Copies the bytes of a long word, since its reader moves on.
 class Summing {
   public:
     template <class Emit>
@@ -100,14 +100,14 @@ class Summing {
   private:
     struct Held {
         CountedWord word{};
-        std::vector<std::uint8_t> bytes;  // of a long word; moving it leaves them where they are
+        std::vector<std::uint8_t> bytes;  // of a long word; a move does not change their address
     };
     std::uint64_t key_ = 0;
     std::size_t size_ = 0;
     std::vector<Held> words_;
 };
 
-// Calls visit(word, key) for each different word of runs that are sorted by word, its counts added up.
+// Calls visit(word, key) for each distinct word of runs sorted by word, with the sum of its counts.
 template <class Visit>
 void merge_and_sum(const std::vector<Run>& runs, Monitor& monitor, const Visit& visit) {
     Summing summing;
@@ -116,12 +116,12 @@ void merge_and_sum(const std::vector<Run>& runs, Monitor& monitor, const Visit& 
     summing.flush(visit);
 }
 
-// Words gathered up to a size, to be sorted by first occurrence. The size is reserved at once: a vector that grows
-// holds its contents twice meanwhile.
+// Collects words up to a given size and sorts them by first occurrence. Reserves the whole size at the start, because a
+// growing vector temporarily holds its contents twice.
 class RunBuilder {
   public:
     explicit RunBuilder(std::uint64_t memory_bytes) {
-        words_.reserve(memory_bytes / 2 / (sizeof(CountedWord) + 2 * sizeof(Place)) + 1);  // sorting takes places
+        words_.reserve(memory_bytes / 2 / (sizeof(CountedWord) + 2 * sizeof(Place)) + 1);  // sorting needs places
         bytes_.reserve(memory_bytes / 2);
     }
     bool has_room(const CountedWord& word) const {
@@ -131,11 +131,11 @@ class RunBuilder {
     void add(const CountedWord& word) {
         words_.push_back(word);
         if (!word.is_long()) return;
-        words_.back().low = bytes_.size();  // an offset until visit_sorted(): the bytes may still move
+        words_.back().low = bytes_.size();  // an offset until visit_sorted(), because the bytes may still move
         bytes_.insert(bytes_.end(), word.long_bytes(), word.long_bytes() + word.size());
     }
     bool empty() const { return words_.empty(); }
-    // Calls visit(word) for the words in order, and forgets them.
+    // Calls visit(word) for the words in order, and removes them.
     template <class Visit>
     void visit_sorted(const Monitor& monitor, const Visit& visit) {
         const std::vector<Place> places = sorted_places(monitor);
@@ -172,13 +172,13 @@ class RunBuilder {
     std::vector<std::uint8_t> bytes_;
 };
 
-// The allocator keeps freed memory for later; under a limit the next phase must not stand on top of it.
+// The allocator retains freed memory; with a limit, the next phase must not add to it.
 void return_free_memory();
 
 std::vector<RunEntry> write_partitions(const SortedWords& sorted, std::size_t num_partitions, const Write& write,
                                        const Monitor& monitor);
 
-// Appends a word to a table; the table's last offset is set by the caller when all are there.
+// Appends a word to a table; the caller sets the last offset when the table is complete.
 void append_word(WordTable& table, const CountedWord& word);
 
 }  // namespace gristmill

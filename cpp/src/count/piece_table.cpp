@@ -7,8 +7,7 @@ namespace {
 
 constexpr unsigned kShortBits = 18, kMediumBits = 15, kLongBits = 12;
 
-// The first `size` <= 7 bytes and the tag in the eighth. A larger size gives a key that nobody uses, not undefined
-// behaviour.
+// The first `size` <= 7 bytes and the tag in the eighth. A larger size gives an unused key, not undefined behaviour.
 std::uint64_t tagged_key(const std::uint8_t* bytes, std::size_t size, std::size_t tag) {
     return (load_8(bytes) & ~(~std::uint64_t{0} << (8 * size & 63))) | static_cast<std::uint64_t>(tag) << 56;
 }
@@ -19,7 +18,7 @@ void make_short_probes(const std::uint8_t* base, const std::uint16_t* ends, std:
                        std::uint64_t multiplier, unsigned slot_shift, ShortProbes& probes) {
     std::size_t num_shorts = 0, num_others = 0;
     for (std::size_t i = 0; i < num_pieces; ++i) {
-        // No branch on the length, which nobody can predict: every piece is written to both lists, and only one
+        // No branch on the length, which is unpredictable: every piece is written to both lists, and only one list
         // advances.
         const std::uint32_t start = ends[i], size = ends[i + 1] - start;
         const std::uint64_t key = tagged_key(base + start, size, size);
@@ -46,7 +45,7 @@ PieceTable::PieceTable(HashSeed seed, Kernel kernel)
 void PieceTable::count_batch(const std::uint8_t* begin, const std::uint8_t* base, const std::uint16_t* ends,
                              std::size_t num_ends, std::uint64_t position) {
     if (!num_ends) return;
-    // The first piece may have begun in an earlier batch, any distance back.
+    // The first piece may have begun in an earlier batch, at any distance.
     const std::uint8_t* first_end = base + ends[0];
     count_piece(begin, static_cast<std::size_t>(first_end - begin),
                 position + static_cast<std::uint64_t>(begin - base));
@@ -54,7 +53,7 @@ void PieceTable::count_batch(const std::uint8_t* begin, const std::uint8_t* base
         count_group(base, ends + from, std::min(kCountGroup, num_ends - 1 - from), position);
 }
 
-// Piece i runs from ends[i] to ends[i + 1]. Three passes: keys of short pieces, keys of the others, probes.
+// Piece i spans from ends[i] to ends[i + 1]. Three passes: keys of short pieces, keys of the others, probes.
 void PieceTable::count_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,
                              std::uint64_t position) {
     reserve_group(num_pieces);
@@ -82,7 +81,7 @@ void PieceTable::count_piece(const std::uint8_t* piece, std::size_t size, std::u
     }
 }
 
-// What is known of a medium or long piece before its slot is looked at; the slot is on its way to the cache.
+// The key of a medium or long piece, computed before its slot is read; also prefetches the slot.
 inline PieceTable::OtherProbe PieceTable::probe_medium(const std::uint8_t* piece, std::size_t size) const {
     OtherProbe probe{piece, load_8(piece), tagged_key(piece + 8, size - 8, size), 0};
     probe.slot = medium_.slots.slot_of(probe.low * seed_.a + probe.high * seed_.b);
@@ -140,7 +139,7 @@ void PieceTable::add_long(const OtherProbe& probe, std::uint64_t first) {
     long_.count_hit(slot);
 }
 
-// Never 0, which marks a free slot. size > kMediumBytes, so the last eight bytes overlap the others at worst.
+// Never 0, which marks a free slot. size > kMediumBytes, so the last eight bytes at worst overlap the others.
 std::uint64_t PieceTable::hash_long(const std::uint8_t* piece, std::size_t size) const {
     std::uint64_t hash = seed_.b ^ size;
     for (std::size_t at = 0; at + 8 < size; at += 8) hash = fold_multiply(hash ^ load_8(piece + at), seed_.a);

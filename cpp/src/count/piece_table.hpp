@@ -1,8 +1,8 @@
-// Counts pieces: one thread's private table, three open-addressed parts by piece length.
+// Counts pieces in the private table of one thread, which has three open-addressed parts by piece length.
 //
-// Seven of eight pieces of English have at most 7 bytes: such a piece and its length fit one 64-bit key, so its entry
-// is 16 bytes and the whole hot set stays in the second-level cache. Up to 15 bytes take a 128-bit key; longer pieces a
-// 64-bit hash and their bytes in an arena. Nothing here depends on the instruction set.
+// Seven of eight pieces of English have at most 7 bytes: such a piece and its length fit in one 64-bit key, so its
+// entry is 16 bytes, and all frequent entries stay in the L2 cache. Pieces of up to 15 bytes take a 128-bit key; longer
+// ones a 64-bit hash, and their bytes are in an arena. The table does not depend on the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace gristmill {
 
 inline constexpr std::size_t kMediumBytes = 15;
 
-// Counts of 32 bits keep entries small; that one wraps is rare, noticed and noted.
+// Counts of 32 bits keep entries small. An overflow is rare; it is detected and recorded in `carries`.
 struct ShortEntry {
     std::uint64_t key;  // bytes in text order from the lowest, length in the top byte; 0: the slot is free
     std::uint32_t count;
@@ -41,7 +41,7 @@ inline bool is_free(const ShortEntry& entry) { return entry.key == 0; }
 inline bool is_free(const MediumEntry& entry) { return entry.high == 0; }
 inline bool is_free(const LongEntry& entry) { return entry.hash == 0; }
 
-// What of a word a hit need not touch. As in CountedWord, but `low` of a long word is its offset in the arena.
+// The part of a word that a hit does not read. As in CountedWord, but `low` of a long word is its offset in the arena.
 struct WordRecord {
     std::uint64_t low, high, first;
 
@@ -57,8 +57,8 @@ struct Part {
     explicit Part(unsigned bits) : slots(bits) {}
 
     Slots<Entry> slots;
-    LargeVector<WordRecord> records;  // by ordinal, and so in the order of first occurrence: a sorted run as it stands
-    std::vector<std::uint32_t> carries;  // an ordinal for each time its 32-bit count wrapped
+    LargeVector<WordRecord> records;     // by ordinal, so in the order of first occurrence: a sorted run
+    std::vector<std::uint32_t> carries;  // one ordinal per overflow of its 32-bit count
 
     void insert(std::size_t slot, Entry entry, const WordRecord& record) {
         entry.count = 1;
@@ -86,7 +86,7 @@ struct Part {
     std::uint64_t memory_bytes() const {
         return slots.memory_bytes() + allocated_bytes(records.capacity() * sizeof(WordRecord));
     }
-    // What growing would take beside it, if that is near: twice the old size while entries move over.
+    // The additional memory that growth would need, if it is near: twice the old size while entries are moved.
     std::uint64_t growth_bytes(std::size_t soon) const {
         return (slots.has_room(soon) ? 0 : 2 * slots.memory_bytes()) +
                (records.size() + soon <= records.capacity()
@@ -103,13 +103,13 @@ class PieceTable {
     // from one end to the next. `position` is the corpus position of `base`.
     void count_batch(const std::uint8_t* begin, const std::uint8_t* base, const std::uint16_t* ends,
                      std::size_t num_ends, std::uint64_t position);
-    // One piece; 16 bytes behind its start are readable.
+    // Counts one piece; 16 bytes from its start are readable.
     void count_piece(const std::uint8_t* piece, std::size_t size, std::uint64_t position);
 
     std::size_t size() const { return short_.records.size() + medium_.records.size() + long_.records.size(); }
     std::size_t long_bytes() const { return arena_.size(); }
     std::uint64_t memory_bytes() const;
-    // What memory_bytes() would peak at if the part that is fullest grew now.
+    // The peak of memory_bytes() if the fullest part grew now.
     std::uint64_t memory_bytes_after_growth() const;
     void clear();
 
@@ -118,7 +118,8 @@ class PieceTable {
     const Part<LongEntry>& long_part() const { return long_; }
     const std::uint8_t* arena() const { return arena_.data(); }
 
-    // 64 bits whose high ones choose the slot: tables of one seed hold a word at the same fraction of their length.
+    // 64 bits, of which the high ones select the slot: tables with the same seed have a word at the same relative
+    // position.
     std::uint64_t hash(const ShortEntry& entry) const { return entry.key * seed_.a; }
     std::uint64_t hash(const MediumEntry& entry) const { return entry.low * seed_.a + entry.high * seed_.b; }
     std::uint64_t hash(const LongEntry& entry) const { return entry.hash; }

@@ -1,4 +1,4 @@
-// Sorting numbers digit by digit: several times as fast as comparing them where there are many.
+// Radix sort: for many numbers several times as fast as sorting by comparison.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 
 namespace gristmill {
 
-// A number to sort by, and the index of what has it.
+// A sort key, and the index of the element that has it.
 struct Place {
     std::uint64_t key;
     std::size_t index;
 };
 
-// Sorts places by bits `begin` to `end` of their keys. Those with the same bits stay in their order.
+// Sorts places by bits `begin` to `end` of their keys. The sort is stable.
 inline void sort_by_bits(std::vector<Place>& places, unsigned begin, unsigned end, const Monitor& monitor) {
-    // The places of each digit are written to one stream; the caches of a CPU keep about so many open.
+    // One output stream per digit value; the caches of a CPU support about this many streams.
     constexpr unsigned kDigitBits = 11;
     constexpr std::uint64_t kDigitMask = (1u << kDigitBits) - 1;
     std::vector<Place> sorted(places.size());

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::size_t kWriteBuffer = 256 << 10;
 
-// A record: this, then the bytes of a long word. Runs that travel are little-endian, as every CPU is that we build for.
+// A record: this head, then the bytes of a long word. Runs are exchanged as little-endian, the order of all our
+// targets.
 static_assert(std::endian::native == std::endian::little);
 struct RecordHead {
     std::uint64_t low, high, count, first;
@@ -55,11 +56,11 @@ void SpillFile::append(std::string_view data) {
 
 std::size_t SpillFile::read(std::uint8_t* to, std::size_t size, std::uint64_t offset) const {
     const std::size_t got = read_at(descriptor_, to, size, offset, folder_);
-    if (got == 0) throw FileError(EIO, folder_);  // we wrote more than that
+    if (got == 0) throw FileError(EIO, folder_);  // the file is shorter than what was written
     return got;
 }
 
-// NFS reports a failed write when a descriptor is closed, be it a copy.
+// NFS reports a failed write when a descriptor is closed, even a duplicate.
 void SpillFile::check_writes() const {
     const int copy = ::dup(descriptor_);
     if (copy < 0 || ::close(copy) != 0) throw FileError(errno, folder_);
@@ -135,7 +136,7 @@ void PartitionWriter::end_partition() {
 
 RunReader::RunReader(Run run, std::size_t buffer_bytes) : run_(std::move(run)), buffer_(buffer_bytes) {}
 
-// Makes `wanted` bytes from begin_ readable; false if the run ends before the first of them.
+// Makes `wanted` bytes from begin_ readable; returns false if the run ends before the first of them.
 bool RunReader::fill(std::size_t wanted) {
     if (end_ - begin_ >= wanted) return true;
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
@@ -161,7 +162,7 @@ void RunReader::read_more() {
 }
 
 void RunReader::fail(const char* how) const {
-    if (run_.name.empty()) throw std::logic_error("a run cannot be read that this process has written");
+    if (run_.name.empty()) throw std::logic_error("a run written by this process cannot be read back");
     throw DamagedRun(run_.name, how);
 }
 
@@ -171,11 +172,11 @@ bool RunReader::next() {
     std::memcpy(&head, buffer_.data() + begin_, sizeof head);
     begin_ += sizeof head;
     word_ = {head.low, head.high, head.count, head.first + run_.base};
-    // Before anybody uses it: the checksum is compared only at the end of the run.
+    // Check before use: the checksum is compared only at the end of the run.
     const std::size_t size = word_.size();
     const bool is_short = word_.high == 0;
     if (size == 0 || (is_short && size > 7) || (!is_short && size < 8) || (!is_short && !word_.is_long() && size > 15))
-        fail("it has a word whose length is wrong");
+        fail("it has a word with an invalid length");
     if (!word_.is_long()) return true;
     if (!fill(word_.size())) fail("it ends inside a word");
     word_.set_long_bytes(buffer_.data() + begin_);

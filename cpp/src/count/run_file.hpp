@@ -1,4 +1,4 @@
-// Runs: words with counts, in some order, written once and read once, end to end in files.
+// Runs: sorted words with counts, written once and read once, concatenated in files.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,36 @@
 
 namespace gristmill {
 
-// What runs are read from.
+// The source of runs.
 class RunFile {
   public:
     virtual ~RunFile() = default;
-    // The number of bytes read from `offset` on; 0 only at the end.
+    // Returns the number of bytes read at `offset`; 0 only at the end.
     virtual std::size_t read(std::uint8_t* to, std::size_t size, std::uint64_t offset) const = 0;
 };
 
-// A temporary file that the system frees when it is closed, or when the process is killed: nothing is left to clean up.
+// A temporary file without a name. The system frees it when it is closed or when the process ends, so it needs no
+// cleanup.
 class SpillFile final : public RunFile {
   public:
     explicit SpillFile(const std::string& folder);
     ~SpillFile() override;
     SpillFile(const SpillFile&) = delete;
     SpillFile& operator=(const SpillFile&) = delete;
-    // Both throw FileError, e.g. for a full disk. One thread at a time may append.
+    // Both throw FileError, for example for a full disk. One thread at a time may append.
     void append(std::string_view data);
     std::size_t read(std::uint8_t* to, std::size_t size, std::uint64_t offset) const override;
-    // Reports errors of earlier writes that some file systems tell only at the end.
+    // Reports errors of earlier writes that some file systems delay until close.
     void check_writes() const;
     std::uint64_t size() const { return size_; }
 
   private:
-    std::string folder_;  // for messages: the file has no name
+    std::string folder_;  // for messages, because the file has no name
     int descriptor_;
     std::uint64_t size_ = 0;
 };
 
-// A file that another process has written.
+// A file written by another process.
 class NamedFile final : public RunFile {
   public:
     explicit NamedFile(const std::string& path);
@@ -54,16 +55,16 @@ class NamedFile final : public RunFile {
     int descriptor_;
 };
 
-// A stretch of a file, which is freed with the last of its runs.
+// A range of a file. The file is freed with the last of its runs.
 struct Run {
     std::shared_ptr<const RunFile> file;
     std::uint64_t begin, end;
-    std::uint64_t base = 0;  // what to add to its positions
-    std::string name;        // of a run that another process has written: only such a one is checked
+    std::uint64_t base = 0;  // added to the positions of the run
+    std::string name;        // set for a run of another process; only those runs are checked
     std::uint64_t checksum = 0;
 };
 
-// Writes words as records, many at a time.
+// Writes words as records, in batches.
 class RecordWriter {
   public:
     explicit RecordWriter(Write write);
@@ -83,7 +84,7 @@ class RunWriter {
   public:
     explicit RunWriter(std::shared_ptr<SpillFile> file);
     void write(const CountedWord& word) { records_.write(word); }
-    // Everything is in the file when this returns.
+    // All records are in the file when this returns.
     Run finish();
 
   private:
@@ -92,7 +93,7 @@ class RunWriter {
     RecordWriter records_;
 };
 
-// Writes runs end to end, one for each partition, in the order of the partitions.
+// Concatenates runs, one per partition, in the order of the partitions.
 class PartitionWriter {
   public:
     PartitionWriter(std::size_t num_partitions, const Write& write);
@@ -114,8 +115,8 @@ class PartitionWriter {
 class RunReader {
   public:
     RunReader(Run run, std::size_t buffer_bytes);
-    // False at the end. The word's long bytes are valid until the next call. Throws DamagedRun for a run that is
-    // checked: at the latest at its end.
+    // Returns false at the end. The bytes of a long word are valid until the next call. Throws DamagedRun for a checked
+    // run, at the latest at its end.
     bool next();
     const CountedWord& word() const { return word_; }
 

@@ -1,4 +1,4 @@
-// Joining the runs of many parts: by word, then by first occurrence, then into one table.
+// Joins the runs of many parts: by word, then by first occurrence, then into one table.
 #include <string>
 #include <utility>
 
@@ -7,7 +7,7 @@
 namespace gristmill {
 namespace {
 
-// Reads a run from its beginning to its end, if it is one that is checked.
+// Reads a checked run from beginning to end.
 void verify(const Run& run) {
     if (run.name.empty()) return;
     RunReader reader(run, kReadBuffer);
@@ -18,7 +18,7 @@ void verify(const Run& run) {
 }  // namespace
 
 struct RunMerger::Impl {
-    // A damaged run may have any count: only when all are what they should be are there really too many.
+    // A damaged run may contain any count, so an overflow is reported only after all runs have been verified.
     template <class Merge>
     void guard(const Merge& merge) {
         try {
@@ -29,7 +29,7 @@ struct RunMerger::Impl {
         }
     }
 
-    // Merges runs into one, at the end of `reduced`.
+    // Merges runs into one run at the end of `file`.
     Run merge_some(const std::vector<Run>& some) {
         if (!file) file = std::make_shared<SpillFile>(spill_folder);
         RunWriter writer(file);
@@ -42,7 +42,7 @@ struct RunMerger::Impl {
         return writer.finish();
     }
 
-    // Leaves no more runs than may be read at once.
+    // Merges until the remaining runs can be read at the same time.
     void reduce_all() {
         while (runs.size() > kMaxFanIn) {
             const auto end = runs.begin() + static_cast<std::ptrdiff_t>(kMaxFanIn);
@@ -52,8 +52,8 @@ struct RunMerger::Impl {
         }
     }
 
-    // Gathers the words to keep in runs by first occurrence, each as large as the memory allows. The last one stays in
-    // the builder.
+    // Collects the words to keep in runs sorted by first occurrence, each as large as the memory allows. The last one
+    // stays in the builder.
     std::vector<Run> sort_by_first(RunBuilder& builder, std::uint64_t min_frequency, std::uint64_t& num_words) {
         const auto sorted_file = std::make_shared<SpillFile>(spill_folder);
         std::vector<Run> sorted;
@@ -74,7 +74,7 @@ struct RunMerger::Impl {
     std::uint64_t memory_limit;
     Monitor& monitor;
     std::vector<Run> runs;
-    std::size_t num_reduced = 0;  // of them, at the front
+    std::size_t num_reduced = 0;  // reduced runs, at the front of `runs`
     std::shared_ptr<SpillFile> file;
 };
 
@@ -137,7 +137,7 @@ WordTable RunMerger::make_table(std::uint64_t num_words, std::uint64_t num_bytes
         impl.reduce_all();
         merge_runs<ByFirst>(impl.runs, impl.monitor, [&](const CountedWord& word, std::uint64_t) {
             if (__builtin_add_overflow(total, word.count, &total) || total >> 63)
-                throw std::overflow_error("the counts of all words together pass 2^63 - 1. Count a smaller corpus.");
+                throw std::overflow_error("the sum of all counts exceeds 2^63 - 1. Count a smaller corpus.");
             append_word(table, word);
         });
     });

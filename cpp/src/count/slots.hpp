@@ -1,5 +1,4 @@
-// Open addressing with linear probing over zeroed memory on huge pages: the mechanics that the parts of a PieceTable
-// share.
+// Open addressing with linear probing in zeroed memory on huge pages, shared by the parts of a PieceTable.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +10,8 @@
 
 namespace gristmill {
 
-// Slot of a hash = its high bits, so that entries lie in hash order (but for displacement by a few slots): growing is a
-// sequential sweep, and tables of different sizes can be joined range by range.
+// The slot of a hash is its high bits, so that entries are in hash order, except for displacement by a few slots:
+// growth is a sequential pass, and tables of different sizes can be joined range by range.
 template <class Entry>
 class Slots {
   public:
@@ -40,7 +39,7 @@ class Slots {
         unsigned bits = bits_;
         while ((size_ + more) * 2 > (std::size_t{1} << bits)) ++bits;
         // Slots and ordinals are kept in 32 bits.
-        if (bits > 32) throw std::length_error("more than 2^31 different words; pass a memory_limit");
+        if (bits > 32) throw std::length_error("more than 2^31 distinct words. Pass a memory_limit.");
         Slots larger(bits);
         for (std::size_t slot = 0; slot < capacity(); ++slot) {
             const Entry& entry = entries_[slot];

@@ -1,4 +1,4 @@
-// Words in the order of runs: by the XXH64 of their bytes, and where that is the same, by word.
+// Words in the order of runs: by the XXH64 of their bytes, and words with the same hash by word.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace gristmill {
 
-// Words between two looks at the monitor.
+// Words between two checks of the monitor.
 inline constexpr std::size_t kWordsPerCheck = 65536;
-// A word that is asked for so many words before its turn is in the cache by then.
+// Prefetch distance in words.
 inline constexpr std::size_t kWordsAhead = 16;
 
-// The same in every process and on every machine. Runs are sorted by it: one number is compared faster than words, and
-// numbers that are spread evenly are sorted by a few of their bits.
+// The same in every process and on every machine. Runs are sorted by this hash: comparing one number is faster than
+// comparing words, and evenly distributed numbers can be sorted by a few of their bits.
 inline std::uint64_t order_of(const CountedWord& word) {
     std::uint8_t copied[16];
     const std::uint8_t* bytes = word.is_long() ? word.long_bytes() : copied;
@@ -27,13 +27,13 @@ inline std::uint64_t order_of(const CountedWord& word) {
     return xxh64({reinterpret_cast<const char*>(bytes), word.size()}, 0);
 }
 
-// Ascends with `order`: a partition is a stretch of the sorted words.
+// Ascends with `order`: a partition is a contiguous range of the sorted words.
 inline std::size_t partition_of(std::uint64_t order, std::size_t num_partitions) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::size_t>(static_cast<Wide>(order) * num_partitions >> 64);
 }
 
-// Words, and where in the order of runs each stands.
+// Words, and the position of each in the order of runs.
 class SortedWords {
   public:
     explicit SortedWords(std::size_t num_words) {
@@ -47,7 +47,7 @@ class SortedWords {
     std::size_t size() const { return words_.size(); }
     static constexpr std::size_t bytes_per_word() { return sizeof(CountedWord) + 2 * sizeof(Place); }
 
-    // First by the upper bits of the order, so many that few words share them, then the words that do.
+    // Sorts by the upper bits of the order, enough bits that few words share them, then sorts the words that do.
     void sort(const Monitor& monitor) {
         const unsigned shift = 64 - std::max(1u, static_cast<unsigned>(std::bit_width(places_.size())));
         sort_by_bits(places_, shift, 64, monitor);

@@ -75,7 +75,7 @@ void Spill::write_run(PieceTable& table, const Monitor& monitor) {
 
 void Spill::reduce_by_word(Monitor& monitor) {
     return_free_memory();
-    idle_.clear();  // from here on a file is freed with its last run
+    idle_.clear();  // from now on a file is freed with its last run
     reduce(monitor, [&](const std::vector<Run>& some, RunWriter& writer) {
         merge_and_sum(some, monitor, [&](const CountedWord& word, std::uint64_t) { writer.write(word); });
     });
@@ -110,7 +110,7 @@ WordTable Spill::merge(std::uint64_t min_frequency, std::uint64_t& num_words, Mo
     return read_result(size, monitor);
 }
 
-// Merges runs by `merge_some` until no more are left than may be read at once.
+// Merges runs with `merge_some` until the remaining runs can be read at the same time.
 template <class MergeSome>
 void Spill::reduce(Monitor& monitor, const MergeSome& merge_some) {
     if (runs_.size() <= max_fan_in_) return;
@@ -125,7 +125,8 @@ void Spill::reduce(Monitor& monitor, const MergeSome& merge_some) {
     }
 }
 
-// Adds up equal words; those to keep go into new runs sorted by first occurrence, each as large as the memory allows.
+// Adds up equal words and writes the words to keep to new runs sorted by first occurrence, each as large as the memory
+// allows.
 Spill::Size Spill::sort_by_first(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor) {
     const std::vector<Run> by_words = std::exchange(runs_, {});
     const auto file = std::make_shared<SpillFile>(folder_);

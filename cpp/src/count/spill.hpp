@@ -1,11 +1,11 @@
-// Sorted runs on disk: how counting stays within a memory limit and exact.
+// Sorted runs on disk, which keep counting exact and within a memory limit.
 //
-// A thread whose table is full writes it as a run sorted by word and starts an empty one. At the end all runs are
-// merged, equal words added up; the words that stay are sorted by first occurrence, again through runs, and fill the
-// result in order.
+// A thread with a full table writes it as a run sorted by word and starts an empty table. At the end all runs are
+// merged, and equal words are added up. The remaining words are sorted by first occurrence, again through runs, and
+// written to the result in order.
 //
-// The runs that one thread writes lie end to end in one file, and so do those of each later phase: however many runs
-// there are, a few files are open.
+// The runs of one thread are concatenated in one file, and so are those of each later phase: only a few files are open,
+// regardless of the number of runs.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,26 @@
 
 namespace gristmill {
 
-// The words of a table, as runs have them.
+// The words of a table, in the order of runs.
 SortedWords sort_table(const PieceTable& table, const Monitor& monitor);
 
 class Spill {
   public:
-    // More than `max_fan_in` runs are merged in several passes: each run that is read holds a buffer.
+    // More than `max_fan_in` runs are merged in several passes, because each run that is read needs a buffer.
     Spill(std::string folder, std::uint64_t memory_limit, std::size_t max_fan_in = kMaxFanIn)
         : folder_(std::move(folder)), memory_limit_(memory_limit), max_fan_in_(max_fan_in) {}
 
     // Writes `table` as one run and clears it. Safe to call from several threads.
     void write_run(PieceTable& table, const Monitor& monitor);
     std::size_t num_runs() const { return num_written_; }
-    // Merges all runs and frees them. Throws MemoryLimitExceeded when the result alone is larger than the limit.
+    // Merges and frees all runs. Throws MemoryLimitExceeded when the result alone is larger than the limit.
     WordTable merge(std::uint64_t min_frequency, std::uint64_t& num_words, Monitor& monitor);
-    // Likewise, but the words stay in the order of runs, and there may be any number of them.
+    // The same, but the words stay in the order of runs, and their number is not limited.
     std::vector<RunEntry> merge_into_partitions(std::size_t num_partitions, const Write& write,
                                                 std::uint64_t& num_words, Monitor& monitor);
 
   private:
-    // Of the result.
+    // Size of the result.
     struct Size {
         std::uint64_t num_words = 0, num_bytes = 0;
         std::uint64_t allocated() const {
@@ -63,7 +63,7 @@ class Spill {
     std::mutex mutex_;
     std::size_t num_written_ = 0;
     std::vector<Run> runs_;
-    std::vector<std::shared_ptr<SpillFile>> idle_;  // that a thread may append its next run to
+    std::vector<std::shared_ptr<SpillFile>> idle_;  // files to which a thread may append its next run
 };
 
 }  // namespace gristmill

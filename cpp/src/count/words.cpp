@@ -16,14 +16,13 @@ void append(WordTable& table, std::string_view word, std::uint64_t count, std::u
     table.firsts.push_back(first);
 }
 
-// So that no sum of counts ever wraps around.
+// Ensures that no sum of counts wraps around.
 void check_total(const WordTable& table) {
     std::uint64_t total = 0;
     for (const std::uint64_t count : table.counts) {
         total += count;  // both are below 2^63
         if (total >> 63) {
-            throw std::overflow_error(
-                "the counts of all words together pass 2^63 - 1. Divide the counts by a common factor.");
+            throw std::overflow_error("the sum of all counts exceeds 2^63 - 1. Divide the counts by a common factor.");
         }
     }
 }
@@ -86,13 +85,13 @@ WordTable make_word_table(LargeVector<std::uint8_t> bytes, LargeVector<std::uint
     return table;
 }
 
-// Words of `first` keep their order and place; those only in `second` follow, since every position there comes later.
+// Words of `first` keep their order; words that are only in `second` follow, since every position there comes later.
 WordTable join_word_tables(const WordTable& first, const WordTable& second) {
     WordTable result = first;
     std::unordered_map<std::string_view, std::size_t, SeededHash> place;
     place.reserve(first.size());
     for (std::size_t i = 0; i < first.size(); ++i) place.emplace(first.word(i), i);
-    // Positions of `first` may pass its source_bytes when it was made from counts, not text.
+    // Positions of `first` may exceed its source_bytes when it was made from counts instead of text.
     std::uint64_t start = first.source_bytes, last;
     bool overflows = __builtin_add_overflow(first.source_bytes, second.source_bytes, &result.source_bytes);
     if (!second.firsts.empty()) {
@@ -102,7 +101,7 @@ WordTable join_word_tables(const WordTable& first, const WordTable& second) {
     }
     if (overflows)
         throw std::overflow_error(
-            "the corpora of the joined tables have more than 2^64 - 1 bytes together. Join fewer tables.");
+            "the corpora of the joined tables have more than 2^64 - 1 bytes in total. Join fewer tables.");
     for (std::size_t i = 0; i < second.size(); ++i) {
         const auto found = place.find(second.word(i));
         if (found == place.end()) {

@@ -12,12 +12,12 @@
 
 namespace gristmill {
 
-// The failure of the earliest task. Tasks are handed out in order and those under way are finished, so an earlier one
-// is never missed: what is reported does not depend on the number of threads.
+// The failure of the earliest task. Tasks start in order and running tasks finish, so no earlier failure is missed: the
+// reported failure does not depend on the number of threads.
 class EarliestFailure {
   public:
     explicit operator bool() const { return happened_.load(std::memory_order_relaxed); }
-    // Called while the exception is handled.
+    // Call this while handling the exception.
     void note(std::size_t task) {
         const std::lock_guard lock(mutex_);
         happened_ = true;
@@ -36,7 +36,7 @@ class EarliestFailure {
     std::size_t task_ = std::numeric_limits<std::size_t>::max();
 };
 
-// `start(member)` is called on every member of the crew that finds a task, and gives the function that does one.
+// Calls `start(member)` on every member of the crew that gets a task. It returns the function that runs one task.
 template <class Start>
 void drive(TaskQueue& queue, Crew& crew, Monitor& monitor, const Start& start) {
     EarliestFailure failure;

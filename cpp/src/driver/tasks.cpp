@@ -5,7 +5,7 @@
 namespace gristmill {
 namespace {
 
-// Texts per task at most: empty ones add nothing to its bytes.
+// Maximum number of texts per task: empty texts do not add to its bytes.
 constexpr std::size_t kMaxTexts = 16384;
 
 }  // namespace
@@ -28,7 +28,7 @@ bool TaskQueue::next(Task& task) {
     task.end = size - offset_ > task_bytes_ ? offset_ + task_bytes_ : size;
     offset_ = task.end;
     if (task.end < size) return true;
-    // The last block of a text, or a whole one: short ones that follow a short one come along.
+    // The last block of a text, or a whole text: a short one takes the following short texts along.
     position_ += size;
     offset_ = 0;
     ++text_;

@@ -1,4 +1,4 @@
-// The work on many texts in the order of the corpus, cut into what one thread takes at a time.
+// Splits the work on many texts, in corpus order, into tasks for one thread each.
 #pragma once
 
 #include <cstddef>
@@ -13,32 +13,32 @@ namespace gristmill {
 struct Task {
     std::size_t index = 0;  // of the task
     std::size_t first_text = 0, num_texts = 0;
-    std::uint64_t begin = 0, end = 0;  // the block; where there are several texts, 0 and the size of all
-    std::uint64_t position = 0;        // in the corpus: of the first text's first byte
+    std::uint64_t begin = 0, end = 0;  // the block; for several texts, 0 and their total size
+    std::uint64_t position = 0;        // of the first byte of the first text in the corpus
 
     std::uint64_t num_bytes() const { return end - begin; }
 };
 
-// Small enough for the text just read, or its ids, to be still in the second-level cache when they are used.
+// Small enough that the text just read, or its ids, are still in the L2 cache when they are used.
 inline constexpr std::uint64_t kTaskBytes = 256 << 10;
 
 class TaskQueue {
   public:
-    // `position` of the first text in the corpus.
+    // `position`: of the first text in the corpus.
     TaskQueue(const Texts& texts, std::uint64_t task_bytes, std::uint64_t position = 0);
 
     std::uint64_t num_bytes() const { return num_bytes_; }
     // The largest number of threads, up to `wanted`, that gives each at least `min_tasks`.
     unsigned useful_threads(unsigned wanted, std::size_t min_tasks) const;
 
-    // The next task; false when all have been handed out. Any thread may call it.
+    // Gets the next task; returns false when none is left. Any thread may call this.
     bool next(Task& task);
 
   private:
     const Texts& texts_;
     const std::size_t num_texts_;
     const std::uint64_t task_bytes_;
-    std::uint64_t num_bytes_ = 0;  // of all texts
+    std::uint64_t num_bytes_ = 0;  // total size of the texts
     std::mutex mutex_;
     std::size_t index_ = 0;     // of the next task
     std::size_t text_ = 0;      // of its first text

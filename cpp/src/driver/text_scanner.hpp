@@ -1,10 +1,10 @@
-// One thread's way from a task to the pieces of its texts: load, split at specials, scan, and hand on in batches.
+// Turns a task into the pieces of its texts, on one thread: loads, splits at specials, scans, and passes batches on.
 //
-// A sink takes what comes out:
-//   static constexpr bool kJoinsTexts      where one text ends and the next begins does not matter to it
-//   begin_block(text, is_first, num_bytes) before what comes of a block of a text, or of a whole one,
-//   end_block(text, is_last)               and after it (not if kJoinsTexts)
-//   stretch(stretch, text)                 all of a stretch, before it is taken apart (not if kJoinsTexts)
+// A sink receives the output:
+//   static constexpr bool kJoinsTexts      true if it ignores where one text ends and the next begins
+//   begin_block(text, is_first, num_bytes) before the output of a block of a text, or of a whole text
+//   end_block(text, is_last)               after that output (neither is called if kJoinsTexts)
+//   stretch(stretch, text)                 a whole stretch, before it is scanned (not called if kJoinsTexts)
 //   pieces(batch)                          the next pieces
 //   special(index)                         the next special
 #pragma once
@@ -21,20 +21,20 @@
 
 namespace gristmill {
 
-// Pieces one after another, as a scanner finds them: the first from `begin` to base + ends[0], every other from the end
-// of the one before to its own. kPieceBytes bytes from the begin of every piece are readable.
+// Consecutive pieces, as a scanner finds them: the first one spans from `begin` to base + ends[0], every other one from
+// the end of the previous piece to its own end. kPieceBytes bytes from the start of every piece are readable.
 struct PieceBatch {
     const std::uint8_t* begin;
     const std::uint8_t* base;
     const std::uint16_t* ends;  // 64 more are readable
     std::size_t size;           // at least 1
-    std::uint64_t position;     // of base, in the corpus
+    std::uint64_t position;     // of `base` in the corpus
 };
 inline constexpr std::size_t kPieceBytes = 16;
 
-// How texts are taken apart.
+// Where texts are split.
 struct TextRules {
-    const SpecialFinder& boundaries;  // specials that are no text
+    const SpecialFinder& boundaries;  // specials that are not text
     Cutter cutter;
 };
 
@@ -57,7 +57,7 @@ class TextScanner {
         }
     }
 
-    // What comes of one stretch, which begins at `position` of the corpus.
+    // Scans one stretch, which starts at `position` of the corpus.
     template <class Sink>
     void run_stretch(Stretch stretch, std::uint64_t position, const SpecialFinder& boundaries, Sink& sink,
                      const Monitor& monitor) {
@@ -74,10 +74,10 @@ class TextScanner {
         }
     }
 
-    // Texts of up to a quarter of this are scanned one by one, but their pieces handed on together.
+    // Texts of up to a quarter of this are scanned one by one, but their pieces are passed on together.
     static constexpr std::size_t kPackBytes = BoundaryScanner::kMaxAppended;
 
-    // The first special at or after `from`, looked for in steps between which the monitor is asked.
+    // Finds the first special at or after `from`, and polls the monitor during the search.
     static SpecialFinder::Match find_polling(SpecialSearch& search, std::size_t size, std::size_t from,
                                              const Monitor& monitor) {
         constexpr std::size_t kStepBytes = 1 << 20;
@@ -93,15 +93,15 @@ class TextScanner {
     std::size_t memory_bytes() const { return window_.capacity() + (pack_ ? sizeof *pack_ : 0); }
 
   private:
-    // A shorter text in memory is copied, to be readable beyond its end.
+    // A shorter text in memory is copied, so that bytes after its end are readable.
     static constexpr std::size_t kCopiedBytes = 4096;
 
-    // Short texts one after another: where they lie, as long as each begins where the one before ends, else copied.
+    // Consecutive short texts: used in place while each starts where the previous one ends, otherwise copied.
     struct Pack {
         const std::uint8_t* data = nullptr;
         std::size_t num_texts = 0, size = 0, readable = 0;
         std::uint64_t position = 0;       // in the corpus
-        std::uint16_t sizes[kPackBytes];  // of the texts, none of them empty
+        std::uint16_t sizes[kPackBytes];  // sizes of the texts, which are not empty
         std::uint16_t ends[kPackBytes + kTextPadding];
         std::uint8_t copy[kPackBytes + kTextPadding];
 
@@ -145,8 +145,8 @@ class TextScanner {
         if constexpr (!Sink::kJoinsTexts) sink.end_block(text, task.end == text_bytes);
     }
 
-    // The pieces of many short texts are one batch: handing on and looking up those of a hundred bytes at a time takes
-    // twice as long.
+    // The pieces of many short texts form one batch: passing on and looking up a hundred bytes at a time takes twice as
+    // long.
     template <class Sink>
     void run_joined(const Task& task, Texts& texts, const TextRules& rules, Sink& sink, const Monitor& monitor) {
         Pack& pack = this->pack();
@@ -176,7 +176,7 @@ class TextScanner {
         monitor.check();
         if (!pack.num_texts) return;
         if (pack.readable < pack.size + kPieceBytes) pack.use_copy();
-        // One that seems to be there may begin in one text and end in the next: then every text is looked at by itself.
+        // A match may begin in one text and end in the next, so on a match every text is searched separately.
         const bool may_have_specials = rules.boundaries.find(pack.data, pack.size, 0).index != SpecialFinder::kNone;
         std::size_t begin = 0, num_ends = 0;
         for (std::size_t i = 0; i < pack.num_texts; begin += pack.sizes[i++]) {
@@ -191,7 +191,7 @@ class TextScanner {
         if (num_ends) sink.pieces({pack.data, pack.data, pack.ends, num_ends, pack.position});
     }
 
-    // The pieces of a complete text; its position is in the corpus.
+    // Scans a complete text; its position is in the corpus.
     template <class Sink>
     void scan(const Stretch& text, Sink& sink, const Monitor& monitor) {
         if (!text.size) return;
@@ -211,12 +211,12 @@ class TextScanner {
         }
     }
 
-    // A batch with pieces so near the end of what is readable that they must be copied.
+    // Passes on a batch whose last pieces are so close to the end of the readable bytes that they must be copied.
     template <class Sink>
     void hand_on_the_end(const PieceBatch& batch, const Stretch& text, Sink& sink) {
         const std::uint8_t* const last = text.data + (text.readable < kPieceBytes ? 0 : text.readable - kPieceBytes);
         const auto begin_of = [&](std::size_t i) { return i ? batch.base + batch.ends[i - 1] : batch.begin; };
-        std::size_t first = 0;  // of those to copy
+        std::size_t first = 0;  // first piece to copy
         while (first < batch.size && begin_of(first) <= last && text.readable >= kPieceBytes) ++first;
         if (first) sink.pieces({batch.begin, batch.base, batch.ends, first, batch.position});
         if (first == batch.size) return;

@@ -6,11 +6,11 @@
 namespace gristmill {
 namespace {
 
-// How far after a block's end the first look for a cut goes. Real text has one within a few bytes.
+// How far after the end of a block the first search for a cut reads. Real text has a cut within a few bytes.
 constexpr std::uint64_t kLookAhead = 4096;
-// A larger buffer, grown for a stretch without a cut, is not kept for the rest of the corpus.
+// A larger buffer, grown for a stretch without a cut, is freed instead of kept for the rest of the corpus.
 constexpr std::size_t kKeptCapacity = 4 << 20;
-// What is searched, or read, between two looks at the monitor.
+// Bytes searched or read between two checks of the monitor.
 constexpr std::uint64_t kStepBytes = 1 << 20;
 
 }  // namespace
@@ -54,10 +54,10 @@ void Window::extend(std::uint64_t to) {
     readable_ = wanted + kTextPadding;
 }
 
-// The first cut in [from, limit), `limit` if there is none.
+// The first cut in [from, limit), or `limit`.
 std::uint64_t Window::first_cut(std::uint64_t from, std::uint64_t limit, const Cutter& cutter, const Monitor& monitor) {
     while (from < limit) {
-        // Twice as far each time: a text without cuts is read and copied in linear time.
+        // Doubles the distance each time, so that a text without cuts is read and copied in linear time.
         if (end() < std::min(from + cutter.reach() + 1, text_bytes_))
             extend(std::max(end() + kLookAhead + cutter.reach(), begin_ + 2 * size_));
         const std::uint64_t certain = end() == text_bytes_ ? end() : end() - cutter.reach();

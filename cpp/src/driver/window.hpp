@@ -1,4 +1,4 @@
-// The part of a text that a task works on.
+// The part of a text that a task processes.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace gristmill {
 
-// A complete stretch of a text: its begin and end are cuts, or those of the text.
+// A complete stretch of a text: it begins and ends at cuts, or at the ends of the text.
 struct Stretch {
     const std::uint8_t* data;
     std::size_t size;
-    std::size_t readable;    // bytes that may be read from `data` on
+    std::size_t readable;    // bytes that may be read from `data`
     std::uint64_t position;  // in the text
 };
 
-// Makes part of one text readable: a text in memory where it lies, others in a buffer that grows at its end.
+// Makes part of one text readable: in place for a text in memory, otherwise in a buffer that grows at its end.
 class Window {
   public:
-    // The stretch that belongs to the block [begin, end) of a text: from the first cut in the block to the first cut at
-    // or after its end. Both are found from the bytes near them alone, so neighbouring blocks agree on the cut between
-    // them without talking to each other. A block without a cut gives an empty stretch: its bytes belong to a block
-    // before. The stretch is valid until the next call.
+    // The stretch of the block [begin, end) of a text: from the first cut in the block to the first cut at or after its
+    // end. Each cut depends only on the bytes near it, so neighbouring blocks agree on the cut between them without
+    // communication. A block without a cut gives an empty stretch, because its bytes belong to an earlier block. The
+    // stretch is valid until the next call.
     Stretch load(Texts& texts, std::size_t text, std::uint64_t begin, std::uint64_t end, const Cutter& cutter,
                  const Monitor& monitor);
 
@@ -39,7 +39,7 @@ class Window {
     Texts* texts_ = nullptr;
     std::size_t text_ = 0;
     std::uint64_t text_bytes_ = 0;
-    const std::uint8_t* data_ = nullptr;  // of what is readable: [begin_, begin_ + size_) of the text
+    const std::uint8_t* data_ = nullptr;  // readable bytes: [begin_, begin_ + size_) of the text
     std::uint64_t begin_ = 0;
     std::size_t size_ = 0;
     std::size_t readable_ = 0;

@@ -10,14 +10,14 @@ namespace {
 
 constexpr std::uint32_t kEnd = static_cast<std::uint32_t>(-1);
 constexpr Id kGone = static_cast<Id>(-1);
-// Sweeps number places and nodes, at most two per byte, in 32 bits.
+// Sweeps number positions and nodes, at most two per byte, in 32 bits.
 constexpr std::size_t kMaxSweepsPiece = 0x7fffffff;
 
 // The symbols of a piece as a linked list in arrays.
 class SymbolList {
   public:
     SymbolList(std::string_view piece, const PairRanks& ranks, const Poll& poll) : ranks_(ranks) {
-        if (piece.size() >= kEnd) throw std::length_error("a piece of 4 GiB or more cannot be encoded");
+        if (piece.size() >= kEnd) throw std::length_error("pieces of 4 GiB or more cannot be encoded");
         const auto size = static_cast<std::uint32_t>(piece.size());
         symbols_.resize(size);
         next_.resize(size);
@@ -59,7 +59,8 @@ class SymbolList {
     LargeVector<std::uint32_t> next_, previous_;
 };
 
-// Candidate merges by (rank, position): the lowest rank, the leftmost place. One is stale once its pair is gone.
+// Candidate merges by (rank, position): the lowest rank first, then the leftmost. A candidate is stale once its pair is
+// gone.
 class CandidateHeap {
   public:
     struct Candidate {
@@ -104,7 +105,7 @@ void merge_and_push(SymbolList& symbols, CandidateHeap& heap, CandidateHeap::Can
     if (before != kEnd) heap.push({symbols.rank(before), before});
 }
 
-// Uniform in [0, 1), from a counter that is scrambled (SplitMix64).
+// Uniform in [0, 1), from a scrambled counter (SplitMix64).
 double draw(std::uint64_t& state) {
     std::uint64_t z = state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -112,7 +113,7 @@ double draw(std::uint64_t& state) {
     return static_cast<double>((z ^ z >> 31) >> 11) * 0x1p-53;
 }
 
-// Several merges may make one token: then all of them must come before any that uses it.
+// If several merges make one token, all of them must come before any merge that uses it.
 bool is_monotone(const VocabularyParts& parts, std::size_t num_ids) {
     std::vector<bool> used(num_ids);
     for (const auto& [left, right, made] : parts.merges) {
@@ -122,7 +123,7 @@ bool is_monotone(const VocabularyParts& parts, std::size_t num_ids) {
     return true;
 }
 
-// The SIMD code of a kernel; nullptr if it has none for BPE.
+// The SIMD code of a kernel; nullptr if the kernel has no code for BPE.
 BpeKernel bpe_kernel([[maybe_unused]] Kernel kernel) {
 #if defined(__x86_64__)
     if (kernel == Kernel::avx512) return encode_piece_avx512;
@@ -153,7 +154,7 @@ bool Bpe::find_whole(std::string_view piece, Id* id) const {
 }
 
 std::size_t Bpe::encode_short(std::string_view piece, Id* ids) const {
-    Rank ranks[kShortPiece];  // ranks[i]: of merging ids[i] and ids[i + 1]
+    Rank ranks[kShortPiece];  // ranks[i]: rank of merging ids[i] and ids[i + 1]
     std::size_t size = piece.size();
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(piece.data());
     for (std::size_t i = 0; i < size; ++i) ids[i] = ranks_.id_of_byte(bytes[i]);
@@ -187,7 +188,7 @@ std::size_t Bpe::encode_long(std::string_view piece, Id* ids, const Monitor* mon
     }
 }
 
-// n log n, also for a piece of many megabytes.
+// Takes n log n time, even for a piece of many megabytes.
 std::size_t Bpe::encode_heap(std::string_view piece, Id* ids, const Monitor* monitor) const {
     const Poll poll(monitor);
     SymbolList symbols(piece, ranks_, poll);
@@ -200,8 +201,8 @@ std::size_t Bpe::encode_heap(std::string_view piece, Id* ids, const Monitor* mon
     return symbols.copy_to(ids, poll);
 }
 
-// At every step each candidate is left out with probability `dropout`, and the best of the others is merged: those that
-// come before it in the queue go back when it is done. When all are left out, the piece is finished.
+// At every step each candidate is skipped with probability `dropout`, and the best of the others is merged. Skipped
+// candidates return to the queue after that merge. When all candidates are skipped, the piece is finished.
 std::size_t Bpe::encode_dropout(std::string_view piece, double dropout, std::uint64_t& random_state, Id* ids,
                                 const Monitor* monitor) const {
     const Poll poll(monitor);

@@ -1,4 +1,4 @@
-// The ids of one piece: of all neighbours that merge, those of the lowest rank, leftmost first, until none is left.
+// Encodes one piece: repeatedly merges the adjacent pair of the lowest rank, leftmost first, until no pair merges.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace gristmill {
 
-// What encode() keeps from one long piece to the next; one per thread.
+// Buffers that encode() keeps from one long piece to the next; one per thread.
 struct SweepState {
     LargeVector<Id> symbols;
     PlacesByRank places;
@@ -27,7 +27,7 @@ struct SweepState {
         places.clear();
         release_large();
     }
-    // What a piece of megabytes needed is not kept.
+    // Frees the memory of a piece of megabytes.
     void release_large() {
         if (symbols.capacity() <= kKeptSymbols) return;
         symbols = LargeVector<Id>();
@@ -38,16 +38,17 @@ struct SweepState {
 
 class Bpe {
   public:
-    // `tokens` must outlive it.
+    // `tokens` must outlive the Bpe.
     Bpe(const VocabularyParts& parts, const TokenTable& tokens, Kernel kernel);
 
-    // Up to this many bytes a scan for the best pair beats a heap.
+    // Up to this size, a scan for the best pair is faster than a heap.
     static constexpr std::size_t kShortPiece = kKernelPieceBytes;
-    // From here on sweeps beat a heap: with a state that is kept at any length, otherwise when its allocation pays.
+    // From this size on, sweeps are faster than a heap: at any length with a kept state, otherwise once allocation pays
+    // off.
     static constexpr std::size_t kSweepsPiece = kShortPiece + 1, kFreshSweepsPiece = 1024;
 
-    // Writes the ids of `piece` to `ids`, at most one per byte, and returns their number. `is_whole`: it is a piece,
-    // not a part of one. `monitor` stops the work on a long one; `state` makes it faster.
+    // Writes the ids of `piece` to `ids`, at most one per byte, and returns their number. `is_whole`: `piece` is a
+    // whole piece, not a part of one. `monitor` can cancel work on a long piece; `state` makes it faster.
     std::size_t encode(std::string_view piece, bool is_whole, Id* ids, const Monitor* monitor = nullptr,
                        SweepState* state = nullptr) const {
         if (is_whole && has_whole_pieces() && find_whole(piece, ids)) return 1;
@@ -68,8 +69,8 @@ class Bpe {
 
     const TokenTable& tokens_;
     PairRanks ranks_;
-    bool is_monotone_;            // every merge has a higher rank than all that make its parts
-    BpeKernel kernel_ = nullptr;  // none: encode_short()
+    bool is_monotone_;            // every merge has a higher rank than all merges that make its parts
+    BpeKernel kernel_ = nullptr;  // nullptr: encode_short() is used
     std::unordered_map<std::string, Id, SeededHash, std::equal_to<>> whole_pieces_;
     std::size_t longest_whole_ = 0;
 };

@@ -1,6 +1,6 @@
 // BPE with all ranks of a piece in AVX-512 registers.
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes its own intrinsics' deliberately undefined operands for mistakes (GCC bug 105593).
+// GCC 12 warns about the deliberately undefined operands of its own intrinsics (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif

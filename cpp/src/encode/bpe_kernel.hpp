@@ -1,4 +1,4 @@
-// BPE of a piece of up to 64 bytes, as a kernel gives it.
+// BPE of a piece of up to 64 bytes by a SIMD kernel.
 #pragma once
 
 #include "encode/pair_ranks_view.hpp"

@@ -1,8 +1,8 @@
-// BPE of a piece with all its ranks in vector registers. `Lanes` is an array of them, for some instruction set:
-//   kSize                 how many lanes of 32 bits
+// BPE of a piece with all its ranks in vector registers. `Lanes` is an array of these for some instruction set:
+//   kSize                 number of 32-bit lanes
 //   Lanes(values)         from kSize numbers in memory
 //   least()               the smallest lane
-//   set(lane, value)      `lane` may be kSize, and `bit` 0: then nothing happens
+//   set(lane, value)      does nothing if `lane` is kSize (its `bit` is 0)
 // Included by kernels: see pair_ranks_view.hpp.
 #pragma once
 
@@ -13,25 +13,25 @@ namespace {
 
 constexpr std::uint32_t kNothing = static_cast<std::uint32_t>(-1);
 constexpr unsigned kPositionBits = 6;
-// Fits the packed table and is no id there: a pair with it has no rank.
+// Fits the packed table and is not an id there: a pair with it has no rank.
 constexpr std::uint32_t kNoSymbol = (1u << kPackedIdBits) - 1;
 
-// `rank` and where it stands: the smallest of these is the lowest rank, and of equal ones the leftmost.
+// `rank` with its position: the smallest of these has the lowest rank, and among equal ranks the leftmost position.
 inline std::uint32_t with_position(Rank rank, unsigned position) {
     return rank == kNoRank ? kNothing : rank << kPositionBits | position;
 }
 
-// A lane both ways; an instruction set uses one of them.
+// A lane in two representations; an instruction set uses one of them.
 struct LanePlace {
     unsigned index;
     std::uint64_t bit;
 };
 
-// Every symbol stays at the byte where it begins, `alive` says where one does, and the rank of merging it with its
-// right neighbour stands in the lane of the same number. Nothing is ever moved.
+// Every symbol stays at the byte where it begins, `alive` marks these bytes, and the rank of merging a symbol with its
+// right neighbour is in the lane of the same number. Nothing is moved.
 template <class Lanes>
 std::size_t encode_piece(const PairRanksView& ranks, const std::uint8_t* piece, std::size_t size, std::uint32_t* ids) {
-    constexpr unsigned kNone = Lanes::kSize;  // where no symbol is
+    constexpr unsigned kNone = Lanes::kSize;  // position of "no symbol"
     std::uint32_t symbols[kNone + 1];
     symbols[kNone] = kNoSymbol;
     alignas(64) std::uint32_t initial[kNone];
@@ -51,10 +51,10 @@ std::size_t encode_piece(const PairRanksView& ranks, const std::uint8_t* piece, 
         const Rank rank = best >> kPositionBits;
         const std::uint32_t made = ranks.made ? ranks.made[rank] : ranks.first_made + rank;
         const std::uint64_t at_bit = std::uint64_t{1} << at;
-        const std::uint64_t behind = alive & ~(at_bit | (at_bit - 1));
-        const std::uint64_t gone_bit = behind & (~behind + 1);
+        const std::uint64_t later = alive & ~(at_bit | (at_bit - 1));
+        const std::uint64_t gone_bit = later & (~later + 1);
         alive ^= gone_bit;
-        const std::uint64_t right_side = behind ^ gone_bit, left_side = alive & (at_bit - 1);
+        const std::uint64_t right_side = later ^ gone_bit, left_side = alive & (at_bit - 1);
         const unsigned right = right_side ? static_cast<unsigned>(__builtin_ctzll(right_side)) : kNone;
         const unsigned left = left_side ? 63 - static_cast<unsigned>(__builtin_clzll(left_side)) : kNone;
         symbols[at] = made;

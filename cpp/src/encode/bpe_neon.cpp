@@ -6,8 +6,8 @@
 namespace gristmill {
 namespace {
 
-// A lane is set by comparing every lane's number with it: all vectors are touched, and none goes through memory, where
-// a vector load soon after the store of one lane would have to wait for it.
+// Sets a lane by comparing it with the number of every lane. This writes all vectors but avoids memory, where a vector
+// load soon after the store of one lane would have to wait.
 template <unsigned kVectors>
 class NeonLanes {
   public:

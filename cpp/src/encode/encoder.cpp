@@ -1,4 +1,4 @@
-// The top of the stage: sinks for the text driver that write, count or drop out ids.
+// The top of the stage: sinks for the text driver that write ids, count them, or apply dropout.
 #include <algorithm>
 #include <atomic>
 
@@ -10,9 +10,9 @@
 namespace gristmill {
 namespace {
 
-// A thread is not worth starting for less.
+// Starting a thread for fewer tasks does not pay off.
 constexpr std::size_t kMinTasksPerThread = 2;
-// So many ids of several texts are made in a warm buffer and copied when their number is known.
+// Up to this many ids of several texts are written to a warm buffer, and copied when their number is known.
 constexpr std::size_t kMaxCopiedIds = std::size_t{8} << 20;
 constexpr Id kNarrowIds = 65536;
 
@@ -33,7 +33,7 @@ std::vector<IdOfBytes> both(std::vector<IdOfBytes> a, const std::vector<IdOfByte
     return a;
 }
 
-// Throws ForgedSpecial if a stretch holds a special that is not allowed.
+// Throws ForgedSpecial if a stretch contains a disallowed special.
 void check_specials(const SpecialRule& rule, const Stretch& stretch, std::size_t text, const Monitor& monitor) {
     if (rule.disallowed().empty()) return;
     SpecialSearch search(rule.disallowed(), stretch.data, stretch.size);
@@ -42,9 +42,9 @@ void check_specials(const SpecialRule& rule, const Stretch& stretch, std::size_t
         throw ForgedSpecial(text, stretch.position + found.position, rule.disallowed_id(found.index));
 }
 
-// Where the ids of a task go. begin(task, capacity) gives the place, end(end) says how many there are.
+// Destinations for the ids of a task. begin(task, capacity) returns the position to write to, end(end) sets the number.
 //
-// In their place in the result, or on the way there:
+// At the final position in the result, or in a buffer until that is known:
 template <class Token>
 struct OrderedPlace {
     OrderedOutput<Token>& output;
@@ -58,14 +58,14 @@ struct OrderedPlace {
         output.end(std::move(segment), num_ids);
     }
 };
-// After those of the task before, on one thread:
+// After the ids of the previous task, on one thread:
 template <class Token>
 struct NextPlace {
     Token* next;
     Token* begin(std::size_t, std::size_t) { return next; }
     void end(Token* end) { next = end; }
 };
-// Nowhere, if only their number is wanted:
+// Discarded, if only their number is needed:
 template <class Token>
 struct DiscardedPlace {
     Worker<Token>& worker;
@@ -73,11 +73,11 @@ struct DiscardedPlace {
     void end(Token*) { worker.release_large_buffer(); }
 };
 
-// What one call of encode() is about.
+// The arguments and state of one call of encode().
 struct Encoding {
     const SpecialRule& rule;
     const TextMarks& marks;
-    std::vector<std::atomic<std::int64_t>> num_ids;  // of each text; several threads may work on one
+    std::vector<std::atomic<std::int64_t>> num_ids;  // by text; several threads may work on one text
     const Monitor& monitor;
 };
 
@@ -126,10 +126,10 @@ class EncodeSink {
     Place& place_;
     std::size_t task_ = 0;
     Token* out_ = nullptr;
-    Token* block_ids_ = nullptr;  // where those of the block begin
+    Token* block_ids_ = nullptr;  // start of the ids of the block
 };
 
-// One short text, with as little around it as possible.
+// One short text, with minimal overhead.
 template <class Token>
 struct ShortSink {
     Worker<Token>& worker;
@@ -162,7 +162,7 @@ struct DropoutSink {
     void special(std::uint32_t index) { *out++ = rule.allowed_id(index); }
 };
 
-// A text in memory of which nothing more is readable.
+// A text in memory without readable bytes after it.
 Stretch stretch_of(std::string_view text) {
     return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), text.size(), 0};
 }
@@ -187,20 +187,20 @@ struct Encoder::Impl {
         }
     }
 
-    // Calls `call` with the pool there is.
+    // Calls `call` with the pool that is in use.
     template <class Call>
     auto with_pool(const Call& call) const {
         return narrow ? call(*narrow) : call(*wide);
     }
     void need_pattern() const {
         if (!tables.pattern)
-            throw std::invalid_argument("this encoder has no native pattern: cut the text into pieces first");
+            throw std::invalid_argument("this encoder has no native pattern: split the text into pieces first");
     }
 
     TextRules rules(const SpecialRule& rule) const { return {rule.allowed(), Cutter(*tables.pattern, rule.all())}; }
 
     EncodeTables tables;
-    std::unique_ptr<WorkerPool<std::uint16_t>> narrow;  // one of the two
+    std::unique_ptr<WorkerPool<std::uint16_t>> narrow;  // exactly one of the two is set
     std::unique_ptr<WorkerPool<std::uint32_t>> wide;
 };
 

@@ -1,4 +1,4 @@
-// Joins the ids of blocks that several threads encode at once, in the order of the blocks.
+// Joins the ids of blocks that several threads encode at the same time, in the order of the blocks.
 #pragma once
 
 #include <cstring>
@@ -11,23 +11,23 @@
 
 namespace gristmill {
 
-// The thread whose block is next in line writes straight into the result; one that is ahead writes into a buffer of its
-// own, which is copied when the place is known. With one thread nothing is ever copied.
+// The thread with the next block in order writes directly to the result. A thread that is ahead writes to its own
+// buffer, which is copied when its position is known. With one thread nothing is ever copied.
 template <class Token>
 class OrderedOutput {
   public:
     explicit OrderedOutput(std::size_t capacity) : ids_(capacity, sizeof(Token)) {}
 
-    // Memory for the ids of a block. Used again for later blocks: fresh memory costs a page fault per 4 KB.
+    // Memory for the ids of a block. Reused for later blocks, because fresh memory costs a page fault per 4 KB.
     struct Buffer {
         std::unique_ptr<Token[]> ids;
         std::size_t capacity = 0;
     };
-    // The ids of one block under way.
+    // The ids of one block in progress.
     struct Segment {
         std::size_t index;
         Token* out;
-        Buffer buffer;  // none: `out` is in the result
+        Buffer buffer;  // empty if `out` is in the result
     };
     Segment begin(std::size_t index, std::size_t capacity) {
         Buffer buffer;
@@ -44,7 +44,7 @@ class OrderedOutput {
         return {index, out, std::move(buffer)};
     }
     void end(Segment block, std::size_t num_ids) {
-        std::vector<Placed> placed;  // blocks whose place is known now
+        std::vector<Placed> placed;  // blocks whose position is now known
         {
             const std::lock_guard lock(mutex_);
             waiting_.emplace(block.index, Waiting{std::move(block.buffer), num_ids});
@@ -62,7 +62,7 @@ class OrderedOutput {
             free_.push_back(std::move(waiting.buffer));
         }
     }
-    // When all blocks have ended.
+    // Call this when all blocks have ended.
     IdBuffer finish() {
         ids_.finish(size_);
         return std::move(ids_);
@@ -79,8 +79,8 @@ class OrderedOutput {
     };
 
     std::mutex mutex_;
-    std::size_t next_ = 0;  // the first block whose end is not known
-    std::size_t size_ = 0;  // ids before it
+    std::size_t next_ = 0;  // the first block without a known end
+    std::size_t size_ = 0;  // number of ids before it
     std::map<std::size_t, Waiting> waiting_;
     std::vector<Buffer> free_;
     IdBuffer ids_;

@@ -1,7 +1,7 @@
-// The ids of a piece in 16 bytes, or the place where more of them lie.
+// The ids of a piece in 16 bytes, or the position of a longer list of ids.
 //
-// Writing them stores the whole register and moves on by their number, so that no branch depends on how many there are;
-// what is stored too much is written over by the next piece.
+// Writing stores the whole register and advances by the number of ids, so that no branch depends on that number; the
+// next piece overwrites the excess.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +73,7 @@ struct PackedIds<std::uint32_t> {
     std::uint32_t* write(std::uint32_t* out) const {
         out[0] = static_cast<std::uint32_t>(low & kMask);
         out[1] = static_cast<std::uint32_t>(low >> 24 & kMask);
-        if (num_ids() > 2) {  // here a branch is cheaper than unpacking what is seldom there
+        if (num_ids() > 2) {  // here a branch is cheaper than unpacking ids that are rarely present
             out[2] = static_cast<std::uint32_t>((low >> 48 | high << 16) & kMask);
             out[3] = static_cast<std::uint32_t>(high >> 8 & kMask);
             out[4] = static_cast<std::uint32_t>(high >> 32 & kMask);
@@ -83,7 +83,7 @@ struct PackedIds<std::uint32_t> {
     std::size_t num_ids() const { return static_cast<std::size_t>(high >> 56); }
 };
 
-// Ids that writing may store behind those of a piece.
+// Maximum number of excess ids that writing may store after those of a piece.
 inline constexpr std::size_t kIdSlack = 8;
 
 }  // namespace gristmill

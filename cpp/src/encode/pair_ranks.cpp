@@ -7,14 +7,14 @@
 namespace gristmill {
 namespace {
 
-// So many moves of others to make room for one mean that the table is too full.
+// If inserting one pair moves this many others, the table is too full.
 constexpr int kMaxMoves = 500;
-// How often a table is filled with new seeds: at its own size, at twice and at four times that. A seed fails for one in
-// two hundred tables of merges as they are learned, and for one in four of very regular ones.
+// How often a table is filled with new seeds: at its own size, at twice and at four times that size. A seed fails for
+// one in two hundred tables of learned merges, and for one in four very regular ones.
 constexpr int kAttempts[] = {4, 2, 2};
 
 bool fits_packed(const VocabularyParts& parts) {
-    // The greatest is left out: kernels use it for "no symbol", and free slots hold it.
+    // The greatest id is excluded: kernels use it for "no symbol", and free slots contain it.
     const auto fits = [](Id id) { return id < (Id{1} << kPackedIdBits) - 1; };
     return parts.merges.size() < std::size_t{1} << kPackedRankBits &&
            std::all_of(parts.byte_ids.begin(), parts.byte_ids.end(), fits) &&
@@ -23,7 +23,7 @@ bool fits_packed(const VocabularyParts& parts) {
                [&](const MergeRule& merge) { return fits(merge.left) && fits(merge.right) && fits(merge.made); });
 }
 
-// The same pair again can only have a higher rank, and so never be merged.
+// A repeated pair can only have a higher rank, so it would never be merged.
 std::vector<RankedPair> first_ranks(const std::vector<MergeRule>& merges) {
     std::vector<RankedPair> result;
     std::unordered_set<std::uint64_t, SeededHash> seen;
@@ -53,7 +53,7 @@ PairRanks::PairRanks(const VocabularyParts& parts, HashSeed (*draw_seed)())
     }
     view_.byte_ranks = byte_ranks_.data();
     view_.byte_ids = byte_ids_.data();
-    // As they are learned: kernels then need not wait for a look-up.
+    // If merges make ids in learning order, kernels compute them instead of loading them.
     const auto follows = [this](Rank rank) { return made_[rank] == made_[0] + rank; };
     bool in_order = true;
     for (Rank rank = 0; rank < made_.size() && in_order; ++rank) in_order = follows(rank);
@@ -86,7 +86,7 @@ bool PairRanks::fill_buckets(const std::vector<RankedPair>& pairs, HashSeed (*dr
     return false;
 }
 
-// A slot taken by another pair is cleared by moving that one to its other bucket.
+// If another pair occupies the slot, it is moved to its other bucket.
 bool PairRanks::insert(std::uint64_t slot) {
     std::size_t bucket = buckets_of(view_, slot >> kPackedRankBits).first;
     for (int move = 0; move < kMaxMoves; ++move) {

@@ -1,4 +1,4 @@
-// Pair of ids -> rank of their merge: what BPE asks several times a byte.
+// Pair of ids -> rank of their merge, which BPE looks up several times per byte.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ class PairRanks {
   public:
     // `draw_seed` is called for every attempt to fill the packed table.
     explicit PairRanks(const VocabularyParts& parts, HashSeed (*draw_seed)() = HashSeed::random);
-    PairRanks(const PairRanks&) = delete;  // view_ points into it
+    PairRanks(const PairRanks&) = delete;  // view_ points into the object
     PairRanks& operator=(const PairRanks&) = delete;
 
-    // Whether the pairs are in the packed table: with fewer than a million ids they are.
+    // Whether the pairs are in the packed table; true with fewer than a million ids.
     bool is_packed() const { return view_.buckets != nullptr; }
     const PairRanksView& view() const { return view_; }
 
@@ -39,16 +39,16 @@ class PairRanks {
     std::size_t table_bytes() const { return buckets_.size() * sizeof(std::uint64_t); }
 
   private:
-    // False if every attempt failed; nothing is then left of the table.
+    // Returns false if every attempt failed; the table is then empty.
     bool fill_buckets(const std::vector<RankedPair>& pairs, HashSeed (*draw_seed)());
     bool insert(std::uint64_t slot);
 
     std::array<Id, 256> byte_ids_;
     std::vector<Rank> byte_ranks_;
     std::vector<MergeRule> merges_;
-    std::vector<Id> made_;  // of merges_, for the kernels
+    std::vector<Id> made_;  // ids made by merges_, for the kernels
     std::vector<std::uint64_t> buckets_;
-    std::unordered_map<std::uint64_t, Rank, SeededHash> ranks_;  // where they do not fit the packed table
+    std::unordered_map<std::uint64_t, Rank, SeededHash> ranks_;  // for pairs that do not fit in the packed table
     PairRanksView view_{};
 };
 

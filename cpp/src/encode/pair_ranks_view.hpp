@@ -1,5 +1,5 @@
-// Pair of ids -> rank of their merge, as plain data: kernel files need no standard header with inline functions (code
-// compiled there for a newer CPU must not be linked into the baseline).
+// Pair of ids -> rank of their merge, as plain data, so that kernel files need no standard header with inline functions
+// (code compiled there for a newer CPU must not be linked into the baseline).
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,23 @@ namespace gristmill {
 using Rank = std::uint32_t;
 inline constexpr Rank kNoRank = static_cast<Rank>(-1);
 
-// A pair and its rank in 8 bytes: 20 bits for each id, 24 for the rank. Whatever does not fit goes another way.
+// A pair and its rank in 8 bytes: 20 bits per id, 24 for the rank. Larger vocabularies use a hash map instead.
 inline constexpr unsigned kPackedIdBits = 20, kPackedRankBits = 24;
 inline constexpr std::uint64_t kFreeSlot = ~std::uint64_t{0};
 
-// A pair lies in one of two buckets of two slots, so that every question, whatever its answer, is the same few
-// instructions: two loads that do not wait for each other, and no branch to mispredict. At three quarters full that is
-// half a megabyte for 50,000 merges.
+// A pair is in one of two buckets of two slots, so that every look-up takes the same few instructions: two independent
+// loads, and no branch to mispredict. At three quarters full, 50,000 merges take half a megabyte.
 struct PairRanksView {
     const Rank* byte_ranks;  // [left byte][right byte]
     const std::uint32_t* byte_ids;
     const std::uint32_t* made;  // by rank; nullptr: rank + first_made
     std::uint32_t first_made;
     const std::uint64_t* buckets;  // two slots each; kFreeSlot: free
-    std::uint64_t bucket_mask;     // their number, a power of two, less one
+    std::uint64_t bucket_mask;     // number of buckets, a power of two, minus one
     std::uint64_t seed, multiplier;
 };
 
-// In an unnamed namespace: every file has a copy of its own, compiled for its own instruction set.
+// In an unnamed namespace, so that every file has its own copy, compiled for its instruction set.
 namespace {
 
 inline std::uint64_t packed_pair(std::uint32_t left, std::uint32_t right) {
@@ -38,8 +37,8 @@ struct PairBuckets {
     std::size_t first, second;
 };
 
-// One multiplication gives both buckets: the bits in the middle of the 128-bit product depend on every bit of the pair.
-// Seed and multiplier are random in each table, so that nobody can choose merges that share their buckets.
+// One multiplication gives both buckets: the middle bits of the 128-bit product depend on every bit of the pair. Seed
+// and multiplier are random per table, so that merges cannot be crafted to share buckets.
 inline PairBuckets buckets_of(const PairRanksView& view, std::uint64_t pair) {
     __extension__ using Wide = unsigned __int128;
     const Wide product = static_cast<Wide>(pair ^ view.seed) * view.multiplier;

@@ -37,11 +37,11 @@ PieceCache<Token>::PieceCache(const ProbeKernel& kernel, std::size_t num_expecte
 
 template <class Token>
 void PieceCache<Token>::set_max_size() {
-    // Half full while it can grow; then as full as searches stay short.
+    // Half full while it can grow; at the limit, as full as is possible with short searches.
     max_size_ = can_grow(2) ? slots_.size() / 2 : slots_.size() / 8 * 5;
 }
 
-// size > kMaxKeyBytes, so the last eight bytes overlap the others at worst.
+// size > kMaxKeyBytes, so the last eight bytes at worst overlap the others.
 template <class Token>
 PieceKey PieceCache<Token>::long_key(const std::uint8_t* piece, std::size_t size) const {
     const auto [a, b] = slots_.view().seed;
@@ -64,7 +64,7 @@ void PieceCache<Token>::make_room() {
     try {
         grow();
     } catch (const std::bad_alloc&) {
-        clear();  // and encoding goes on
+        clear();  // encoding continues with an empty cache
     }
 }
 
@@ -90,7 +90,7 @@ void PieceCache<Token>::clear() {
     size_ = 0;
 }
 
-// Whether there is room for so many bytes more, within the limit.
+// Whether this many more bytes fit within the limit.
 template <class Token>
 bool PieceCache<Token>::reserve_arena(std::size_t num_bytes) {
     if (arena_.size() + num_bytes <= arena_.capacity()) return true;
@@ -103,7 +103,7 @@ bool PieceCache<Token>::reserve_arena(std::size_t num_bytes) {
 template <class Token>
 void PieceCache<Token>::insert(const PieceKey& key, std::size_t offset, std::string_view piece, const Id* ids,
                                std::size_t num_ids) {
-    if (size_ >= slots_.size() / 8 * 7) return;  // searches end at a free entry
+    if (size_ >= slots_.size() / 8 * 7) return;  // keep a free entry, because searches end there
     Entry entry{};
     entry.key = key;
     const bool is_long = key.high & kHashedTag;
@@ -116,7 +116,7 @@ void PieceCache<Token>::insert(const PieceKey& key, std::size_t offset, std::str
         try {
             arena_full_ |= !reserve_arena(record_bytes);
         } catch (const std::bad_alloc&) {
-            return;  // not remembered, and encoding continues
+            return;  // not cached; encoding continues
         }
         if (arena_full_) return;
         const std::size_t begin = arena_.size();

@@ -1,8 +1,8 @@
-// Piece -> ids, for the pieces that one thread has met: a private table, bounded in size.
+// Piece -> ids, for the pieces that one thread has seen: a private table of bounded size.
 //
-// Entries are half a cache line, and every search begins at a whole one, so that two entries are looked at for one miss
-// of the CPU's cache. A piece of up to 15 bytes is its own key, and its ids lie in the entry if they are few. Longer
-// pieces are found by 120 bits of hash; their bytes, which are compared, and their ids lie in an arena.
+// Entries are half a cache line, and every search begins at a cache line boundary, so that one cache miss brings two
+// entries. A piece of up to 15 bytes is its own key, and a short list of ids is in the entry. Longer pieces are found
+// by 120 bits of hash; their bytes, which are compared, and their ids are in an arena.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 
 namespace gristmill {
 
-// One test of both halves: two would be two branches.
+// Compares both halves in one test; two tests would be two branches.
 inline bool operator==(const PieceKey& a, const PieceKey& b) {
 #if defined(__SSE2__)
     const __m128i same = _mm_cmpeq_epi8(_mm_load_si128(reinterpret_cast<const __m128i*>(&a)),
@@ -49,16 +49,16 @@ inline PieceKey inline_key(const std::uint8_t* piece, std::size_t size) {
 #endif
 }
 
-// `Token`: std::uint16_t or std::uint32_t, what ids are given in.
+// `Token`: std::uint16_t or std::uint32_t, the type of the ids.
 template <class Token>
 struct alignas(32) PieceEntry {
     PieceKey key;          // high == 0: free
-    PackedIds<Token> ids;  // or, where they do not fit, the place in the arena
+    PackedIds<Token> ids;  // or, if they do not fit, the position in the arena
 };
 static_assert(sizeof(PieceEntry<std::uint16_t>) == 32 && sizeof(PieceEntry<std::uint32_t>) == 32);
 
-// Entries in open addressing; it knows nothing of the arena. A search begins at the first entry of a cache line, then
-// takes the second, then the lines after it.
+// Open addressing; does not access the arena. A search begins at the first entry of a cache line, continues with the
+// second, then with the following lines.
 template <class Token>
 class PieceSlots {
   public:
@@ -70,7 +70,7 @@ class PieceSlots {
     const PieceTableView& view() const { return view_; }
     const ProbeKernel& kernel() const { return *kernel_; }
     std::size_t offset_of(const PieceKey& key) const { return kernel_->offset_of(view_, key); }
-    // The first entry from `offset` on that `is_it` accepts; nullptr if a free one comes before.
+    // The first entry from `offset` that `is_it` accepts; nullptr if a free entry comes first.
     template <class IsIt>
     const Entry* find(std::size_t offset, const IsIt& is_it) const {
         const std::size_t home = offset / sizeof(Entry);
@@ -100,13 +100,13 @@ class PieceSlots {
     PieceTableView view_{};
 };
 
-// The pieces that one thread has met. It begins empty; seeds are copied when they are met.
+// The pieces that one thread has seen. The cache starts empty; seeds are copied on first use.
 template <class Token>
 class PieceCache {
   public:
     using Entry = PieceEntry<Token>;
-    // Room for `num_expected` pieces at first, within the limit. `limit_bytes` bounds memory_bytes() strictly; less
-    // than kMinBytes counts as that. (While the table grows, the old one is there too.)
+    // Starts with room for `num_expected` pieces, within the limit. `limit_bytes` strictly limits memory_bytes(); the
+    // minimum is kMinBytes. (While the table grows, the old one exists too.)
     PieceCache(const ProbeKernel& kernel, std::size_t num_expected, std::size_t limit_bytes);
     static constexpr std::size_t kMinBytes = 64 << 10;
 
@@ -114,9 +114,9 @@ class PieceCache {
         return size <= kMaxKeyBytes ? inline_key(piece, size) : long_key(piece, size);
     }
     const PieceTableView& view() const { return slots_.view(); }
-    // Where the search for a key begins. Valid until make_room().
+    // The position where the search for a key begins. Valid until make_room().
     std::size_t offset_of(const PieceKey& key) const { return slots_.offset_of(key); }
-    // The entry of a piece; nullptr if it is not there. Valid until make_room().
+    // The entry of a piece, or nullptr. Valid until make_room().
     const Entry* find(const PieceKey& key, std::size_t offset, std::string_view piece) const {
         const PieceKey placed = {key.low, key.high | kPlacedTag};
         return slots_.find(offset, [&](const Entry& entry) {
@@ -124,7 +124,7 @@ class PieceCache {
             return entry.key == key || entry.key == placed;
         });
     }
-    // Writes the ids of an entry, and up to kIdSlack more, and returns their end.
+    // Writes the ids of an entry, and up to kIdSlack more, and returns the end of the ids.
     Token* copy_ids(const Entry& entry, Token* out) const {
         if (!entry.ids.is_place()) return entry.ids.write(out);
         const ArenaRecord record = record_of(entry);
@@ -134,16 +134,16 @@ class PieceCache {
 
     // Whether `more` pieces can be inserted without make_room().
     bool has_room(std::size_t more) const { return size_ + more <= max_size_ && !arena_full_; }
-    // Grows, or, when the limit is reached, forgets everything. Entries from before are no longer valid.
+    // Grows or, at the limit, clears the cache. Invalidates entries.
     void make_room();
-    // Does nothing if there is no room for it.
+    // Does nothing if there is no room.
     void insert(const PieceKey& key, std::size_t offset, std::string_view piece, const Id* ids, std::size_t num_ids);
 
     std::size_t size() const { return size_; }
     std::size_t memory_bytes() const { return slots_.memory_bytes() + allocated_bytes(arena_.capacity()); }
 
   private:
-    // In the arena: u32 size of the piece (0 for one that is its own key), u32 number of ids, the ids, the bytes.
+    // In the arena: u32 size of the piece (0 if it is its own key), u32 number of ids, the ids, the bytes.
     struct ArenaRecord {
         const std::uint8_t* at;
         std::uint32_t num_bytes, num_ids;

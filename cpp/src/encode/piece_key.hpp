@@ -1,4 +1,4 @@
-// A piece as 16 bytes: what the tables of pieces compare. Plain data, also for kernel files.
+// A piece as 16 bytes, the key of the piece tables. Plain data, also for kernel files.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 namespace gristmill {
 
 struct alignas(16) PieceKey {
-    std::uint64_t low, high;  // bytes in text order from the lowest; the length in the top byte of `high`: never 0
+    std::uint64_t low, high;  // bytes in text order from the lowest; the length in the top byte of `high`, so never 0
 };
 
 inline constexpr std::size_t kMaxKeyBytes = 15;
-inline constexpr std::uint64_t kHashedTag = std::uint64_t{1} << 63;  // in `high`: it is the hash of a longer piece
-// In `high` of an entry: the ids of this short piece lie in the arena, so that a kernel must not find it.
+inline constexpr std::uint64_t kHashedTag = std::uint64_t{1} << 63;  // in `high`: the key is the hash of a longer piece
+// In `high` of an entry: the ids of this short piece are in the arena, so a kernel must not find it.
 inline constexpr std::uint64_t kPlacedTag = std::uint64_t{0x20} << 56;
 
 inline constexpr struct KeyMasks {

@@ -1,4 +1,4 @@
-// Places in a piece by the rank of the merge that is possible there: the lists that encode_sweeps() works off.
+// Positions in a piece by the rank of the merge that is possible there: the work lists of encode_sweeps().
 #pragma once
 
 #include <algorithm>
@@ -12,30 +12,29 @@
 
 namespace gristmill {
 
-// Kept by a worker from piece to piece: the tables over all ranks cost as much to allocate as a piece of a kilobyte
-// costs to encode. Between two pieces all lists are empty; after an exception clear() makes them so.
+// A worker keeps this from piece to piece, because allocating the tables for all ranks costs as much as encoding a
+// piece of a kilobyte. Between two pieces all lists are empty; after an exception clear() empties them.
 //
-// The places of a rank are a linked list in one pool of nodes. A bit per rank, and a bit per 64 of those, say which
-// ranks have places: finding the lowest takes a few instructions, because no rank below the current one is ever added.
+// The places of a rank are a linked list in one pool of nodes. One bit per rank, and one bit per 64 of those, mark the
+// ranks with places: finding the lowest takes a few instructions, because no rank below the current one is ever added.
 class PlacesByRank {
   public:
-    // Before the first place of a piece. Address space for two nodes per place, the most there can be at one time, so
-    // that the pool is never moved; no more of it is touched than is used.
+    // Call this before the first place of a piece. Reserves address space for two nodes per place, the maximum at any
+    // time, so that the pool never moves; only the used part of it is touched.
     void begin(std::size_t num_ranks, std::size_t num_places) {
         num_ranks_ = static_cast<Rank>(num_ranks);
         if (first_.size() < num_ranks + 1) {
             has_places_.resize(num_ranks / 64 + 1);
             has_bits_.resize(num_ranks / 4096 + 1);
-            first_.resize(num_ranks + 1);  // the last of the three: memory may run out before it
+            first_.resize(num_ranks + 1);  // the last of the three, since memory may run out before it
         }
         const std::size_t most = 2 * num_places + 1 + kChunk;
         if (nodes_.capacity() < most) nodes_.reserve(num_places < kChunk ? std::bit_ceil(most) : most);
-        if (nodes_.empty()) nodes_.resize(1);  // index 0 means "none"
+        if (nodes_.empty()) nodes_.resize(1);  // index 0 means "no node"
         word_ = 0;
     }
 
-    // kNoRank adds nothing, and costs no branch: such a place goes to a list that nobody reads, and its node stays
-    // free.
+    // kNoRank adds nothing, without a branch: the place goes to an unused list, and its node stays free.
     void add(Rank rank, std::uint32_t place) {
         if (!free_) [[unlikely]]
             add_nodes();
@@ -50,8 +49,8 @@ class PlacesByRank {
         has_bits_[slot / 4096] |= std::uint64_t{is_real} << slot / 64 % 64;
     }
 
-    // Takes the list of the lowest rank, to be read by next(); kNoRank if no place is left. Ranks added from now on
-    // must be higher.
+    // Takes the list of the lowest rank, to be read with next(); returns kNoRank if no place is left. Ranks added from
+    // now on must be higher.
     Rank take_lowest() {
         while (word_ < has_bits_.size() && !has_bits_[word_]) ++word_;
         if (word_ == has_bits_.size()) return kNoRank;
@@ -63,7 +62,7 @@ class PlacesByRank {
         return rank;
     }
 
-    // Whether a place was left; then it is in `place`.
+    // Returns whether a place was left, and sets `place` to it.
     bool next(std::uint32_t& place) {
         const std::uint32_t node = taken_;
         if (!node) return false;
@@ -74,7 +73,7 @@ class PlacesByRank {
         return true;
     }
 
-    // Puts the places that were taken in ascending order. `poll` is called regularly and may throw.
+    // Sorts the taken places in ascending order. `poll` is called regularly and may throw.
     template <class Poll>
     void sort_taken(const Poll& poll) {
         bool ascends = true, descends = true;
@@ -108,7 +107,7 @@ class PlacesByRank {
         std::fill(has_bits_.begin(), has_bits_.end(), 0);
         release_nodes();
     }
-    // Gives back what grows with the piece.
+    // Frees the memory that grows with the piece.
     void release_nodes() {
         nodes_ = LargeVector<Node>();
         free_ = taken_ = 0;
@@ -141,9 +140,9 @@ class PlacesByRank {
     }
 
     Rank num_ranks_ = 0;
-    std::vector<std::uint32_t> first_;  // by rank: the first node; 0: none. One more, for kNoRank
+    std::vector<std::uint32_t> first_;  // by rank: the first node, or 0. One more entry for kNoRank
     std::vector<std::uint64_t> has_places_, has_bits_;
-    std::size_t word_ = 0;  // of has_bits_: all before it are 0
+    std::size_t word_ = 0;  // index into has_bits_; all words before it are 0
     LargeVector<Node> nodes_;
     std::uint32_t free_ = 0, taken_ = 0;
 };

@@ -1,4 +1,4 @@
-// Looks at the monitor once per several thousand steps of a loop over a long piece.
+// Checks the monitor once per several thousand steps of a loop over a long piece.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace gristmill {
 
 class Poll {
   public:
-    // Without a monitor it does nothing.
+    // Does nothing without a monitor.
     explicit Poll(const Monitor* monitor) : monitor_(monitor) {}
     // Throws what Monitor::check() throws.
     void operator()() const {

@@ -1,7 +1,7 @@
-// Probing with AVX-512, four pieces at a time: one register holds four keys, two rounds of AES hash them, one
+// Probing with AVX-512, four pieces at a time: one register holds four keys, two rounds of AES hash them, and one
 // comparison shows whether all four are found.
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes its own intrinsics' deliberately undefined operands for mistakes (GCC bug 105593).
+// GCC 12 warns about the deliberately undefined operands of its own intrinsics (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -19,15 +19,15 @@ inline __m512i four(const void* a, const void* b, const void* c, const void* d) 
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-// One round of AES does not mix the four columns; after two, the low bits depend on every byte. A round adds its key
-// last, so the seed comes before the first as well: else pieces could be chosen that collide whatever the seed.
+// One round of AES does not mix the four columns; after two rounds, the low bits depend on every byte. A round adds its
+// key last, so the seed is also added before the first; otherwise pieces could be crafted that collide for any seed.
 std::size_t offset_of(const PieceTableView& table, const PieceKey& key) {
     const __m128i seed = load_16(&table.seed);
     const __m128i hash = _mm_aesenc_si128(_mm_aesenc_si128(_mm_xor_si128(load_16(&key), seed), seed), seed);
     return static_cast<std::size_t>(static_cast<std::uint32_t>(_mm_cvtsi128_si32(hash)) & table.mask);
 }
 
-// The lengths of 64 pieces, kTooLongTag for those that are no key.
+// The lengths of 64 pieces, with kTooLongTag for those that are too long for a key.
 inline void write_lengths(const std::uint16_t* ends, std::size_t num_pieces, std::uint8_t* lengths) {
     for (std::size_t i = 0; i < num_pieces; i += 32) {
         const __m512i size = _mm512_sub_epi16(_mm512_loadu_si512(ends + i + 1), _mm512_loadu_si512(ends + i));
@@ -52,7 +52,7 @@ void prepare(const PieceTableView& table, const std::uint8_t* base, const std::u
     const __m128i mask = _mm_set1_epi32(static_cast<int>(table.mask));
     const std::size_t last = num_pieces - 1;
     for (std::size_t i = 0; i < num_pieces; i += 4) {
-        // Past the last piece its own bytes are read again.
+        // After the last piece, its own bytes are read again.
         const auto at = [&](std::size_t k) { return base + ends[k < last ? k : last]; };
         const __m512i bytes = i + 4 <= num_pieces
                                   ? four(base + ends[i], base + ends[i + 1], base + ends[i + 2], base + ends[i + 3])
@@ -87,7 +87,7 @@ struct Narrow {
 
 struct Wide {
     using Token = std::uint32_t;
-    // Three bytes to each of five ids.
+    // Spreads the three bytes of each of five ids.
     static Token* write(const char* entry, Token* out) {
         const __m256i spread = _mm256_setr_epi8(0, 1, 2, 15, 3, 4, 5, 15, 6, 7, 8, 15, 9, 10, 11, 15, 12, 13, 14, 15, 0,
                                                 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -109,7 +109,7 @@ Written<Token> write(const PieceTableView& table, const PieceGroup& group, std::
         const __m512i keys = _mm512_loadu_si512(group.keys + i);
         std::uint32_t first = _mm512_cmpeq_epi64_mask(four(a, b, c, d), keys);
         std::uint32_t second = _mm512_cmpeq_epi64_mask(four(a + 32, b + 32, c + 32, d + 32), keys);
-        asm("" : "+r"(first), "+r"(second));  // moved from the mask registers once, not for each use
+        asm("" : "+r"(first), "+r"(second));  // moves the masks to general registers once, not for each use
         first &= first >> 1;
         second &= second >> 1;
         const unsigned found = (first | second) & 0x55;

@@ -1,7 +1,7 @@
-// The tokens that a piece can be as a whole, found without BPE: one table per encoder, read by all threads.
+// The tokens that can be a whole piece, found without BPE: one table per encoder, read by all threads.
 //
-// A new piece is looked up here before it is encoded. Most are no token, so bits of their hashes, few enough for the
-// second-level cache, rule those out first.
+// A new piece is looked up here before it is encoded. Most pieces are not a token, so a bit filter of the hashes, small
+// enough for the L2 cache, rules those out first.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@ namespace gristmill {
 
 class SeedTable {
   public:
-    // Room for `num_seeds`, or for as many as `limit_bytes` allow.
+    // Room for `num_seeds`, or for as many as `limit_bytes` allows.
     SeedTable(std::size_t num_seeds, std::size_t limit_bytes) {
         std::size_t size = std::bit_ceil(2 * num_seeds + 2);
         while (size > 2 && allocated_bytes(size * sizeof(Slot)) + size * kFilterBits / 8 > limit_bytes) size /= 2;
         slots_ = ZeroedArray<Slot>(size);
         filter_.resize(std::max<std::size_t>(size * kFilterBits / 64, 1));
     }
-    // `key` is that of the token, which is encoded as this id. Does nothing when the table is full.
+    // `key`: of a token that is encoded as this id. Does nothing when the table is full.
     void add(const PieceKey& key, Id id) {
         if (2 * (size_ + 1) > slots_.size()) return;
         const std::uint64_t hash = hash_of(key);
@@ -35,7 +35,7 @@ class SeedTable {
         slots_[at] = {key, id + 1};
         ++size_;
     }
-    // Whether the piece with this key, of at most kMaxKeyBytes bytes, is a token; then `id` is its id.
+    // Returns whether the piece with this key, of at most kMaxKeyBytes bytes, is a token, and sets `id` to its id.
     bool find(const PieceKey& key, Id& id) const {
         const std::uint64_t hash = hash_of(key);
         if (!(filter_[filter_bit(hash) / 64] >> filter_bit(hash) % 64 & 1)) return false;

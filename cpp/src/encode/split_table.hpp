@@ -1,9 +1,9 @@
-// Where a long piece falls into parts that are encoded each for itself.
+// Finds positions where a long piece splits into parts that are encoded independently.
 //
-// A merge across a place needs a token that lies across it. So where no token of the vocabulary, laid over the text,
-// could cover the place, the ids of the piece are those of its two parts. Text without spaces (Chinese, Japanese, Thai,
-// base64) is one piece of hundreds of bytes that never comes again; its parts are a few characters and come all the
-// time, so the cache knows them.
+// A merge across a position needs a token that spans it. So where no token of the vocabulary, aligned with the text,
+// could cover the position, the ids of the piece are those of its two parts. Text without spaces (Chinese, Japanese,
+// Thai, base64) is one piece of hundreds of bytes that does not repeat; its parts are a few characters and repeat
+// often, so the cache contains them.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace gristmill {
 
 class SplitTable {
   public:
-    // From every token that a merge makes, or that a whole piece can be.
+    // Built from every token that a merge makes or that a whole piece can be.
     SplitTable(const VocabularyParts& parts, const TokenTable& tokens);
 
     // Whether piece[0, at) and piece[at, size) are encoded independently; 0 < at < size.
     bool may_split(const std::uint8_t* piece, std::size_t size, std::size_t at) const {
         const std::size_t pair = std::size_t{piece[at - 1]} << 8 | piece[at];
         if (!test(inside_, pair)) return true;
-        // A token that covers `at` is just these two bytes, or has one more of them on the left or on the right.
+        // A token that covers `at` is exactly these two bytes, or contains one more byte on the left or on the right.
         if (test(tokens_of_two_, pair)) return false;
         return !(at > 1 && test(inside_of_three_, hash_three(piece + at - 2))) &&
                !(at + 1 < size && test(inside_of_three_, hash_three(piece + at - 1)));
@@ -39,9 +39,9 @@ class SplitTable {
     static void set(std::vector<std::uint64_t>& bits, std::size_t i) { bits[i >> 6] |= std::uint64_t{1} << (i & 63); }
     void add(std::string_view token);
 
-    std::vector<std::uint64_t> inside_;           // pairs of bytes that some token holds
+    std::vector<std::uint64_t> inside_;           // pairs of bytes that occur in some token
     std::vector<std::uint64_t> tokens_of_two_;    // pairs that are a token
-    std::vector<std::uint64_t> inside_of_three_;  // hashes of three bytes that some token holds
+    std::vector<std::uint64_t> inside_of_three_;  // hashes of three bytes that occur in some token
 };
 
 }  // namespace gristmill

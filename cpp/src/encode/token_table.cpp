@@ -6,7 +6,7 @@
 namespace gristmill {
 namespace {
 
-// Tables go by id.
+// Tables are indexed by id.
 constexpr std::size_t kMaxIds = std::size_t{1} << 25;
 constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
 
@@ -15,14 +15,16 @@ std::size_t num_ids_of(const VocabularyParts& parts) {
     for (const MergeRule& merge : parts.merges) largest = std::max(largest, merge.made);
     for (const IdOfBytes& token : parts.others) largest = std::max(largest, token.id);
     for (const IdOfBytes& special : parts.specials) largest = std::max(largest, special.id);
-    if (largest >= kMaxIds) throw std::invalid_argument("id " + std::to_string(largest) + " is too large");
+    if (largest >= kMaxIds)
+        throw std::invalid_argument("id " + std::to_string(largest) + " is too large: ids must be below " +
+                                    std::to_string(kMaxIds));
     return std::size_t{largest} + 1;
 }
 
-// The lengths of the tokens, found before any of them is built, and an order in which they can be built.
+// The lengths of the tokens, computed before any token is built, and an order in which they can be built.
 //
-// Rank need not follow the order of making: where several merges make one token, one of them may come before its parts.
-// It then waits for the first of them that is missing.
+// Ranks need not be in that order: if several merges make one token, one of them may come before its parts exist. It
+// then waits for the first missing part.
 class Measure {
   public:
     Measure(const VocabularyParts& parts, std::size_t num_ids) : merges_(parts.merges), lengths_(num_ids) {
@@ -41,7 +43,7 @@ class Measure {
     }
 
     const std::vector<std::uint32_t>& order() const { return order_; }  // ranks
-    std::uint64_t total_bytes() const { return total_; }                // no less than the tokens have
+    std::uint64_t total_bytes() const { return total_; }                // upper bound of the total size of the tokens
 
   private:
     bool is_known(Id id) const { return id < lengths_.size() && lengths_[id]; }
@@ -94,10 +96,10 @@ class Measure {
     }
 
     const std::vector<MergeRule>& merges_;
-    std::vector<std::uint32_t> lengths_;  // by id; 0: not known
+    std::vector<std::uint32_t> lengths_;  // by id; 0: unknown
     std::uint64_t total_ = 0;
     std::vector<std::uint32_t> order_, ready_;
-    std::vector<std::uint32_t> first_waiting_, next_waiting_;  // lists of merges by the id they wait for; mostly none
+    std::vector<std::uint32_t> first_waiting_, next_waiting_;  // merges by the id that they wait for; usually empty
 };
 
 }  // namespace

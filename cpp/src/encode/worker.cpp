@@ -10,25 +10,25 @@
 namespace gristmill {
 namespace {
 
-// Longer pieces, or parts of them, are encoded each time: they hardly ever come again.
+// Longer pieces, or parts of them, are encoded each time, because they hardly ever repeat.
 constexpr std::size_t kMaxCachedBytes = 256;
-// Bytes of a long piece between two looks at the monitor.
+// Bytes of a long piece between two checks of the monitor.
 constexpr std::uint32_t kPollBytes = 16 << 10;
 constexpr std::uint64_t kPartTag = std::uint64_t{0x10} << 56;
-// Buffers that grew beyond this for one text are not kept for the next.
+// Larger buffers, grown for one text, are freed afterwards.
 constexpr std::size_t kKeptBytes = std::size_t{4} << 20;
-// Address space for one id per byte of a batch of documents; no more of it is touched than there are ids.
+// Address space for one id per byte of a batch of documents; only the part with ids is touched.
 constexpr std::size_t kKeptBufferBytes = std::size_t{20} << 20;
 // Ids of a short text.
 constexpr std::size_t kFirstBuffer = 8192;
 constexpr std::size_t kMaxPieceBytes = 0x7fffffff;
-// Longer pieces of text that is not ASCII are split although they fit a key: they have many ids and seldom come again.
+// Longer pieces of text that is not ASCII are split although they fit a key: they have many ids and seldom repeat.
 constexpr std::size_t kMaxNonAsciiBytes = 8;
 
-// Ends after the last one that kernels may read.
+// Number of ends after the last one that kernels may read.
 constexpr std::size_t kReadableEnds = 64;
 
-// Whether more than an eighth of the bytes are not ASCII, by a sample of them.
+// Whether more than one eighth of the bytes are not ASCII, according to a sample.
 bool has_many_non_ascii(const std::uint8_t* text, std::size_t size) {
     constexpr std::size_t kStep = 31;
     std::size_t num_high = 0;
@@ -95,13 +95,14 @@ void Worker<Token>::release_large_buffer() {
 
 template <class Token>
 Token* Worker<Token>::encode(const PieceBatch& batch, Token* out, const Monitor& monitor) {
-    // The first piece may have begun in an earlier batch, any distance back.
+    // The first piece may have begun in an earlier batch, at any distance.
     const std::uint8_t* first_end = batch.base + batch.ends[0];
     out = encode_piece(batch.begin, static_cast<std::size_t>(first_end - batch.begin), out, monitor);
     std::size_t num_pieces = batch.size - 1;
     if (!num_pieces) return out;
     const std::uint16_t* ends = batch.ends;
-    // The key of a part is read from kPieceBytes, which need another piece after it: the last piece is not split here.
+    // The key of a part is read from kPieceBytes bytes, which requires another piece after it: the last piece is not
+    // split.
     const std::uint8_t* last = batch.base + ends[num_pieces - 1];
     const std::size_t last_size = std::size_t{ends[num_pieces]} - ends[num_pieces - 1];
     num_pieces -= last_size > kMaxKeyBytes;
@@ -112,8 +113,8 @@ Token* Worker<Token>::encode(const PieceBatch& batch, Token* out, const Monitor&
     return out;
 }
 
-// The ends with those of the parts of long pieces among them, so that parts are looked up together with all others.
-// Only where a part is encoded like a piece of its own.
+// Returns the ends, with the ends of the parts of long pieces inserted, so that parts are looked up together with whole
+// pieces. Used only where a part is encoded like a whole piece.
 template <class Token>
 const std::uint16_t* Worker<Token>::split_long(const std::uint8_t* base, const std::uint16_t* ends,
                                                std::size_t& num_pieces) {
@@ -121,7 +122,7 @@ const std::uint16_t* Worker<Token>::split_long(const std::uint8_t* base, const s
     const std::size_t most =
         has_many_non_ascii(base + ends[0], std::size_t{ends[num_pieces]} - ends[0]) ? kMaxNonAsciiBytes : kMaxKeyBytes;
     std::uint16_t* bound = nullptr;
-    std::size_t copied = 0;  // ends[0, copied) are among the bounds
+    std::size_t copied = 0;  // ends[0, copied) are in the bounds
     for (std::size_t from = 0; from < num_pieces; from += 64) {
         std::uint64_t left = longer_pieces(ends + from, std::min<std::size_t>(64, num_pieces - from), most);
         if (!left) continue;
@@ -138,7 +139,7 @@ const std::uint16_t* Worker<Token>::split_long(const std::uint8_t* base, const s
             bound = std::copy(ends + copied, ends + i + 1, bound);
             copied = i + 1;
             for (std::size_t at = 1; at < size; ++at) {
-                if (is_continuation(piece[at])) continue;  // the parts of a character are nearly always in some token
+                if (is_continuation(piece[at])) continue;  // a split inside a character is rarely possible
                 if (tables_.splits.may_split(piece, size, at)) *bound++ = static_cast<std::uint16_t>(ends[i] + at);
             }
         }
@@ -149,7 +150,7 @@ const std::uint16_t* Worker<Token>::split_long(const std::uint8_t* base, const s
     return bounds_.data();
 }
 
-// Piece i runs from ends[i] to ends[i + 1].
+// Piece i spans from ends[i] to ends[i + 1].
 template <class Token>
 Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t* ends, std::size_t num_pieces,
                                    Token* out, const Monitor& monitor) {
@@ -178,24 +179,24 @@ Token* Worker<Token>::encode_group(const std::uint8_t* base, const std::uint16_t
 
 template <class Token>
 Token* Worker<Token>::encode_piece(const std::uint8_t* piece, std::size_t size, Token* out, const Monitor& monitor) {
-    if (size > kMaxPieceBytes) throw std::length_error("a piece of 2 GiB or more cannot be encoded");
+    if (size > kMaxPieceBytes) throw std::length_error("pieces of 2 GiB or more cannot be encoded");
     if (!cache_.has_room(kMaxGroup)) cache_.make_room();
     if (size > kMaxKeyBytes) return encode_long(piece, static_cast<std::uint32_t>(size), out, monitor);
     const PieceKey key = cache_.key_of(piece, size);
     return look_up(key, cache_.offset_of(key), piece, size, false, out);
 }
 
-// A piece too long to be its own key: part by part, if it can be split.
+// Encodes a piece that is too long to be its own key, part by part if it can be split.
 template <class Token>
 Token* Worker<Token>::encode_long(const std::uint8_t* piece, std::uint32_t size, Token* out, const Monitor& monitor) {
-    // Short parts wait here until they can be looked up together.
+    // Short parts are collected here, to be looked up together.
     std::uint16_t* const ends = part_ends_;
     std::size_t num_parts = 0;
     const std::uint8_t* base = piece;
     std::uint32_t part = 0;
     const auto add_part = [&](std::uint32_t to) {
         const std::uint32_t part_size = to - part;
-        // kPieceBytes are readable from the begin of a piece, not from the begin of its last parts.
+        // kPieceBytes are readable from the start of a piece, but not from the start of its last parts.
         const bool is_short = part_size <= kMaxKeyBytes && size - part >= kPieceBytes;
         if (is_short) {
             if (!num_parts) base = piece + part;
@@ -211,7 +212,7 @@ Token* Worker<Token>::encode_long(const std::uint8_t* piece, std::uint32_t size,
     for (std::uint32_t at = 1; at < size;) {
         if (at > kPollBytes) monitor.check();
         for (const std::uint32_t until = std::min(size, at + kPollBytes); at < until; ++at) {
-            if (is_continuation(piece[at])) continue;  // the parts of a character are nearly always in some token
+            if (is_continuation(piece[at])) continue;  // a split inside a character is rarely possible
             if (tables_.splits.may_split(piece, size, at)) add_part(at);
         }
     }
@@ -219,7 +220,7 @@ Token* Worker<Token>::encode_long(const std::uint8_t* piece, std::uint32_t size,
     return encode_parts(base, ends, num_parts, out);
 }
 
-// A piece, or a part of one, that cannot be split. Nothing after it is read.
+// Encodes a piece, or a part of one, that cannot be split. Reads nothing after it.
 template <class Token>
 Token* Worker<Token>::encode_unsplit(const std::uint8_t* piece, std::size_t size, bool is_part, Token* out,
                                      const Monitor& monitor) {
@@ -257,14 +258,14 @@ inline Written<Token> Worker<Token>::write(const PieceGroup& group, std::size_t 
     }
 }
 
-// A piece that is new, or not in the entry where its search begins, or has many ids.
+// Looks up a piece that is new, is not in the entry where its search begins, or has many ids.
 template <class Token>
 [[gnu::noinline]] Token* Worker<Token>::look_up(const PieceKey& key, std::size_t offset, const std::uint8_t* piece,
                                                 std::size_t size, bool is_part, Token* out) {
     const std::string_view bytes(reinterpret_cast<const char*>(piece), size);
     if (const auto* entry = cache_.find(key, offset, bytes)) return cache_.copy_ids(*entry, out);
     Id ids[kMaxCachedBytes];
-    // A part that is a token elsewhere need not be one here where whole pieces are tokens.
+    // If whole pieces can be tokens, a part that equals such a token may still have other ids.
     const bool may_be_seed = size <= kMaxKeyBytes && !(is_part && part_tag_);
     const std::size_t num_ids =
         may_be_seed && seeds_.find(key, ids[0]) ? 1 : tables_.bpe.encode(bytes, !is_part, ids, nullptr, &sweep_state_);
@@ -298,7 +299,7 @@ SeedTable make_seeds(const EncodeTables& tables, std::size_t limit_bytes) {
         Id ids[kMaxKeyBytes];
         std::uint8_t padded[16] = {};
         std::memcpy(padded, token.data(), token.size());
-        // One that is not itself is rare; a special may even be spelled as another token is.
+        // Tokens that do not encode to themselves are rare; a special may even have the spelling of another token.
         if (tables.bpe.encode(token, true, ids) == 1 && ids[0] == id) seeds.add(inline_key(padded, token.size()), id);
     }
     return seeds;

@@ -1,4 +1,4 @@
-// What one thread needs to encode: a scanner, a cache of pieces, buffers. One thread at a time uses a worker.
+// The state of one encoding thread: a scanner, a piece cache, buffers. One thread at a time uses a worker.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace gristmill {
 
-// What all workers of an encoder read and none writes.
+// Tables that all workers of an encoder share and do not modify.
 struct EncodeTables {
     EncodeTables(const VocabularyParts& parts, std::optional<Pattern> encoder_pattern, Kernel encoder_kernel)
         : tokens(parts),
@@ -34,18 +34,18 @@ struct EncodeTables {
 template <class Token>
 class Worker {
   public:
-    // `cache_bytes` bounds its cache; less than PieceCache::kMinBytes counts as that.
+    // `cache_bytes` limits the cache; the minimum is PieceCache::kMinBytes.
     Worker(const EncodeTables& tables, const SeedTable& seeds, std::size_t cache_bytes);
 
-    // Writes the ids of the pieces to `out`, which has room for one id per byte and kIdSlack more, and returns their
-    // end.
+    // Writes the ids of the pieces to `out`, which must have room for one id per byte and kIdSlack more, and returns
+    // the end of the ids.
     Token* encode(const PieceBatch& batch, Token* out, const Monitor& monitor);
-    // The rest of the way from a text to pieces.
+    // Splits texts into pieces.
     TextScanner& scanner() { return *scanner_; }
 
     // A buffer for `size` ids, valid until the next call.
     Token* buffer(std::size_t size);
-    // Gives it back if it is large: what one long text needed is not kept for the next.
+    // Frees the buffer if it is large, so that one long text does not occupy memory for the next.
     void release_large_buffer();
     std::size_t num_pieces() const { return cache_.size(); }
     std::size_t cache_memory_bytes() const { return cache_.memory_bytes(); }
@@ -66,14 +66,14 @@ class Worker {
                            const Monitor& monitor);
 
     const EncodeTables& tables_;
-    const std::uint64_t part_tag_;        // in the keys of parts of pieces, where those must not pass for whole ones
-    std::optional<TextScanner> scanner_;  // none without a pattern
+    const std::uint64_t part_tag_;        // in the keys of parts, where these must not be mistaken for whole pieces
+    std::optional<TextScanner> scanner_;  // empty without a pattern
     const SeedTable& seeds_;
     const ProbeKernel& kernel_;
     PieceCache<Token> cache_;
     PieceGroup group_{}, parts_{};
-    std::uint16_t part_ends_[kMaxGroup + 1 + 64]{};  // of short parts of a long piece, the first 0
-    std::vector<std::uint16_t> bounds_;              // of the pieces of a batch, long ones split
+    std::uint16_t part_ends_[kMaxGroup + 1 + 64]{};  // of short parts of a long piece; the first is 0
+    std::vector<std::uint16_t> bounds_;              // of the pieces of a batch, with long ones split
     LargeVector<Token> buffer_;
     LargeVector<Id> long_ids_;
     SweepState sweep_state_;
@@ -82,7 +82,7 @@ class Worker {
 extern template class Worker<std::uint16_t>;
 extern template class Worker<std::uint32_t>;
 
-// Every token of up to 15 bytes, except those that the merges encode otherwise than as themselves.
+// Every token of up to 15 bytes that encodes to itself.
 SeedTable make_seeds(const EncodeTables& tables, std::size_t limit_bytes);
 
 }  // namespace gristmill

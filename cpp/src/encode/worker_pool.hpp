@@ -1,4 +1,4 @@
-// Workers between two uses. A worker is taken by one thread at a time; its cache stays warm for the next.
+// Workers that are not in use. One thread at a time takes a worker; its cache stays warm for the next.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace gristmill {
 
-// Without a lock: a process that forks while another thread takes a worker must not find the pool locked for ever.
+// Lock-free: if a process forks while another thread takes a worker, a lock would stay locked in the child forever.
 template <class Token>
 class WorkerPool {
   public:
@@ -39,7 +39,7 @@ class WorkerPool {
         stats.memory_bytes = seeds_.memory_bytes();
         stats.num_pieces = seeds_.size();
         for (auto& slot : idle_) {
-            // Taken out for a moment, so that nobody uses it while it is looked at.
+            // Removed for a moment, so that no thread uses the worker while it is read.
             Worker<Token>* worker = slot.exchange(nullptr, std::memory_order_acquire);
             if (!worker) continue;
             ++stats.num_caches;

@@ -1,4 +1,4 @@
-// Extending an existing tokenizer: its merges are replayed with the step of the loops, on every strip by itself.
+// Extends an existing tokenizer: applies its merges with the same step as the loops, separately in every strip.
 #include "merge/loops.hpp"
 #include "merge/pair_scan.hpp"
 #include "merge/pair_table.hpp"
@@ -7,7 +7,7 @@
 namespace gristmill::merge {
 namespace {
 
-// The wanted pairs; a pair's count is its rank. Of a pair given twice the second can never occur.
+// The pairs to merge, with their rank as count. If a pair is given twice, the second merge can never apply.
 PairTable rank_pairs(const std::vector<Merge>& given, HashSeed seed) {
     PairTable ranks(seed);
     for (std::size_t rank = 0; rank < given.size(); ++rank)
@@ -23,8 +23,8 @@ class Replay {
         store_.lists.resize(ranks.size());
     }
 
-    // Merges in order of rank are what BPE by rank does: a merge makes no pair of an earlier rank, because every pair
-    // it makes contains its new symbol.
+    // Applying merges in rank order is equivalent to BPE by rank: a merge never creates a pair of an earlier rank,
+    // because every pair it creates contains its new symbol.
     void run(const SymbolArray<Symbol>& array, const typename SymbolArray<Symbol>::Strip& strip) {
         post_bytes(array, strip);
         for (std::uint32_t pair = 0; pair < ranks_.size(); ++pair) {
@@ -54,7 +54,7 @@ class Replay {
         step_.forget();
         const OccurrenceRange occurrences = step_.merge(store_.lists[pair], a, b, c, monitor_);
         Neighbours &left = step_.left(), &right = step_.right();
-        // The sentinel is no token and has no length, but no given pair holds it either.
+        // The sentinel is not a token and has no length, but no given pair contains it either.
         for (const Id x : left.touched())
             left.cursor(x) = cursor_of(x, c, left.tally(x).num, x < tokens_.size() ? tokens_.length(x) : 0);
         for (const Id y : right.touched()) right.cursor(y) = cursor_of(c, y, right.tally(y).num, 0);

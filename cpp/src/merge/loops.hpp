@@ -1,4 +1,4 @@
-// The two loops of learn_merges() and what both start from.
+// The two loops of learn_merges() and their common starting state.
 #pragma once
 
 #include <chrono>
@@ -15,18 +15,18 @@
 
 namespace gristmill::merge {
 
-// For tests. Zero means: choose. None of these changes the merges, only the way to them.
+// For tests. Zero means automatic. These change only how the merges are found, never the merges.
 struct Tuning {
     std::uint64_t initial_threshold = 0;
-    std::uint32_t shared_postings = 0;  // from how many on a list is shared among the threads of the sequential loop
-    bool wide_symbols = false;          // 32-bit symbols even where 16 would do
-    std::optional<HashSeed> seed{};     // of the hash tables; random when not set
+    std::uint32_t shared_postings = 0;  // length from which the sequential loop shares a list among threads
+    bool wide_symbols = false;          // 32-bit symbols even where 16 bits are enough
+    std::optional<HashSeed> seed{};     // of the hash tables; random if not set
 };
 
 MergeRun learn_merges(const WordTable& words, const std::vector<Merge>& given, const MergeOptions& options,
                       const Tuning& tuning, Monitor& monitor);
 
-// What a loop starts from: the words laid out, `given` applied.
+// The starting state of a loop: the symbol array of the words, with `given` applied.
 template <class Symbol>
 struct Training {
     using Clock = std::chrono::steady_clock;
@@ -38,7 +38,7 @@ struct Training {
     HashSeed seed;
     Tokens tokens{};
     SymbolArray<Symbol> array{};
-    std::uint64_t threshold = 1;  // of the counts worth a posting list: a guess, 1 is always safe
+    std::uint64_t threshold = 1;  // minimum count for a posting list: an estimate; 1 is always correct
     MergeRun run{};
 
     void begin_loop() {
@@ -54,17 +54,17 @@ struct Training {
     }
 };
 
-// Applies merges to the words as laid out, in order, and adds their tokens. Throws std::invalid_argument for a merge of
-// ids that do not exist yet.
+// Applies merges to the symbol array in order and adds their tokens. Throws std::invalid_argument for a merge of ids
+// that do not exist yet.
 template <class Symbol>
 void apply_given(const std::vector<Merge>& given, HashSeed seed, Tokens& tokens, SymbolArray<Symbol>& array, Crew& crew,
                  Monitor& monitor);
 
-// One merge at a time; setup, rebuilds and the merges of long lists on all threads.
+// Merges one pair at a time; setup, rebuilds and merges of long lists use all threads.
 template <class Symbol>
 void learn_sequentially(Training<Symbol>& training);
 
-// Exact batched rounds; everything on all threads.
+// Merges in exact batched rounds; all work uses all threads.
 template <class Symbol>
 void learn_in_rounds(Training<Symbol>& training);
 

@@ -9,15 +9,15 @@ namespace {
 
 constexpr std::uint64_t kMaxCount = (std::uint64_t{1} << 63) - 1;
 
-// Sticks at 2^63, one past the greatest count, instead of wrapping around.
+// Saturates at 2^63, one more than the maximum count, instead of wrapping around.
 std::uint64_t add_counts(std::uint64_t a, std::uint64_t b) {
     return a > kMaxCount || b > kMaxCount - a ? kMaxCount + 1 : a + b;
 }
 
-// Both kinds of tallies: tally() makes a pair's tally where there is none; cursor() needs one; for_each() visits all
-// pairs that have a tally, or one of several parts of them.
+// Both kinds of tallies have the same interface: tally() creates the tally of a pair if needed; cursor() requires one;
+// for_each() visits all pairs with a tally, or one of several parts of them.
 
-// Before the first merge the ids are bytes, and a pair is its own index: 65,536 tallies, of which a text touches a few
+// Before the first merge the ids are bytes, and a pair is its own index: 65,536 tallies, of which a text uses a few
 // thousand.
 class DenseTallies {
   public:
@@ -101,7 +101,7 @@ struct Kept {
     std::uint64_t count;
 };
 
-// The admitted pairs; each member adds up its part of them.
+// The admitted pairs. Each member adds up its share of them.
 template <class Tallies>
 std::vector<Kept> combine(const std::vector<Tallies>& strips, const Tokens& tokens, const Admission& admission,
                           HashSeed seed, Crew& crew) {
@@ -130,12 +130,12 @@ std::vector<Kept> combine(const std::vector<Tallies>& strips, const Tokens& toke
     return kept;
 }
 
-// Where a strip's postings of dropped pairs go; a cache line each.
+// Receives a strip's postings of dropped pairs; one cache line each.
 struct alignas(64) Nowhere {
     Position position;
 };
 
-// Makes the lists of one store and sets the cursors: its strips write one after another into the same lists.
+// Allocates the lists of one store and sets the cursors. Its strips write to the same lists, one after another.
 template <class Tallies>
 void reserve(const PairTable& table, PostingStore& store, std::span<Tallies> strips, Nowhere* nowhere) {
     store.lists.resize(table.size());
@@ -143,7 +143,7 @@ void reserve(const PairTable& table, PostingStore& store, std::span<Tallies> str
         strip.for_each([&](Id left, Id right, const Tally& tally) {
             if (const std::uint32_t pair = table.find(left, right); pair != kNoPair) store.lists[pair].num += tally.num;
         });
-    std::vector<Position*> ends(table.size());  // of what the strips so far will write
+    std::vector<Position*> ends(table.size());  // end of the postings that the strips so far will write
     for (std::size_t pair = 0; pair < ends.size(); ++pair)
         if (PostingList& list = store.lists[pair]; list.num) ends[pair] = list.data = store.pool.allocate(list.num);
     for (Tallies& strip : strips) {
@@ -194,7 +194,7 @@ void scan_with(LengthOf length_of, const SymbolArray<Symbol>& array, const Token
 template <class Symbol>
 void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, HashSeed seed,
                 PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor) {
-    // Clearing two megabytes for every member is worth it from about as many symbols as there are tallies.
+    // Clearing two megabytes per member pays off when there are about as many symbols as tallies.
     if (tokens.size() == 256 && array.num_symbols >= 65536)
         scan_with<DenseTallies>([](Id) { return 1u; }, array, tokens, admission, seed, table, stores, crew, monitor);
     else

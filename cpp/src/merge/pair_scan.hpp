@@ -1,4 +1,4 @@
-// Counting all pairs of the symbol array at once, and making the posting lists of those worth keeping.
+// Counts all pairs of the symbol array in one pass, and makes posting lists for the pairs worth keeping.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace gristmill::merge {
 
-// Calls visit(left, right, position of left, weight) for every adjacent pair of the strip, in order. length_of(id): of
-// its token, in bytes.
+// Calls visit(left, right, position of left, weight) for every adjacent pair of the strip, in order. length_of(id) is
+// the size of its token in bytes.
 template <class Symbol, class LengthOf, class Visit>
 void for_each_adjacent(const SymbolArray<Symbol>& array, const typename SymbolArray<Symbol>::Strip& strip,
                        LengthOf length_of, Monitor& monitor, Visit visit) {
@@ -46,7 +46,7 @@ void for_each_adjacent(const SymbolArray<Symbol>& array, const typename SymbolAr
     }
 }
 
-// The posting lists of some strips, by the pair's number in the PairTable.
+// The posting lists of one or all strips, indexed by the number of the pair in the PairTable.
 struct PostingStore {
     PostingPool pool;
     std::vector<PostingList> lists;
@@ -67,7 +67,7 @@ struct PostingStore {
     }
 };
 
-// Where a pair occurs first, of the postings in one list; UINT64_MAX: nowhere.
+// The first occurrence of a pair among the postings of one list; UINT64_MAX if it does not occur.
 template <class Symbol>
 std::uint64_t first_occurrence(const SymbolArray<Symbol>& array, const Tokens& tokens, const PairTable::Pair& pair,
                                const PostingList& list) {
@@ -79,19 +79,19 @@ std::uint64_t first_occurrence(const SymbolArray<Symbol>& array, const Tokens& t
     return first;
 }
 
-// What makes a pair worth a place in the table.
+// The conditions for a pair to enter the table.
 struct Admission {
-    std::uint64_t threshold = 1;        // the least count
-    std::uint32_t max_token_bytes = 0;  // 0: no bound
+    std::uint64_t threshold = 1;        // minimum count
+    std::uint32_t max_token_bytes = 0;  // 0: no limit
 
     bool admits(std::uint64_t count, std::uint64_t token_bytes) const {
         return count >= threshold && (!max_token_bytes || token_bytes <= max_token_bytes);
     }
 };
 
-// Fills the empty `table` with every admitted pair and the empty stores with their postings, in ascending order. Either
-// one store takes the postings of all strips, or there is one per strip. Throws std::overflow_error when the count of a
-// pair passes 2^63 - 1.
+// Fills the empty `table` with every admitted pair, and the empty stores with their postings in ascending order. There
+// is either one store for all strips or one per strip. Throws std::overflow_error when the count of a pair exceeds 2^63
+// - 1.
 template <class Symbol>
 void scan_pairs(const SymbolArray<Symbol>& array, const Tokens& tokens, const Admission& admission, HashSeed seed,
                 PairTable& table, std::span<PostingStore> stores, Crew& crew, Monitor& monitor);

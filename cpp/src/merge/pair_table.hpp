@@ -12,22 +12,21 @@ namespace gristmill::merge {
 // The number of a pair that is not in the table.
 inline constexpr std::uint32_t kNoPair = 0xFFFFFFFF;
 
-// `given` merges come from files: with a fixed hash, pairs could be chosen that all collide. No result depends on the
-// seed.
+// `given` merges come from files: with a fixed hash, a file could contain pairs that all collide. No result depends on
+// the seed.
 inline std::uint64_t pair_hash(HashSeed seed, Id left, Id right) {
     return fold_multiply(seed.a ^ left, seed.b ^ right);
 }
 
-// Invariant: `count` is the exact weighted number of occurrences of the pair in the symbol array, for every pair in the
-// table. A pair comes into being whole, in the merge that makes its younger symbol, and its count only falls
-// afterwards; so a pair born below the threshold is not entered at all, and a missing pair means: below the threshold,
-// for good.
+// Invariant: for every pair in the table, `count` is its exact weighted number of occurrences in the symbol array. The
+// merge that makes the younger symbol of a pair creates all of its occurrences, and its count only falls afterwards. So
+// a pair created below the threshold is never entered, and a missing pair is below the threshold for good.
 class PairTable {
   public:
     struct Pair {
         Id left, right;
         std::uint64_t count;
-        std::uint32_t next;  // the queue's link
+        std::uint32_t next;  // link in the queue
     };
 
     explicit PairTable(HashSeed seed) : seed_(seed) { clear(); }
@@ -51,7 +50,7 @@ class PairTable {
         }
     }
 
-    // The pair must not be there yet.
+    // The pair must not be in the table yet.
     std::uint32_t insert(Id left, Id right, std::uint64_t count) {
         if (2 * (pairs_.size() + 1) > slots_.size()) grow();
         const std::uint32_t pair = size();
@@ -63,7 +62,8 @@ class PairTable {
     void prefetch(Id left, Id right) const { __builtin_prefetch(&slots_[home(pair_hash(seed_, left, right))]); }
 
   private:
-    // The tag settles nearly every miss without touching the pair: three of four look-ups are for pairs not kept.
+    // The tag resolves nearly every miss without reading the pair: three of four look-ups are for pairs not in the
+    // table.
     struct Slot {
         std::uint32_t tag, pair;
     };

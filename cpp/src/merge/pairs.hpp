@@ -1,4 +1,4 @@
-// The pairs that can still be chosen: their counts, their posting lists and their queue, which belong together.
+// The pairs that can still be chosen: their counts, posting lists and queue, which are kept consistent.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace gristmill::merge {
 
-// Only pairs whose count reaches the threshold are here. That is exact, because counts never rise: as long as one such
-// pair is left, the best pair is among them.
+// Contains only pairs with a count of at least the threshold. This is exact, because counts never rise: as long as one
+// such pair is left, the best pair is among them.
 template <class Symbol>
 class Pairs {
   public:
-    // One store takes the postings of all strips, or there is one per strip.
+    // There is either one store for all strips or one per strip.
     Pairs(Training<Symbol>& training, std::size_t num_stores)
         : t_(training),
           admission_{training.threshold, training.options.max_token_bytes},
@@ -42,14 +42,14 @@ class Pairs {
         return admission_.admits(count, t_.tokens.length(left) + std::uint64_t{t_.tokens.length(right)});
     }
 
-    // Queues the pairs entered since the table had `first_new` of them. Their lists must be written: the queue may ask
-    // where a pair occurs first.
+    // Queues the pairs entered since the table had `first_new` of them. Their lists must be complete, because the queue
+    // may look up the first occurrence of a pair.
     void enqueue_from(std::uint32_t first_new) {
         for (std::uint32_t pair = first_new; pair < table_.size(); ++pair) queue_.push(pair);
     }
 
-    // Call when the queue is empty: every pair of the symbol array then has a count below the threshold. Counts all of
-    // them anew with a lower threshold; false when that was 1 already and so no pair is left.
+    // Call this when the queue is empty: every pair of the symbol array then has a count below the threshold. Counts
+    // all pairs again with a lower threshold. Returns false if the threshold was 1 already, so that no pair is left.
     bool lower_threshold() {
         if (admission_.threshold == 1) return false;
         ++t_.run.num_rebuilds;
@@ -58,8 +58,9 @@ class Pairs {
         return true;
     }
 
-    // Call after every merge or round. Raises the threshold where the counts of the merges so far tell that the last
-    // one's will be well above it: fewer pairs to enter, fewer lists to write. Too high costs a rebuild, nothing else.
+    // Call this after every merge or round. Raises the threshold when the counts so far show that the count of the last
+    // merge will be well above it, so that fewer pairs are entered and fewer lists written. A threshold that is too
+    // high costs a rebuild and nothing else.
     void follow_counts() {
         const std::size_t num_done = t_.run.counts.size();
         if (num_done < next_forecast_) return;
@@ -70,9 +71,9 @@ class Pairs {
     std::uint64_t num_pairs() const { return num_earlier_pairs_ + table_.size(); }
 
   private:
-    // Counts fall with the rank of the merge as rank^-slope, and the slope grows along the way. The margin of 0.5 was
-    // chosen on three corpora (English, source code, multilingual; 1,000 to 69,000 merges), where no forecast came out
-    // too high. A text of 2 MB, merged down to counts of 1, did get one that was.
+    // Counts fall with the rank of the merge as rank^-slope, and the slope increases with the rank. The margin of 0.5
+    // was chosen on three corpora (English, source code, multilingual; 1,000 to 69,000 merges), where no forecast was
+    // too high. A text of 2 MB, merged until counts reached 1, did get a forecast that was too high.
     static std::uint64_t forecast_last_count(const std::vector<std::uint64_t>& counts, std::uint64_t num_merges) {
         const double middle = counts[counts.size() / 2], last = counts.back();
         const double slope = std::log2(middle / last) + 0.5;
@@ -106,7 +107,7 @@ class Pairs {
         return first;
     }
 
-    static constexpr std::size_t kMinForecast = 256;  // merges; the first ones tell little about the slope
+    static constexpr std::size_t kMinForecast = 256;  // merges; the first ones are a poor predictor of the slope
 
     Training<Symbol>& t_;
     Admission admission_;

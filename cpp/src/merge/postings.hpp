@@ -1,4 +1,4 @@
-// Posting lists: where a pair occurs, as cell positions, and the memory they live in.
+// Posting lists: the cell positions where a pair occurs, and the memory for them.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace gristmill::merge {
 
-// Number of a cell. Four bytes, because posting traffic is what bounds the loop on large tables.
+// Index of a cell. Four bytes, because posting traffic limits the speed of the loop on large tables.
 using Position = std::uint32_t;
 
 struct PostingList {
@@ -22,8 +22,8 @@ struct PostingList {
     std::uint32_t num = 0;
 };
 
-// Lists are made once, whole, and never grow. The block of a dead small list serves the next list of its size class;
-// that of a dead large one is cut up again, because the lists of byte pairs are the largest there ever are and die
+// A list is allocated once at its final size. The block of a dead small list is reused for the next list of its size
+// class; that of a dead large one is divided again, because the lists of byte pairs are the largest of all and die
 // first.
 class PostingPool {
   public:
@@ -36,7 +36,7 @@ class PostingPool {
         return cut(capacity_of(size_class));
     }
 
-    // `num` is what was asked of allocate().
+    // `num` is the argument that was passed to allocate().
     void recycle(Position* block, std::uint32_t num) {
         const unsigned size_class = class_of(num);
         const std::size_t capacity = capacity_of(size_class);
@@ -45,7 +45,7 @@ class PostingPool {
         free_[size_class] = block;
     }
 
-    // Forgets every list at once.
+    // Frees all lists.
     void clear() {
         free_.fill(nullptr);
         for (std::vector<Region>& regions : regions_) regions.clear();
@@ -64,7 +64,8 @@ class PostingPool {
     static constexpr std::size_t kChunkPostings = std::size_t{1} << 19;
     static constexpr std::size_t kRegionsTried = 8;
 
-    // Four classes per octave: 4, 6, 6, 8, 8, 10, 12, 14, 16, 20, … postings; even, since a free block holds a pointer.
+    // Four classes per octave: 4, 6, 6, 8, 8, 10, 12, 14, 16, 20, … postings; even, because a free block stores a
+    // pointer.
     static unsigned class_of(std::uint32_t num) {
         if (num <= 4) return 0;
         const std::uint64_t last = num - 1;
@@ -93,8 +94,8 @@ class PostingPool {
 
     void keep(Region region) { regions_[std::bit_width(region.size())].push_back(region); }
 
-    // The youngest of the regions in the lowest octave that has one large enough; a few tries in the octave of
-    // `capacity` itself, where some are too small.
+    // Takes the newest region of the lowest octave that has one large enough. In the octave of `capacity` itself some
+    // regions are too small, so only a few are tried there.
     Region find_region(std::size_t capacity) {
         for (std::size_t octave = std::bit_width(capacity); octave < regions_.size(); ++octave) {
             std::vector<Region>& regions = regions_[octave];
@@ -116,21 +117,21 @@ class PostingPool {
     std::vector<ZeroedArray<Position>> chunks_;
 };
 
-// The occurrences of a pair that have been seen so far.
+// The occurrences of a pair seen so far.
 struct Tally {
-    std::uint64_t weight;  // their count in the corpus
+    std::uint64_t weight;  // their total count in the corpus
     std::uint32_t num;     // their number in the symbol array
 };
 
-// Where the next posting of a pair goes.
+// The position where the next posting of a pair is written.
 struct PostingCursor {
     Position* next;
     std::uint32_t step;    // 1, or 0 where the postings are not kept
-    std::uint32_t offset;  // from the start of the pair to the position that place() is given
+    std::uint32_t offset;  // from the start of the pair to the position passed to place()
 
     static PostingCursor into(Position* list, std::uint32_t offset = 0) { return {list, 1, offset}; }
-    // The postings of a pair that is not kept all land in one cell that nobody reads: cheaper than a branch that is
-    // hard to predict.
+    // The postings of a pair that is not kept are all written to one unused cell: cheaper than a branch that is hard to
+    // predict.
     static PostingCursor nowhere(Position* cell) { return {cell, 0, 0}; }
 
     void place(Position position) {

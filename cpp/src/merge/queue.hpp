@@ -1,4 +1,4 @@
-// The pair to merge next: the greatest count, then the tie-break.
+// Finds the pair to merge next: the greatest count, then the tie-break.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,17 @@
 
 namespace gristmill::merge {
 
-// The greatest count never rises, so pairs wait in buckets by count and only the current bucket is ordered, as a small
-// heap. Counts below 4096 have a bucket each; above, a bucket spans 1/2048 of its count. A pair whose count fell stays
-// where it is until its bucket's turn comes and is moved down then. (In the prototype 6 ms for 32,000 merges, against
-// 48 for one heap of all pairs: equal counts are the cost.)
+// The greatest count never rises, so pairs wait in buckets by count, and only the current bucket is sorted, as a small
+// heap. Counts below 4096 have one bucket each; above that, a bucket spans 1/2048 of its count. A pair whose count fell
+// stays in its bucket until that bucket is reached, then moves down. (In the prototype 6 ms for 32,000 merges, against
+// 48 for one heap of all pairs, where equal counts are expensive.)
 class PairQueue {
   public:
-    // first_occurrence(pair): where the pair occurs first in the corpus; asked only under TieBreak::first_seen.
+    // first_occurrence(pair): the first position of the pair in the corpus; called only for TieBreak::first_seen.
     PairQueue(PairTable& table, const Ranking& ranking, std::function<std::uint64_t(std::uint32_t)> first_occurrence)
         : table_(table), ranking_(ranking), first_occurrence_(std::move(first_occurrence)), heads_(kNumBuckets) {}
 
-    // Pairs that fell below the threshold are dropped when they are met.
+    // Pairs below the threshold are dropped when the queue reaches them.
     void set_threshold(std::uint64_t threshold) { threshold_ = threshold; }
 
     void clear() {
@@ -39,16 +39,16 @@ class PairQueue {
         push(candidate(pair));
     }
 
-    // Puts a popped one back.
+    // Puts a popped candidate back.
     void push(const Candidate& popped) {
         heap_.push_back(popped);
         std::push_heap(heap_.begin(), heap_.end(), worse());
     }
 
-    // The pair that is likely to be popped next, or kNoPair where that is not known without work.
+    // The pair that is likely to be popped next, or kNoPair if finding it would take work.
     std::uint32_t peek() const { return heap_.empty() ? kNoPair : heap_.front().pair; }
 
-    // Takes the best pair out; false when none is left at or above the threshold.
+    // Removes the best pair; returns false when no pair is left at or above the threshold.
     bool pop(Candidate& best) {
         for (;;) {
             while (!heap_.empty()) {
@@ -94,7 +94,7 @@ class PairQueue {
                 pair};
     }
 
-    // The key is then still right, too: a first occurrence that is merged away takes its weight from the count.
+    // Then the key is valid, too: when a first occurrence is merged away, the count falls by its weight.
     bool is_current(const Candidate& c) const { return table_[c.pair].count == c.count; }
 
     void link(std::uint32_t pair, std::size_t bucket) {
@@ -127,8 +127,8 @@ class PairQueue {
     const Ranking& ranking_;
     std::function<std::uint64_t(std::uint32_t)> first_occurrence_;
     std::uint64_t threshold_ = 1;
-    std::size_t current_ = kNumBuckets;  // the bucket whose pairs are in the heap
-    ZeroedArray<std::uint32_t> heads_;   // pair + 1, or 0 where the bucket is empty
+    std::size_t current_ = kNumBuckets;  // bucket whose pairs are in the heap
+    ZeroedArray<std::uint32_t> heads_;   // pair + 1, or 0 for an empty bucket
     std::vector<Candidate> heap_;
 };
 

@@ -1,15 +1,15 @@
-// Many merges at once, and still exactly those of the sequential loop.
+// Batched rounds: many merges at once, with exactly the result of the sequential loop.
 //
-// Merging (a, b) changes the count of (c, d) only if d == a or c == b. So the best pairs, taken in order until one
-// interferes in this way with one taken before, keep their counts and their order while they are merged, and the loop
-// would have chosen just these unless a pair born on the way overtakes. Whether one does is known when the births are
-// counted: the batch is cut before the first merge whose count does not exceed that of every pair born before it, at
-// its birth, and the rest is undone. At least one merge remains, and under any tie-break cutting early is only slow,
-// never wrong.
+// Merging (a, b) changes the count of (c, d) only if d == a or c == b. So take the best pairs in order until one
+// interferes in this way with an earlier one: they keep their counts and their order while they are merged, and the
+// sequential loop would choose the same pairs unless a newly created pair overtakes them. The counts of the new pairs
+// show whether that happens: the batch is cut before the first merge whose count does not exceed that of every pair
+// created before it, and the remaining merges are undone. At least one merge is kept. With any tie-break, cutting too
+// early costs time but never changes the result.
 //
-// Each member of the crew has a strip of the symbol array with posting lists of its own and makes all merges of the
-// batch there, in order, without a lock. What its merges change is sent to the members that own the pairs, by hash, and
-// added up. 31,744 merges take 1015 rounds on 90 MB of English, 1864 on source code and 1043 on multilingual text.
+// Each member of the crew has one strip of the symbol array with its own posting lists, and applies all merges of the
+// batch there, in order, without a lock. It sends the count changes to the members that own the pairs, by hash, which
+// add them up. 31,744 merges take 1015 rounds on 90 MB of English, 1864 on source code and 1043 on multilingual text.
 #include <algorithm>
 
 #include "merge/loops.hpp"
@@ -24,12 +24,12 @@ struct BatchMerge {
     Id a, b, c;
 };
 
-// What one merge in one strip does to the count of one pair.
+// The change that one merge in one strip makes to the count of one pair.
 struct Change {
     Id left, right;
     std::uint64_t weight;
-    std::uint32_t merge;    // its number in the batch
-    std::uint32_t newborn;  // of a birth: the pair's number among the newborn of its owner, who fills it in
+    std::uint32_t merge;    // its index in the batch
+    std::uint32_t newborn;  // for a birth: the index among the newborn pairs of the owner, which fills it in
 };
 
 struct Sighting {
@@ -39,10 +39,10 @@ struct Sighting {
 
 struct MergeLog {
     OccurrenceRange occurrences;
-    std::size_t left_end, right_end;  // of its sightings
+    std::size_t left_end, right_end;  // ends of its sightings
 };
 
-// What one member has to itself.
+// The private state of one member.
 template <class Symbol>
 struct alignas(64) Member {
     explicit Member(Training<Symbol>& training)
@@ -51,19 +51,19 @@ struct alignas(64) Member {
           losses(training.crew.size()),
           newborn(training.seed) {}
 
-    // As keeper of a strip.
+    // State for its strip.
     MergeStep<Symbol> step;
     std::vector<MergeLog> log;
     std::vector<Sighting> left_sightings, right_sightings;
     std::vector<std::vector<Change>> births, losses;  // by the owner of the pair
 
-    // As owner of pairs.
+    // State for the pairs that it owns.
     PairTable newborn;
-    std::vector<std::uint32_t> born_in;         // by newborn pair: the number of the merge that made it
+    std::vector<std::uint32_t> born_in;         // by newborn pair: the index of the merge that made it
     std::vector<std::uint32_t> entered_as;      // by newborn pair: its number in the table of all pairs, or kNoPair
-    std::vector<std::uint32_t> admitted;        // of the newborn
+    std::vector<std::uint32_t> admitted;        // indices of newborn pairs
     std::vector<std::uint64_t> greatest_birth;  // by merge
-    std::vector<std::uint32_t> fallen;          // pairs that fell below the threshold
+    std::vector<std::uint32_t> fallen;          // pairs now below the threshold
 };
 
 template <class Symbol>
@@ -189,7 +189,7 @@ class RoundsLoop {
         }
     }
 
-    // Keeps the merges that the sequential loop would have chosen next, too.
+    // Keeps the merges that the sequential loop would have chosen as well.
     void cut_batch() {
         std::size_t kept = 0;
         std::uint64_t greatest = 0;
@@ -216,7 +216,7 @@ class RoundsLoop {
         }
     }
 
-    // A pair belongs to one member, so no count is written by two.
+    // A pair belongs to one member, so no two members write the same count.
     void apply_losses(unsigned m) {
         Member<Symbol>& owner = members_[m];
         owner.fallen.clear();
@@ -251,8 +251,8 @@ class RoundsLoop {
             }
     }
 
-    // Goes through the births in the order of report(), which tells the fate of each pair without looking it up: most
-    // are not kept, and a miss in a large table costs more than all else here.
+    // Visits the births in the order of report(), which recorded the outcome for each pair. This avoids look-ups: most
+    // pairs are not kept, and a miss in a large table costs more than everything else here.
     void post_in_strip(Member<Symbol>& member, PostingStore& store) {
         for (const BatchMerge& merge : batch_) store.drop(merge.candidate.pair);
         for (const Member<Symbol>& owner : members_)
@@ -289,10 +289,11 @@ class RoundsLoop {
     PairQueue& queue_;
     std::vector<Member<Symbol>> members_;
     std::vector<BatchMerge> batch_;
-    // Doubled after a batch that was kept whole; after one that was cut, twice what was kept: undoing costs time.
+    // Doubled after a batch that was kept whole; after a batch that was cut, twice the kept size, because undoing costs
+    // time.
     std::size_t batch_limit_ = 64;
     std::uint64_t epoch_ = 0;
-    std::vector<std::uint64_t> merged_on_left_, merged_on_right_;  // the last epoch in which the id was
+    std::vector<std::uint64_t> merged_on_left_, merged_on_right_;  // the last epoch in which the id was merged there
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One merge at a time.
+// The sequential loop: one merge at a time.
 #include "merge/loops.hpp"
 #include "merge/pairs.hpp"
 #include "merge/step.hpp"
@@ -59,14 +59,14 @@ class SequentialLoop {
         t_.monitor.set_done(t_.run.merges.size());
     }
 
-    // Prefetches, piece by piece, what the merge of `next` will read first.
+    // Also prefetches, in steps, the data that the merge of `next` reads first.
     void merge_alone(std::uint32_t pair, std::uint32_t next, Id a, Id b, Id c) {
         MergeStep<Symbol>& step = members_[0].step;
         step.forget();
         const OccurrenceRange occurrences = step.merge(store_.lists[pair], a, b, c, t_.monitor);
         store_.drop(pair);
         if (next != kNoPair) {
-            // The list of a pair that fell below the threshold is gone.
+            // A pair below the threshold has no list any more.
             if (const Position* list = store_.lists[next].data) {
                 __builtin_prefetch(list);
                 __builtin_prefetch(list + 64 / sizeof(Position));
@@ -79,8 +79,8 @@ class SequentialLoop {
         step.clear_tallies();
     }
 
-    // Postings ascend and strips hold whole words, so every member takes the part of the list that lies in its strip.
-    // The new lists are those of merge_alone(), posting for posting.
+    // Postings ascend and strips contain whole words, so every member takes the part of the list that is in its strip.
+    // The new lists are identical to those of merge_alone().
     void merge_together(std::uint32_t pair, Id a, Id b, Id c) {
         const PostingList list = store_.lists[pair];
         t_.crew.run([&](unsigned m) {
@@ -110,8 +110,8 @@ class SequentialLoop {
         });
     }
 
-    // A member's postings come after those of the members before it. What is not kept goes nowhere of its own: members
-    // must not write to one cache line.
+    // A member's postings come after those of the previous members. Each member has its own cell for dropped postings,
+    // because members must not write to the same cache line.
     static void share_cursors(Neighbours& all, Neighbours& own, PostingCursor nowhere) {
         for (const Id id : own.touched()) {
             PostingCursor& cursor = all.cursor(id);
@@ -120,7 +120,7 @@ class SequentialLoop {
         }
     }
 
-    // For each distinct neighbour: what the old pair loses and the new pair gets.
+    // For each distinct neighbour, updates the count of the old pair and enters the new pair.
     void settle_neighbours(Neighbours& left, Neighbours& right, Id a, Id b, Id c) {
         const Id sentinel = t_.array.sentinel;
         for (const Id x : left.touched()) table_.prefetch(x, a);
@@ -159,7 +159,7 @@ class SequentialLoop {
     std::vector<Member> members_;
     Neighbours all_left_{t_.array.sentinel + std::size_t{1}}, all_right_{t_.array.sentinel + std::size_t{1}};
     Position nowhere_ = 0;
-    std::uint32_t shared_postings_ = 32768;  // shorter lists are not worth two hand-overs to the crew
+    std::uint32_t shared_postings_ = 32768;  // shorter lists are not worth synchronizing the crew twice
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One merge in one part of the symbol array: find its occurrences, tally their neighbours, post the pairs it makes.
+// One merge in one part of the symbol array: finds its occurrences, tallies their neighbours, posts the new pairs.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 
 namespace gristmill::merge {
 
-// An occurrence that was merged, with the symbols to its left and right.
+// A merged occurrence, with the symbols to its left and right.
 template <class Symbol>
 struct Occurrence {
     Position position;
     Symbol left, right;
 };
 
-// The neighbours on one side, tallied densely by id: the pair table is touched once per distinct neighbour and not once
-// per occurrence (350 thousand times instead of 6 million on 100 MB of English).
+// The neighbours on one side, tallied in an array by id, so that the pair table is accessed once per distinct neighbour
+// instead of once per occurrence (350 thousand times instead of 6 million on 100 MB of English).
 class Neighbours {
   public:
     explicit Neighbours(std::size_t num_ids) : neighbours_(num_ids), touched_(num_ids + 1) {}
@@ -43,7 +43,7 @@ class Neighbours {
     }
 
   private:
-    // Side by side, because what is tallied gets a cursor soon after: one cache line for both.
+    // Adjacent, because a tallied neighbour gets a cursor soon after: both are in one cache line.
     struct Neighbour {
         Tally tally;
         PostingCursor cursor;
@@ -59,7 +59,7 @@ struct OccurrenceRange {
     std::size_t begin = 0, end = 0;
 };
 
-// Occurrences are kept until forget(), so that several merges can be made before the first is posted or undone.
+// Keeps occurrences until forget(), so that several merges can be made before the first is posted or undone.
 template <class Symbol>
 class MergeStep {
   public:
@@ -71,8 +71,9 @@ class MergeStep {
     PostingCursor nowhere() { return PostingCursor::nowhere(&nowhere_); }
     void forget() { num_ = 0; }
 
-    // Merges (a, b) into c wherever a posting still holds, and tallies the neighbours. A neighbour that is itself a new
-    // c is tallied once, as the right neighbour of the occurrence before it. Word ends are tallied as the sentinel.
+    // Merges (a, b) into c at every posting that is still valid, and tallies the neighbours. A neighbour that is itself
+    // a new c is tallied once, as the right neighbour of the previous occurrence. Word ends are tallied as the
+    // sentinel.
     OccurrenceRange merge(const PostingList& postings, Id a, Id b, Id c, Monitor& monitor) {
         const std::size_t begin = num_;
         if (occurrences_.size() < begin + postings.num + 1) occurrences_.resize(2 * begin + postings.num + 1);
@@ -90,8 +91,7 @@ class MergeStep {
         return {begin, num_};
     }
 
-    // Brings the cells of the first postings to the cache: most lists are short, and visit() looks ahead only within
-    // one.
+    // Prefetches the cells of the first postings: most lists are short, and visit() looks ahead only within one list.
     void prefetch(const PostingList& postings) const {
         for (std::uint32_t i = 0; i < std::min<std::uint32_t>(postings.num, kAhead); ++i) {
             __builtin_prefetch(&array_.cells[postings.data[i]], 1);
@@ -99,7 +99,7 @@ class MergeStep {
         }
     }
 
-    // Writes the postings of the pairs that the merge into c made. Needs: the cursor of every neighbour.
+    // Writes the postings of the pairs that the merge into c created. Requires the cursor of every neighbour.
     void post(OccurrenceRange range, Id c) {
         left_.cursor(c) = nowhere();
         for (const Occurrence<Symbol>& o : occurrences(range)) {
@@ -113,7 +113,7 @@ class MergeStep {
         right_.clear();
     }
 
-    // Takes the merge of (a, b) back. The last merge first: an occurrence may lie inside that of a later merge.
+    // Undoes the merge of (a, b). Undo the last merge first: an occurrence may be inside that of a later merge.
     void undo(OccurrenceRange range, Id a, Id b) {
         const std::uint32_t length_a = tokens_.length(a), length = length_a + tokens_.length(b);
         for (const Occurrence<Symbol>& o : occurrences(range)) {
@@ -148,8 +148,8 @@ class MergeStep {
         num_ = out - occurrences_.data();
     }
 
-    // Subtle: in "abab" the second occurrence's left neighbour is the first one's c, which saw an `a` on its right. So
-    // an occurrence is tallied only when the next one is known.
+    // Subtle: in "abab" the left neighbour of the second occurrence is the c of the first, which saw an `a` on its
+    // right. So an occurrence is tallied only when the next one is known.
     void tally(OccurrenceRange range, Symbol c) {
         for (std::size_t i = range.begin; i < range.end; ++i) {
             Occurrence<Symbol>& o = occurrences_[i];

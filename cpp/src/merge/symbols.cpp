@@ -7,13 +7,13 @@
 namespace gristmill::merge {
 namespace {
 
-// Words are dealt to the strips in hands of 64: every strip gets its share of the frequent words, which come first in
-// the table, and reads its part of the table in order.
+// Words are distributed to the strips in groups of 64: every strip gets a share of the frequent words, which come first
+// in the table, and reads its part of the table in order.
 constexpr std::size_t kHand = 64;
 
 constexpr std::uint64_t kBlockCells = SymbolArray<std::uint16_t>::kBlockCells;
 
-// Counts from here on share a bucket of the counting sort and are sorted by comparison.
+// Counts of this size or more share one bucket of the counting sort and are sorted by comparison.
 constexpr std::uint64_t kLargeCount = 65535;
 
 // The words of one strip, most frequent first.
@@ -104,7 +104,7 @@ class StripWriter {
         cell_ += length + 1;
     }
 
-    // A block that begins inside a word, or at its sentinel, begins in that word.
+    // A block that begins inside a word, or at its sentinel, counts as part of that word.
     void note_origin(std::uint32_t word) {
         const std::uint64_t end = cell_ + (words_.offsets[word + 1] - words_.offsets[word]);
         for (std::uint64_t block = (cell_ + (1u << kShift) - 1) >> kShift; block <= end >> kShift; ++block)
@@ -134,7 +134,7 @@ std::uint64_t count_at_rank(const WordTable& words, const std::vector<StripPlan>
     return least;
 }
 
-// Reserves the arrays; gives the first word of each strip, as word_starts numbers them.
+// Reserves the arrays, and returns the first word of each strip in the numbering of word_starts.
 template <class Symbol>
 std::vector<std::size_t> reserve(const std::vector<StripPlan>& plans, bool with_origins, SymbolArray<Symbol>& array) {
     std::vector<std::size_t> first_words;
@@ -149,7 +149,7 @@ std::vector<std::size_t> reserve(const std::vector<StripPlan>& plans, bool with_
     }
     if (num_cells >= UINT32_MAX)
         throw std::length_error(std::to_string(num_cells) +
-                                " bytes of distinct words are too many: the merge stage takes fewer than 2^32. "
+                                " bytes of distinct words are too many: the merge stage supports fewer than 2^32. "
                                 "Raise min_frequency.");
     array.cells = ZeroedArray<Symbol>(num_cells + 1);
     array.block_weights = ZeroedArray<std::uint64_t>((num_cells >> SymbolArray<Symbol>::kBlockShift) + 1);
@@ -166,8 +166,9 @@ std::vector<std::size_t> reserve(const std::vector<StripPlan>& plans, bool with_
 template <class Symbol>
 Layout<Symbol> lay_out(const WordTable& words, const LayoutOptions& options, Crew& crew, Monitor& monitor) {
     if (words.size() >= UINT32_MAX)
-        throw std::length_error(std::to_string(words.size()) +
-                                " words are too many: the merge stage takes fewer than 2^32 - 1. Raise min_frequency.");
+        throw std::length_error(
+            std::to_string(words.size()) +
+            " words are too many: the merge stage supports fewer than 2^32 - 1. Raise min_frequency.");
     std::vector<StripPlan> plans(crew.size());
     crew.run([&](unsigned t) { plans[t] = plan_strip(words, t, crew.size(), monitor); });
 

@@ -1,4 +1,4 @@
-// The tokens made so far, and which of two pairs with equal counts goes first.
+// The tokens made so far, and the order of pairs with equal counts.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 
 namespace gristmill::merge {
 
-// Training never makes the same byte string twice, so ids and byte strings are interchangeable. For let t be made from
-// (a, b) in step i, and again from a span S, now (a', b'), in a later step. No merge has crossed the ends of S, or they
-// would be gone; so S has always been segmented as it would be standing alone, just as any span that became t in step
-// i. Their bytes are equal, so before step i S was (a, b), and step i made it t. (Foreign `given` merges may make a
-// string twice; every rule here then falls back on ids, and stays well defined.)
+// Training never makes the same byte string twice, so ids and byte strings are interchangeable. Proof: let t be made
+// from (a, b) in step i, and again from a span S, now (a', b'), in a later step. No merge has crossed the ends of S,
+// since such a merge would have removed them. So S has always been segmented as if it were alone, just like any span
+// that became t in step i. Their bytes are equal, so before step i S was (a, b), and step i made it t. (Foreign `given`
+// merges may make a string twice; every rule here then falls back on ids and stays well defined.)
 class Tokens {
   public:
     Tokens() {
@@ -32,7 +32,7 @@ class Tokens {
     Id size() const { return static_cast<Id>(lengths_.size()); }
     std::uint32_t length(Id id) const { return lengths_[id]; }
     std::string_view bytes(Id id) const { return {arena_.data() + offsets_[id], lengths_[id]}; }
-    // The first eight bytes as a big-endian number: decides most comparisons of bytes.
+    // The first eight bytes as a big-endian number, which decides most comparisons of bytes.
     std::uint64_t prefix(Id id) const { return prefixes_[id]; }
 
     Id add(Id left, Id right) {
@@ -41,31 +41,31 @@ class Tokens {
                                         ") uses an id that no earlier merge made: ids must be below " +
                                         std::to_string(size()) + " here");
         if (arena_.size() + length(left) + length(right) > kMaxVocabularyBytes)
-            throw std::length_error("the tokens learned have more than " + std::to_string(kMaxVocabularyBytes) +
-                                    " bytes together. Pass a smaller max_token_bytes or vocab_size.");
+            throw std::length_error("the learned tokens have more than " + std::to_string(kMaxVocabularyBytes) +
+                                    " bytes in total. Pass a smaller max_token_bytes or vocab_size.");
         std::string text(bytes(left));
         text += bytes(right);
         push(text);
         return size() - 1;
     }
 
-    // Adds what `given` make of the bytes, if they do not make more than is allowed; nothing is added otherwise.
+    // Adds the tokens that `given` make, if their total size is allowed; otherwise adds nothing.
     void add_given(const std::vector<Merge>& given) {
         std::vector<std::uint64_t> lengths(lengths_.begin(), lengths_.end());
         std::uint64_t total = arena_.size();
         for (const auto& [left, right] : given) {
-            if (left >= lengths.size() || right >= lengths.size()) break;  // add() tells what is wrong
+            if (left >= lengths.size() || right >= lengths.size()) break;  // add() reports the error
             lengths.push_back(lengths[left] + lengths[right]);
             total += lengths.back();
             if (total > kMaxVocabularyBytes)
-                throw std::invalid_argument(
-                    "the given merges make tokens of more than " + std::to_string(kMaxVocabularyBytes) +
-                    " bytes together, the most that is allowed. Check where the merges come from.");
+                throw std::invalid_argument("the given merges make tokens of more than " +
+                                            std::to_string(kMaxVocabularyBytes) +
+                                            " bytes in total, which is the maximum. Check the source of the merges.");
         }
         for (const auto& [left, right] : given) add(left, right);
     }
 
-    // Takes the youngest tokens back.
+    // Removes the newest tokens.
     void truncate(Id size) {
         arena_.resize(offsets_[size - 1] + lengths_[size - 1]);
         offsets_.resize(size);
@@ -90,8 +90,8 @@ class Tokens {
     std::vector<std::uint64_t> prefixes_;
 };
 
-// Hugging Face numbers the bytes in the order of the characters that stand for them in its byte-level alphabet: first
-// the printable ones, which stand for themselves, then the rest.
+// Hugging Face numbers the bytes in the order of the characters that represent them in its byte-level alphabet: first
+// the printable ones, which represent themselves, then the others.
 inline std::array<std::uint8_t, 256> huggingface_ranks() {
     std::array<std::uint8_t, 256> ranks{};
     unsigned next = 0;
@@ -102,14 +102,14 @@ inline std::array<std::uint8_t, 256> huggingface_ranks() {
     return ranks;
 }
 
-// A pair as it was when it entered the queue; `key` orders equal counts, the greater first.
+// A pair as it was when it entered the queue. `key` orders equal counts; the greater key comes first.
 struct Candidate {
     std::uint64_t count;
     std::uint64_t key;
     std::uint32_t pair;
 };
 
-// The tie-break as a number, so that the queue compares numbers; only greatest_bytes ever has to look further.
+// The tie-break as a number, so that the queue compares numbers. Only greatest_bytes sometimes needs more.
 class Ranking {
   public:
     Ranking(TieBreak tie_break, const Tokens& tokens)
@@ -128,7 +128,7 @@ class Ranking {
         }
     }
 
-    // Decides between pairs with equal counts and equal keys. Equal byte strings: the smaller ids, as a last resort.
+    // Decides between pairs with equal counts and equal keys. For equal byte strings, the smaller ids come first.
     bool before(Merge a, Merge b) const {
         if (tie_break_ == TieBreak::greatest_bytes) {
             if (const int order = tokens_.bytes(a.first).compare(tokens_.bytes(b.first))) return order > 0;

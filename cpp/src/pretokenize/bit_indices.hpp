@@ -1,4 +1,4 @@
-// Which bits of a byte are set, as a table: for kernels whose instruction set cannot compress a vector.
+// A table of the set bits of a byte, for kernels whose instruction set cannot compress a vector.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// From one bit per byte to one bit per character and back, in three ways that give the same result:
-//   PlainPacking   bit by bit: the reference of the tests
+// Converts masks from one bit per byte to one bit per character and back, in three ways with the same result:
+//   PlainPacking   bit by bit: the reference for the tests
 //   PextPacking    BMI2 instructions, one per mask
-//   MovePacking    shifts and masks: for CPUs without BMI2, and those where pext is microcode (AMD before Zen 3)
+//   MovePacking    shifts and masks: for CPUs without BMI2, or where pext is microcode (AMD before Zen 3)
 // All have the same members:
 //   Packing(where)    where: the bytes that begin a character
-//   pack(mask)        moves the bits at `where` together, towards bit 0; the others are dropped
-//   unpack(mask)      moves bit i to the i-th lowest bit of `where`; bits without a place there are dropped
+//   pack(mask)        moves the bits at `where` together, towards bit 0; drops the others
+//   unpack(mask)      moves bit i to the i-th lowest bit of `where`; drops bits beyond the last
 //   code_point(p)     the code point of the valid multi-byte sequence at p; 4 bytes are readable
 // Included by SIMD kernels: see unicode.hpp.
 #pragma once
@@ -21,7 +21,7 @@ namespace {
 
 using Mask = std::uint64_t;
 
-// The sequence at p with its first byte on top, whatever follows it below.
+// The sequence at p with its first byte on top; the bytes after the sequence are below.
 inline std::uint32_t load_sequence(const std::uint8_t* p) {
     std::uint32_t word;
     __builtin_memcpy(&word, p, sizeof word);
@@ -63,16 +63,16 @@ struct PextPacking {
 };
 #endif
 
-// Every bit moves down by the number of bits that are dropped below it: by 1, 2, 4 and so on up to 32, as the binary
-// digits of that number say (Warren, "Hacker's Delight", 7-4 and 7-5). Which bits take which step depends on `where`
-// alone. It is computed once, in some 130 operations; after that, a mask takes 25.
+// Every bit moves down by the number of bits that are dropped below it: by 1, 2, 4 and so on up to 32, according to the
+// binary digits of that number (Warren, "Hacker's Delight", 7-4 and 7-5). Which bits take which step depends only on
+// `where`. This is computed once, in about 130 operations; after that, a mask takes 25.
 class MovePacking {
   public:
     [[gnu::always_inline]] explicit MovePacking(Mask where) : where_(where) {
         // Bit i of digits[k]: digit k of the number of bits dropped below i. After `level` rounds it counts those among
-        // the 2^level bits below i, and each round adds the count of as many below these. All 64 sums at once, digit by
-        // digit; the digits of one round need not wait for all of the round before, which six parities in a row, as in
-        // the book, would have to.
+        // the 2^level bits below i, and each round adds the count of the same number of bits below these. All 64 sums
+        // are computed at once, digit by digit. The digits of one round do not depend on all digits of the previous
+        // one, unlike the six consecutive parities in the book.
         Mask digits[6] = {~where << 1};
 #pragma GCC unroll 6
         for (unsigned level = 0; level < 6; ++level) {
@@ -108,7 +108,7 @@ class MovePacking {
     static std::uint32_t code_point(const std::uint8_t* p) {
         struct Length {
             std::uint32_t lead_bits;
-            unsigned unused_bits;  // of the 24 that four bytes hold
+            unsigned unused_bits;  // of the 24 bits in four bytes
         };
         static constexpr Length kLengths[4] = {{0x1F << 18, 12}, {0x1F << 18, 12}, {0x0F << 18, 6}, {0x07 << 18, 0}};
         const Length length = kLengths[*p >> 4 & 3];

@@ -1,13 +1,13 @@
-// From 64 bytes to class masks. `Simd` is a kernel's instruction set:
+// Converts 64 bytes to class masks. `Simd` is the instruction set of a kernel:
 //   Packing                how it packs bits: see bit_packing.hpp
 //   Bytes                  64 bytes of text
-//   load(p);  load_part(p, size, filler): not every instruction set has it
-//   high(bytes)            mask of those >= 0x80;  any_high(bytes): whether there is one
-//   continuation(bytes)    mask of those in 0x80..0xBF
+//   load(p);  load_part(p, size, filler), which some instruction sets lack
+//   high(bytes)            mask of bytes >= 0x80;  any_high(bytes): whether there are any
+//   continuation(bytes)    mask of bytes in 0x80..0xBF
 //   below(bytes, n), equal(bytes, n)            masks, unsigned
 //   ascii(bytes)           class masks; bytes >= 0x80 give undefined bits
 //   wide<kCases>(text, bytes, high, leads)      class masks of ASCII bytes and of the valid sequences with these leads
-//   write(mask, offset, out)                    writes offset + i for each bit i and up to 64 values of no meaning
+//   write(mask, offset, out)                    writes offset + i for each bit i, and up to 64 meaningless values
 #pragma once
 
 #include "pretokenize/block_rules.hpp"
@@ -20,14 +20,14 @@ struct ClassMasks {
     Mask upper, lower, mark, slash;
 };
 
-// Valid multi-byte sequences. They may reach into the next block.
+// Valid multi-byte sequences. They may extend into the next block.
 struct Sequences {
-    Mask leads;            // those that begin in this block
-    Mask covered;          // bytes of this block behind a lead
-    Mask covered_in_next;  // bytes of the next block behind a lead of this one
+    Mask leads;            // leads in this block
+    Mask covered;          // bytes of this block after a lead
+    Mask covered_in_next;  // bytes of the next block after a lead of this one
 };
 
-// Strict UTF-8 by mask algebra: the same rule as sequence_size() in unicode.hpp. Reads 3 bytes behind the block.
+// Strict UTF-8 by mask algebra, with the same rule as sequence_size() in unicode.hpp. Reads 3 bytes after the block.
 template <class Simd>
 [[gnu::always_inline]] inline Sequences find_sequences(const std::uint8_t* text, typename Simd::Bytes bytes, Mask high,
                                                        Mask covered) {
@@ -35,7 +35,7 @@ template <class Simd>
     const Mask two = below_e0 & ~Simd::below(bytes, 0xC2);
     Mask three = below_f0 & ~below_e0;
     Mask four = high & ~below_f0;
-    // Leads that do not go with every second byte, against overlong forms, surrogates and what is above U+10FFFF.
+    // Leads that exclude some second bytes: overlong forms, surrogates, and code points above U+10FFFF.
     const Mask e0 = Simd::equal(bytes, 0xE0), ed = Simd::equal(bytes, 0xED);
     if ((e0 | ed | four) != 0) {
         const auto second_bytes = Simd::load(text + 1);
@@ -46,9 +46,9 @@ template <class Simd>
     }
     const Mask continuation = Simd::continuation(bytes);
     const Mask fourth = Simd::continuation(Simd::load(text + 3));
-    const Mask behind = fourth >> 61;  // continuation bytes among the 3 behind the block
-    const Mask second = continuation >> 1 | behind << 63;
-    const Mask third = continuation >> 2 | behind << 62;
+    const Mask following = fourth >> 61;  // continuation bytes among the 3 after the block
+    const Mask second = continuation >> 1 | following << 63;
+    const Mask third = continuation >> 2 | following << 62;
     const Mask valid_four = four & second & third & fourth;
     const Mask past_two = (three & second & third) | valid_four;
     const Mask leads = (two & second) | past_two;
@@ -56,7 +56,7 @@ template <class Simd>
             leads >> 63 | past_two >> 62 | valid_four >> 61};
 }
 
-// Character by character. Most are letters or "other".
+// Adds characters one by one. Most are letters or "other".
 template <class Packing, bool kCases>
 [[gnu::always_inline]] inline void add_one_by_one(const std::uint8_t* text, Mask leads, ClassMasks& masks) {
     const auto bit = [](std::uint8_t classes, CharClass flag) { return static_cast<Mask>(classes / flag & 1); };
@@ -101,7 +101,7 @@ inline BlockType ascii_block(const ClassMasks& masks) {
     return block;
 }
 
-// From one bit per byte to one bit per character.
+// Converts from one bit per byte to one bit per character.
 template <class Packing, class BlockType>
 inline BlockType wide_block(const ClassMasks& masks, Mask starts) {
     const Packing packing{starts};
@@ -123,7 +123,7 @@ inline BlockType wide_block(const ClassMasks& masks, Mask starts) {
     return block;
 }
 
-// `covered`: bytes at the begin of this block that belong to a character of the block before; then those of the next.
+// `covered`: on entry, the bytes of this block that belong to a character of the previous one; on return, of the next.
 template <class Simd, class BlockType>
 [[gnu::noinline]] BlockType classify_wide(const std::uint8_t* text, std::uint64_t& covered) {
     const auto bytes = Simd::load(text);

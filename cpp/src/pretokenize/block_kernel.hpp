@@ -1,4 +1,4 @@
-// The loop of a SIMD kernel, for any instruction set (block_classes.hpp) and any pattern (block_rules.hpp).
+// The main loop of a SIMD kernel, for any instruction set (block_classes.hpp) and any pattern (block_rules.hpp).
 #pragma once
 
 #include "pretokenize/block_classes.hpp"
@@ -7,7 +7,7 @@
 namespace gristmill {
 namespace {
 
-// Joins each apostrophe that begins a piece with the contraction behind it. A contraction always ends a piece.
+// Joins each apostrophe that begins a piece with the contraction after it. A contraction always ends a piece.
 template <class Rules>
 inline Mask join_contractions(const std::uint8_t* text, Mask apostrophes, Mask begins, Carry& carry) {
     if (Rules::kContractions == Contractions::none) return begins;
@@ -29,7 +29,8 @@ void start_scan(BlockScan& scan, const std::uint8_t* text, std::size_t size) {
     scan.text = text;
     scan.size = size;
     scan.position = 0;
-    // At least one whole block goes to the tail if there is one: a block before it may read 3 bytes past its own end.
+    // At least one whole block, if there is one, is read from the tail: a block before it may read 3 bytes past its own
+    // end.
     scan.tail_begin = size < kBlockBytes ? 0 : size / kBlockBytes * kBlockBytes - kBlockBytes;
     __builtin_memset(scan.tail, Rules::kFiller, sizeof scan.tail);
     if (size != 0) __builtin_memcpy(scan.tail, text + scan.tail_begin, size - scan.tail_begin);
@@ -66,7 +67,7 @@ std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends, std::uint16_t offse
         const BlockType next =
             classify<Simd, typename Rules::BlockType>(block_bytes(scan, scan.position + kBlockBytes), covered);
         Mask begins = piece_begins<Simd, Rules>(scan, block, next, carry);
-        if (scan.position == 0) begins &= ~Mask{1};  // the first piece ends no other
+        if (scan.position == 0) begins &= ~Mask{1};  // the first piece does not end another
         const std::size_t left = scan.size - scan.position;
         if (left < kBlockBytes) begins &= (Mask{1} << left) - 1;
         out = Simd::write(begins, static_cast<std::uint16_t>(scan.position - base), out);
@@ -80,8 +81,8 @@ std::size_t scan_batch(BlockScan& scan, std::uint16_t* ends, std::uint16_t offse
     return static_cast<std::size_t>(out - ends);
 }
 
-// Like start and one batch, for a short text. One of ASCII is taken from where it lies, without a copy of its end, and
-// all that blocks know of each other stays in registers: that is half of the time for a hundred bytes.
+// Like start and one batch, for a short text. An ASCII text is read in place, without a copy of its end, and the state
+// shared between blocks stays in registers: this halves the time for a hundred bytes.
 template <class Simd, class Rules>
 std::size_t scan_whole(BlockScan& scan, const std::uint8_t* text, std::size_t size, std::uint16_t* ends,
                        std::uint16_t offset) {
@@ -91,7 +92,7 @@ std::size_t scan_whole(BlockScan& scan, const std::uint8_t* text, std::size_t si
         return scan_batch<Simd, Rules>(scan, ends, offset);
     };
     if constexpr (requires { Simd::load_part(text, size, Rules::kFiller); }) {
-        // A contraction is looked for in the text itself, which may go on after its end.
+        // Contractions are searched in the text itself, where other bytes may follow its end.
         if (size < 3 || text[size - 1] == '\'' || text[size - 2] == '\'' || text[size - 3] == '\'') return in_general();
         auto bytes = Simd::load_part(text, size, Rules::kFiller);
         if (Simd::any_high(bytes)) return in_general();

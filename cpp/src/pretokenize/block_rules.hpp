@@ -1,9 +1,9 @@
-// Which characters of a block begin a piece, for 64 characters at once. One struct a family of patterns:
-//   kFiller        what stands behind the end of the text, chosen so that the end needs no rule of its own;
-//   BlockType      the class masks it needs: Block or CasedBlock;
-//   kContractions  which of 's, 'll and the like are pieces of their own;
-//   begins()       the mask of characters that begin a piece, contractions aside, and the carry to the next block.
-// specification.hpp says what they must compute. Bits behind the last character are undefined in every mask here.
+// Finds the characters of a block that begin a piece, 64 at a time. One struct per family of patterns:
+//   kFiller        the byte after the end of the text, chosen so that the end needs no special rule;
+//   BlockType      the class masks that the family needs: Block or CasedBlock;
+//   kContractions  which of 's, 'll and so on are separate pieces;
+//   begins()       the mask of characters that begin a piece, apart from contractions, and the carry to the next block.
+// specification.hpp defines the result. Bits after the last character are undefined in every mask here.
 #pragma once
 
 #include "pretokenize/bit_packing.hpp"
@@ -18,11 +18,11 @@ struct BlockRules;
 
 enum class Contractions { none, exact_case, any_case };
 
-// Bit i: the mask holds for the character before i. (A sum, not an or: one instruction.)
+// Bit i: the mask holds for the character before i. (A sum instead of an or: one instruction.)
 inline Mask after(Mask mask, Mask carry) { return mask + mask + carry; }
 inline Mask last_bit(Mask mask, const Block& block) { return mask >> (block.num_chars - 1) & 1; }
-// Bit i: the mask holds for the character behind i, be it in the next block. No bit of it may stand behind the last
-// character.
+// Bit i: the mask holds for the character after i, which may be in the next block. Bits after the last character must
+// be 0.
 inline Mask before(Mask mask, Mask next_mask, const Block& block) {
     return mask >> 1 | (next_mask & 1) << (block.num_chars - 1);
 }
@@ -31,12 +31,12 @@ inline const std::uint8_t* block_bytes(const BlockScan& scan, std::size_t positi
     return position < scan.tail_begin ? scan.text + position : scan.tail + (position - scan.tail_begin);
 }
 
-// The size in bytes of the contraction at p, or 0; three bytes behind p are readable.
+// The size in bytes of the contraction at p, or 0; three bytes after p are readable.
 template <bool kIgnoreCase>
 inline unsigned contraction_at(const std::uint8_t* p) {
     constexpr std::uint32_t kSingle = 1u << ('s' - 'a') | 1u << ('d' - 'a') | 1u << ('m' - 'a') | 1u << ('t' - 'a');
     const unsigned exact = p[1] | p[2] << 8;
-    const unsigned pair = kIgnoreCase ? exact | 0x2020 : exact;  // only capitals become small letters by this
+    const unsigned pair = kIgnoreCase ? exact | 0x2020 : exact;  // changes only capitals to small letters
     const unsigned letter = (pair & 0xFF) - 'a';
     const unsigned single = letter < 26 ? kSingle >> letter & 1 : 0;
     const bool twin = pair == ('l' | 'l' << 8) || pair == ('v' | 'e' << 8) || pair == ('r' | 'e' << 8) ||
@@ -44,8 +44,8 @@ inline unsigned contraction_at(const std::uint8_t* p) {
     return single ? 2 : twin ? 3 : 0;
 }
 
-// \s+(?!\S)|\s: a run of white space begins a piece, and so does its last character; filler white space behind the end
-// of the text makes the run go on, so that it is not split there.
+// \s+(?!\S)|\s: a run of white space begins a piece, and so does its last character. Filler white space after the end
+// of the text extends the run, so that it is not split there.
 inline Mask space_begins(const Block& block, const Block& next, Carry& carry) {
     const Mask inside = after(block.space, carry.space) & before(block.space, next.space, block);
     carry.space = last_bit(block.space, block);
@@ -104,13 +104,14 @@ template <int kMax>
     Mask run = number;  // bit i: this character and the kMax - 1 before it are numbers
     for (int i = 1; i < kMax; ++i) run &= number << i;
     for (Mask group = begins << kMax & run; group != 0; group = group << kMax & run) begins |= group;
-    // The run at the end of the block has a begin in the block, because a block has more than kMax characters.
+    // A run at the end of the block has a beginning in the block, because a block has more than kMax characters.
     carry.digits = last_bit(number, block) ? block.num_chars - (63 - __builtin_clzll(begins)) : 0;
     return begins;
 }
 
-// Whether a newline follows the plain white space that goes on from the block into `next`, or the end of text where
-// that counts as one. It is asked once for each stretch, where that begins, so the look-ahead stays linear.
+// Whether the plain white space that continues from the block into `next` is followed by a newline, or by the end of
+// the text where that counts as one. Called once per stretch of white space, at its beginning, so the look-ahead is
+// linear.
 inline bool stretch_meets_newline(const BlockScan& scan, const Block& next, Mask next_plain, bool at_end) {
     const unsigned length = ~next_plain != 0 ? __builtin_ctzll(~next_plain) : 64;
     if (length < next.num_chars) return next.newline >> length & 1;
@@ -124,25 +125,25 @@ inline bool stretch_meets_newline(const BlockScan& scan, const Block& next, Mask
     return at_end;
 }
 
-// Drops from `begins` (plain white space behind a newline) those after which the same run has one more newline.
-[[gnu::always_inline]] inline Mask behind_last_newline(const BlockScan& scan, const Block& block, const Block& next,
-                                                       Mask plain, Mask begins, bool at_end) {
-    // Last characters of stretches of plain white space that a newline follows.
+// Removes from `begins` (plain white space after a newline) those after which the same run has another newline.
+[[gnu::always_inline]] inline Mask after_last_newline(const BlockScan& scan, const Block& block, const Block& next,
+                                                      Mask plain, Mask begins, bool at_end) {
+    // Last characters of stretches of plain white space that are followed by a newline.
     Mask ends = plain & before(block.newline, next.newline, block);
     const Mask next_plain = next.space & ~next.newline;
     if (last_bit(plain, block) && (next_plain & 1)) {
         ends |= Mask{stretch_meets_newline(scan, next, next_plain, at_end)} << (block.num_chars - 1);
     }
     for (; ends != 0; ends &= ends - 1) {
-        const Mask gap = ~plain & ((ends & -ends) - 1);  // what is not plain white space before the stretch's end
+        const Mask gap = ~plain & ((ends & -ends) - 1);  // no plain white space, before the end
         const unsigned begin = gap != 0 ? 64 - __builtin_clzll(gap) : 0;
         begins &= ~(Mask{1} << begin);
     }
     return begins;
 }
 
-// \s++$|\s*[\r\n]+|\s+(?!\S)|\s+ (the first only with kSpaceToEnd) for white space that no punctuation has `taken`: cut
-// behind the last newline of a run, and before its last character if that is no newline.
+// \s++$|\s*[\r\n]+|\s+(?!\S)|\s+ (the first only with kSpaceToEnd) for white space that punctuation has not `taken`:
+// cut after the last newline of a run, and before its last character if that is not a newline.
 template <bool kSpaceToEnd>
 [[gnu::always_inline]] inline Mask free_space_begins(const BlockScan& scan, const Block& block, const Block& next,
                                                      Mask taken, Mask plain, Carry& carry) {
@@ -150,19 +151,19 @@ template <bool kSpaceToEnd>
     const Mask run_begins = free & ~after(free, carry.free_space);
     const Mask last = plain & ~before(block.space, next.space, block);
     const Mask free_newline = block.newline & ~taken;
-    Mask behind_newline = plain & after(free_newline, carry.free_newline);
-    if (behind_newline != 0) {
-        behind_newline = behind_last_newline(scan, block, next, plain, behind_newline, kSpaceToEnd);
+    Mask after_newline = plain & after(free_newline, carry.free_newline);
+    if (after_newline != 0) {
+        after_newline = after_last_newline(scan, block, next, plain, after_newline, kSpaceToEnd);
     }
     carry.free_space = last_bit(free, block);
     carry.free_newline = last_bit(free_newline, block);
-    return run_begins | last | behind_newline;
+    return run_begins | last | after_newline;
 }
 
 // cl100k, llama3, nanochat and qwen2: see piece_end in specification.hpp.
 template <int kMaxDigits, bool kSpaceToEnd>
 struct BlockRules<Cl100k<kMaxDigits, kSpaceToEnd>> {
-    // With `\s++$` the end of text acts on the white space before it as a newline does: it takes all of it.
+    // With `\s++$` the end of the text acts like a newline: it takes all white space before it.
     static constexpr std::uint8_t kFiller = kSpaceToEnd ? '\n' : ' ';
     using BlockType = Block;
     static constexpr Contractions kContractions = Contractions::any_case;
@@ -172,7 +173,7 @@ struct BlockRules<Cl100k<kMaxDigits, kSpaceToEnd>> {
         const Mask other = ~(block.letter | block.number | block.space);
         const Mask plain = block.space & ~block.newline;
         const Mask other_begins = other & ~after(other, carry.other) & ~after(block.blank, carry.blank);
-        // A letter goes with plain white space, or with an "other" that begins a piece, before it.
+        // A letter joins plain white space, or an "other" that begins a piece, before it.
         const Mask letter_begins =
             block.letter & ~(after(block.letter, carry.letter) | after(plain, carry.plain_space) |
                              after(other_begins, carry.other_begins));
@@ -182,7 +183,7 @@ struct BlockRules<Cl100k<kMaxDigits, kSpaceToEnd>> {
         carry.blank = last_bit(block.blank, block);
         carry.plain_space = last_bit(plain, block);
         carry.other_begins = last_bit(other_begins, block);
-        // `[\r\n]*+` of a piece of others: the sum carries through each run of newlines behind one and clears it.
+        // `[\r\n]*+` after a piece of others: the sum carries through each run of newlines after one and clears it.
         const Mask taken = block.newline & ~(block.newline + (block.newline & after(other, carry.takes_newlines)));
         carry.takes_newlines = last_bit(other | taken, block);
         return letter_begins | numbers | other_begins |

@@ -1,4 +1,4 @@
-// o200k for 64 characters at once: see piece_end in specification.hpp, and block_rules.hpp for the conventions.
+// o200k for 64 characters at a time: see piece_end in specification.hpp, and block_rules.hpp for the conventions.
 #pragma once
 
 #include "pretokenize/block_rules.hpp"
@@ -7,7 +7,7 @@ namespace gristmill {
 namespace {
 
 // Subtle: a mark is a letter of a word or, inside a piece of punctuation, an "other" like the rest of it; a slash is an
-// "other" or taken along with newlines. The first step settles both and the rest deals with disjoint classes.
+// "other" or taken along with newlines. The first step decides both, and the rest works with disjoint classes.
 template <>
 struct BlockRules<O200k> {
     static constexpr std::uint8_t kFiller = ' ';
@@ -42,17 +42,18 @@ struct BlockRules<O200k> {
 
   private:
     struct Punctuation {
-        Mask other;  // no letter, number, white space or mark, and not taken
-        Mask run;    // pieces of ` ?[^\s\p{L}\p{N}]+` that are not one "other" alone: marks are part of them
-        Mask taken;  // what `[\r\n/]*` takes along behind one
+        Mask other;  // not a letter, number, white space or mark, and not taken
+        Mask run;    // pieces of ` ?[^\s\p{L}\p{N}]+` longer than one "other", including their marks
+        Mask taken;  // characters after a run that `[\r\n/]*` takes along
     };
 
-    // Marks a run of `mask` from each of `from` to its end.
+    // Fills runs of `mask` from each bit of `from` to the end of its run.
     static Mask fill(Mask mask, Mask from) { return (mask & ~(mask + from)) | from; }
 
-    // A piece of punctuation begins at an "other" with another behind it or 0x20 before it; with a mark or a letter
-    // behind it, an "other" is the prefix of a word. What is taken depends on the marks in runs and runs on the slashes
-    // taken, each on what stands to the left of it: repeating finds the one solution, at once if no mark is in a run.
+    // A piece of punctuation begins at an "other" with another one after it or 0x20 before it; an "other" before a mark
+    // or a letter is the prefix of a word. The taken characters depend on the marks in runs, and runs on the slashes
+    // taken, each only on characters to its left: iteration finds the unique solution, in one step if no run contains a
+    // mark.
     [[gnu::always_inline]] static Punctuation find_punctuation(const CasedBlock& block, const CasedBlock& next,
                                                                const Carry& carry) {
         const Mask chars = ~Mask{0} >> (64 - block.num_chars);
@@ -73,7 +74,7 @@ struct BlockRules<O200k> {
         }
     }
 
-    // The characters of contractions behind words, with those that began in the block before (`contracted`).
+    // The characters of contractions after words, including those that began in the previous block (`contracted`).
     [[gnu::always_inline]] static Mask find_contractions(const std::uint8_t* text, const CasedBlock& block, Mask word,
                                                          Mask contracted, Carry& carry) {
         for (Mask rest = block.apostrophes; rest != 0; rest &= rest - 1) {
@@ -90,19 +91,19 @@ struct BlockRules<O200k> {
         return contracted;
     }
 
-    // capitals*smalls+|capitals+smalls*: a word ends before a capital that smalls stand before, and before the last
-    // capitals of a row that ends without a small letter, if a caseless character stands before those.
+    // capitals*smalls+|capitals+smalls*: a word ends before a capital that follows smalls, and before the last capitals
+    // of a run without a small letter after it, if a caseless character comes before those.
     [[gnu::always_inline]] static Mask words_begin(const BlockScan& scan, const CasedBlock& block,
                                                    const CasedBlock& next, Mask word, Mask plain, Mask single,
                                                    Carry& carry) {
         const Mask upper = block.upper & word, lower = block.lower & word, caseless = word & ~(upper | lower);
         const Mask first =
             word & ~(after(word, carry.letter) | after(plain, carry.plain_space) | after(single, carry.other_begins));
-        // Caseless characters are smalls behind a small letter, and capitals otherwise.
+        // Caseless characters are smalls after a small letter, and capitals otherwise.
         const Mask small = lower | fill(caseless, caseless & after(lower, carry.small));
         const Mask open = caseless & ~small;
         Mask last_capitals = upper & after(open, carry.open);
-        if (last_capitals != 0) last_capitals = without_small_behind(scan, block, next, upper, last_capitals);
+        if (last_capitals != 0) last_capitals = without_small_after(scan, block, next, upper, last_capitals);
         const Mask new_word = upper & after(small, carry.small);
         carry.letter = last_bit(word, block);
         carry.plain_space = last_bit(plain, block);
@@ -112,14 +113,14 @@ struct BlockRules<O200k> {
         return first | new_word | last_capitals;
     }
 
-    // Those of `begins` whose run of capitals no small or caseless letter follows.
-    [[gnu::always_inline]] static Mask without_small_behind(const BlockScan& scan, const CasedBlock& block,
-                                                            const CasedBlock& next, Mask upper, Mask begins) {
+    // The bits of `begins` whose run of capitals is not followed by a small or caseless letter.
+    [[gnu::always_inline]] static Mask without_small_after(const BlockScan& scan, const CasedBlock& block,
+                                                           const CasedBlock& next, Mask upper, Mask begins) {
         Mask kept = 0;
         for (Mask rest = begins; rest != 0; rest &= rest - 1) {
             const Mask begin = rest & -rest;
-            const Mask behind = (upper + begin) & ~upper & -begin;  // its lowest bit stands behind the run
-            const unsigned end = behind != 0 ? __builtin_ctzll(behind) : 64;
+            const Mask following = (upper + begin) & ~upper & -begin;  // its lowest bit is the first after the run
+            const unsigned end = following != 0 ? __builtin_ctzll(following) : 64;
             const bool small =
                 end < block.num_chars ? (block.letter | block.mark) >> end & 1 : small_in_next(scan, next);
             if (!small) kept |= begin;
@@ -127,7 +128,7 @@ struct BlockRules<O200k> {
         return kept;
     }
 
-    // Whether the run of capitals that reaches the end of the block goes over into other letters or marks.
+    // Whether the run of capitals that reaches the end of the block is followed by other letters or marks.
     static bool small_in_next(const BlockScan& scan, const CasedBlock& next) {
         const unsigned length = ~next.upper != 0 ? __builtin_ctzll(~next.upper) : 64;
         if (length < next.num_chars) return (next.letter | next.mark) >> length & 1;

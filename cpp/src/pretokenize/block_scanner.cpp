@@ -29,7 +29,7 @@ class BlockScanner final : public BoundaryScanner {
   private:
     const BlockKernel& kernel_;
     BlockScan scan_{};
-    // One end a byte, the end of the text, and 64 more that may be read.
+    // One end per byte, the end of the text, and 64 more readable values.
     alignas(64) std::uint16_t buffer_[kBatchBytes + 128] = {};
 };
 

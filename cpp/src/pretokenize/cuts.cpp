@@ -1,11 +1,11 @@
-// Where a text may be cut in two without changing a piece.
+// Finds positions where a text may be cut in two without changing a piece.
 //
-// All patterns: a visible character followed by ASCII white space other than \r and \n. White space never stands inside
-// or at the end of a piece of visible characters, so a piece ends there; no look-ahead crosses the cut, because the
-// only one, (?!\S), and the end of text matter to white space alone, and the left part does not end in any.
+// All patterns: after a visible character, before ASCII white space other than \r and \n. A piece of visible characters
+// never contains or ends with white space, so a piece ends at the cut. No look-ahead crosses it, because the only one,
+// (?!\S), and the end of the text affect only white space, and the left part does not end in white space.
 //
-// Followed by \r or \n the claim needs more in cl100k, o200k, llama3, nanochat and qwen2, where `[\r\n]*` lets
-// punctuation (and in o200k marks, as part of it) take newlines along: the character before must be a letter or a
+// Before \r or \n, the patterns cl100k, o200k, llama3, nanochat and qwen2 need one more condition, because `[\r\n]*`
+// lets punctuation (and in o200k marks, as part of it) take newlines along: the character before must be a letter or a
 // number.
 #include <cstring>
 
@@ -15,8 +15,8 @@
 namespace gristmill {
 namespace {
 
-// The classes of the character that ends at text + p. Looking back needs no context: the lead byte of a valid sequence
-// can be part of no other.
+// The classes of the character that ends at text + p. Looking back needs no context, because the lead byte of a valid
+// sequence cannot be part of another one.
 std::uint8_t classes_before(const std::uint8_t* text, std::size_t p) {
     for (std::size_t size = 1; size <= 4 && size <= p; ++size) {
         const std::uint8_t* lead = text + p - size;
@@ -40,7 +40,7 @@ bool may_cut(bool newline_needs_word, const std::uint8_t* text, std::size_t p) {
     return newline && newline_needs_word ? before & (kLetter | kNumber) : !(before & kSpace);
 }
 
-// Whether any of 8 bytes is below 0x21, the only ones a cut can stand before.
+// Whether any of 8 bytes is below 0x21; a cut is always before such a byte.
 bool has_low_byte(const std::uint8_t* p) {
     std::uint64_t word;
     std::memcpy(&word, p, sizeof word);
@@ -81,13 +81,13 @@ std::size_t Cutter::first(SpecialSpans& spans, const std::uint8_t* text, std::si
 
 std::size_t Cutter::last(std::string_view text, std::size_t start) const {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
-    // A special may begin in the last bytes and end after them, or be longer than it seems: nothing from there on is
-    // certain, and neither is a look back over it.
+    // A special may begin in the last bytes and end after them, or be longer than the part in this text: nothing from
+    // there on is certain, and neither is a look back across it.
     const std::size_t unsure = specials_.longest() ? specials_.longest() - 1 : 0;
     if (text.size() <= unsure || start >= text.size()) return 0;
     const std::size_t size = text.size() - unsure;
     SpecialSpans spans(specials_);
-    // Near the end first, then twice as far back each time: real text has a cut within a few bytes.
+    // Search near the end first, then twice as far back each time: real text has a cut within a few bytes.
     for (std::size_t reach = 64, to = size;; reach *= 2) {
         const std::size_t from = std::max(start + 1, size > reach ? size - reach : 1);
         std::size_t last = 0;

@@ -1,4 +1,4 @@
-// Names of patterns and kernels, and which code runs for them.
+// Names of patterns and kernels, and the code that runs for them.
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -74,7 +74,7 @@ std::string_view kernel_name(Kernel kernel) {
     return "unknown";
 }
 
-// The flags of CMakeLists.txt: a kernel file may use every one of them.
+// The flags of CMakeLists.txt: a kernel file may use all of them.
 bool kernel_supported(Kernel kernel) {
     if (kernel == Kernel::scalar) return true;
 #if defined(__x86_64__)
@@ -88,7 +88,7 @@ bool kernel_supported(Kernel kernel) {
            __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
            __builtin_cpu_supports("aes") && __builtin_cpu_supports("vaes");
 #elif defined(__aarch64__)
-    return kernel == Kernel::neon;  // every aarch64 CPU that runs Linux or macOS has it
+    return kernel == Kernel::neon;  // every aarch64 CPU that runs Linux or macOS has NEON
 #else
     return false;
 #endif
@@ -99,11 +99,11 @@ Kernel default_kernel() {
         const std::optional<Kernel> kernel = kernel_from_name(forced);
         if (!kernel) {
             throw std::invalid_argument("GRISTMILL_KERNEL=" + std::string(forced) +
-                                        " is no kernel: set it to scalar, avx2, avx512 or neon, or leave it unset.");
+                                        " is not a kernel: set it to scalar, avx2, avx512 or neon, or leave it unset.");
         }
         if (!kernel_supported(*kernel)) {
             throw std::invalid_argument("GRISTMILL_KERNEL=" + std::string(forced) +
-                                        " does not run on this CPU: set it to scalar, or leave it unset.");
+                                        " is not supported by this CPU: set it to scalar, or leave it unset.");
         }
         return *kernel;
     }

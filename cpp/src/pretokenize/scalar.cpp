@@ -24,7 +24,7 @@ class ScalarScanner final : public BoundaryScanner {
     bool next() override {
         size_ = 0;
         if (end_ == text_.size) return false;
-        // The first piece may be longer than an offset can say: the batch begins where that piece ends.
+        // The first piece may be too long for a 16-bit offset: the batch begins where that piece ends.
         const std::size_t first = end_ = piece_end(Family{}, text_, end_);
         buffer_[size_++] = 0;
         while (size_ < kBatchEnds && end_ < text_.size) {
@@ -48,7 +48,7 @@ class ScalarScanner final : public BoundaryScanner {
 
   private:
     Text text_{nullptr, 0};
-    std::size_t end_ = 0;  // of the last piece delivered
+    std::size_t end_ = 0;  // end of the last piece delivered
     std::uint16_t buffer_[kBatchEnds + 64] = {};
 };
 

@@ -1,4 +1,4 @@
-// The scanner of the scalar kernel: the specification, piece by piece.
+// The scalar kernel's scanner, which applies the specification piece by piece.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // The AVX-512 kernel (VBMI and VBMI2: Ice Lake, Zen 4 and later).
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes its own intrinsics' deliberately undefined operands for mistakes (GCC bug 105593).
+// GCC 12 warns about the deliberately undefined operands of its own intrinsics (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -16,7 +16,7 @@ struct Avx512 {
     using Bytes = __m512i;
 
     static Bytes load(const void* p) { return _mm512_loadu_si512(p); }
-    // The first `size` bytes from p on, then `filler`; no byte after them is read.
+    // The first `size` bytes from p, then `filler`; reads no byte after them.
     static Bytes load_part(const void* p, std::size_t size, std::uint8_t filler) {
         return _mm512_mask_loadu_epi8(splat(filler), size < 64 ? _bzhi_u64(~Mask{0}, size) : ~Mask{0}, p);
     }
@@ -28,8 +28,8 @@ struct Avx512 {
 
     static ClassMasks ascii(Bytes bytes) { return masks(bytes, ascii_classes(bytes)); }
 
-    // Page by page of 256 code points: the characters of a block come from one or two, and a permutation by the low
-    // byte of the code point classifies all of a page at once.
+    // Processes one page of 256 code points at a time: the characters of a block come from one or two pages, and a
+    // permutation by the low byte of the code point classifies all characters of a page at once.
     template <bool kCases>
     static ClassMasks wide(const std::uint8_t* text, Bytes bytes, Mask high, Mask leads) {
         Bytes classes = _mm512_maskz_mov_epi8(~high, ascii_classes(bytes));
@@ -59,7 +59,7 @@ struct Avx512 {
     }
 
     static std::uint16_t* write(Mask mask, std::uint16_t offset, std::uint16_t* out) {
-        // Compressed to a register and stored whole: a compressing store is microcode on Zen 4.
+        // Compress to a register, then store all of it: a compressing store is microcode on Zen 4.
         const Bytes indices = _mm512_maskz_compress_epi8(mask, iota());
         const Bytes base = _mm512_set1_epi16(static_cast<short>(offset));
         const int count = __builtin_popcountll(mask);
@@ -96,7 +96,7 @@ struct Avx512 {
         const Bytes upper = _mm512_permutex2var_epi8(load(kClasses[rows[2]]), low, load(kClasses[rows[3]]));
         return _mm512_mask_blend_epi8(high(low), lower, upper);
     }
-    // Bytes in a table like kLetterLeads; bytes < 0xC0 give undefined bits.
+    // Mask of the bytes in a table such as kLetterLeads; bytes < 0xC0 give undefined bits.
     static Mask letters(Bytes bytes, const std::uint8_t* leads) {
         const Bytes rows = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(leads)));
         const Bytes row_bit = _mm512_broadcast_i32x4(_mm_set_epi8(8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
@@ -104,7 +104,7 @@ struct Avx512 {
         const Bytes high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), splat(0x0F));
         return _mm512_test_epi8_mask(_mm512_shuffle_epi8(rows, low), _mm512_shuffle_epi8(row_bit, high));
     }
-    // The bits of `low_bits` that low_mask names, the others from `high_bits`.
+    // Bits of `low_bits` where low_mask is set, otherwise bits of `high_bits`.
     static Bytes joined(Bytes high_bits, Bytes low_bits, std::uint8_t low_mask) {
         return _mm512_ternarylogic_epi64(splat(low_mask), low_bits, high_bits, 0xCA);
     }

@@ -1,4 +1,4 @@
-// The NEON kernel: every aarch64 CPU has it.
+// The NEON kernel, for every aarch64 CPU.
 #include <arm_neon.h>
 
 #include "pretokenize/bit_indices.hpp"
@@ -58,8 +58,8 @@ struct Neon {
         return found;
     }
 
-    // Where each byte of the mask writes to is known before the first one does: popcount goes through vector registers,
-    // which is slow one byte after the other.
+    // Computes where each byte of the mask is written before writing the first one: popcount uses vector registers,
+    // which is slow for one byte after another.
     static std::uint16_t* write(Mask mask, std::uint16_t offset, std::uint16_t* out) {
         const std::uint64_t counts = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(mask))), 0);
         const std::uint64_t totals = counts * 0x0101010101010101u;  // byte i: the bits in bytes 0 to i of the mask
@@ -79,7 +79,7 @@ struct Neon {
         return vcleq_u8(vsubq_u8(v, splat(least)), splat(static_cast<std::uint8_t>(most - least)));
     }
 
-    // Bytes in a table like kLetterLeads; bytes < 0xC0 give undefined bits.
+    // Mask of the bytes in a table such as kLetterLeads; bytes < 0xC0 give undefined bits.
     static Mask letters(Bytes bytes, const std::uint8_t* leads) {
         static constexpr std::uint8_t kRowBit[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8};
         const uint8x16_t rows = vld1q_u8(leads), row_bit = vld1q_u8(kRowBit);
@@ -88,8 +88,8 @@ struct Neon {
         });
     }
 
-    // One bit for each byte of test(v), all of whose bits are equal: each byte keeps the bit of its place among eight,
-    // and three rounds of adding neighbours bring eight together.
+    // One bit per byte of test(v), whose bits are all equal: each byte keeps the bit of its position among eight, and
+    // three rounds of adding neighbours combine eight bytes.
     template <class Test>
     static Mask mask(Bytes bytes, Test test) {
         static constexpr std::uint8_t kBits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};

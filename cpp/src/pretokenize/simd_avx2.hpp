@@ -1,4 +1,4 @@
-// AVX2 as a `Simd` of block_classes.hpp, with either packing of bits.
+// AVX2 as a `Simd` for block_classes.hpp, with either bit packing.
 #pragma once
 
 #include <immintrin.h>
@@ -72,12 +72,12 @@ struct Avx2 {
   private:
     static __m256i splat(int n) { return _mm256_set1_epi8(static_cast<char>(n)); }
 
-    // Signed comparison of bytes moved so that `least` becomes the smallest value.
+    // Signed comparison of bytes shifted so that `least` becomes the smallest value.
     static __m256i between(__m256i v, int least, int most) {
         return _mm256_cmpgt_epi8(splat(most - least + 1 - 128), _mm256_sub_epi8(v, splat(least + 128)));
     }
 
-    // Bytes in a table like kLetterLeads; bytes < 0xC0 give undefined bits.
+    // Mask of the bytes in a table such as kLetterLeads; bytes < 0xC0 give undefined bits.
     static Mask letters(Bytes bytes, const std::uint8_t* leads) {
         const __m256i rows = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(leads)));
         const __m256i row_bit =

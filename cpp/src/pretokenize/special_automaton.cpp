@@ -7,15 +7,15 @@
 namespace gristmill {
 namespace {
 
-// Up to this many children a scan beats a binary search.
+// Up to this many children, a scan is faster than a binary search.
 constexpr std::size_t kScannedChildren = 8;
 
-// Specials [begin, end) in the order of their backward spellings: those whose ends a node spells.
+// Specials [begin, end) in the order of their backward spellings: those with the ending that a node spells.
 struct Range {
     std::uint32_t begin, end;
 };
 
-// All specials spelled backwards, end to end: building reads them level by level.
+// All specials spelled backwards and concatenated; construction reads them level by level.
 class BackwardSpellings {
   public:
     explicit BackwardSpellings(const std::vector<std::string>& specials) : order_(specials.size()) {
@@ -41,7 +41,7 @@ class BackwardSpellings {
     }
 
     std::string bytes_;
-    std::vector<std::size_t> begins_;  // by index, and the end
+    std::vector<std::size_t> begins_;  // starts by index, and the end
     std::vector<std::uint32_t> order_;
 };
 
@@ -50,7 +50,7 @@ class BackwardSpellings {
 SpecialAutomaton::SpecialAutomaton(const std::vector<std::string>& specials) {
     const BackwardSpellings spellings(specials);
     add_node(0, kStart);
-    // The nodes of one level and of the next; `shorter` of a node lies in an earlier level, which is complete.
+    // The nodes of the current level and of the next; `shorter` of a node is in an earlier, complete level.
     std::vector<Range> level{{0, static_cast<std::uint32_t>(specials.size())}}, deeper;
     State node = kStart;
     for (std::size_t depth = 0; !level.empty(); ++depth, std::swap(level, deeper), deeper.clear()) {
@@ -58,7 +58,7 @@ SpecialAutomaton::SpecialAutomaton(const std::vector<std::string>& specials) {
             const State shorter = nodes_[node].shorter;
             nodes_[node].children = static_cast<State>(nodes_.size());
             nodes_[node].longest = node == kStart ? kNone : nodes_[shorter].longest;
-            // One that ends here comes first, and so do those that are spelled the same.
+            // A special that ends here comes first, and so do equal ones.
             for (; at < end && spellings.length(at) == depth; ++at) nodes_[node].longest = spellings.index(at);
             while (at < end) {
                 const std::uint8_t label = spellings.byte(at, depth);
@@ -72,7 +72,7 @@ SpecialAutomaton::SpecialAutomaton(const std::vector<std::string>& specials) {
             ++node;
         }
     }
-    nodes_.push_back({static_cast<State>(nodes_.size()), kStart, kNone});  // where the last node's children end
+    nodes_.push_back({static_cast<State>(nodes_.size()), kStart, kNone});  // end of the last node's children
     nodes_.shrink_to_fit();
     labels_.shrink_to_fit();
 }
@@ -82,7 +82,7 @@ void SpecialAutomaton::add_node(std::uint8_t label, State shorter) {
     labels_.push_back(label);
 }
 
-// kStart, which is nobody's child, if there is none.
+// Returns kStart, which is never a child, if there is no such child.
 SpecialAutomaton::State SpecialAutomaton::find_child(State state, std::uint8_t byte) const {
     const std::uint8_t* const first = labels_.data() + nodes_[state].children;
     const std::uint8_t* const end = labels_.data() + nodes_[state + 1].children;

@@ -1,7 +1,6 @@
-// Special tokens in text. Where a special may start is found by its first two bytes, at the speed of memory, and the
-// text is compared with the specials from there. That is all that happens in ordinary text. In a text in which
-// comparing gets too slow, because specials have long beginnings in common with it, the automaton takes over for a
-// while.
+// Finds special tokens in text. A search for the first two bytes of the specials, at memory speed, finds candidates,
+// and the text there is compared with the specials. Ordinary text needs no more. Where comparisons become too slow,
+// because the text shares long prefixes with specials, the automaton takes over for a while.
 #include <algorithm>
 #include <bit>
 
@@ -16,11 +15,11 @@ namespace gristmill {
 namespace {
 
 constexpr std::size_t kMaxRegisterPrefixes = 3;
-// What comparing may cost before the automaton takes over: so many steps at once, and so many per byte of text. The
+// The cost of comparisons at which the automaton takes over: this many steps, plus this many per byte of text. The
 // automaton takes a few nanoseconds per byte, and a step not much less.
 constexpr std::size_t kFreeSteps = 4096, kStepsPerByte = 8;
-// How much text the automaton reads at a time; the longest special, where that is more, so that reading on past the
-// window, for specials that end there, at most doubles its work.
+// Bytes that the automaton reads at a time. At least the length of the longest special, so that reading past the
+// window, for specials that end there, at most doubles the work.
 constexpr std::size_t kWindowBytes = 16 << 10;
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -35,7 +34,7 @@ SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
         const std::string& special = specials_[index];
         sorted_.push_back(index);
         longest_ = std::max(longest_, special.size());
-        // A cut always stands before ASCII white space, so a special without any after its first byte never covers one.
+        // A cut is always before ASCII white space, so a special with none after its first byte never covers a cut.
         if (std::any_of(special.begin() + 1, special.end(), is_ascii_space)) {
             span_reach_ = std::max(span_reach_, special.size());
         }
@@ -56,13 +55,13 @@ SpecialFinder::SpecialFinder(const std::vector<std::string>& specials)
     prefixes_.erase(std::unique(prefixes_.begin(), prefixes_.end()), prefixes_.end());
 }
 
-// The first position in [from, to) whose two bytes begin some special; `to` if there is none. A special of one byte may
-// also stand in the very last place, where no second byte is left to compare.
+// The first position in [from, to) whose two bytes begin some special, or `to`. A special of one byte may also be in
+// the last position, which has no second byte to compare.
 std::size_t SpecialFinder::next_candidate(const std::uint8_t* text, std::size_t size, std::size_t from,
                                           std::size_t to) const {
     std::size_t at = from;
 #if defined(__SSE2__)
-    // Two anchors, not one: '<' alone is frequent in code and markup, "<|" is not. This runs at the speed of memory.
+    // Two bytes instead of one: '<' alone is frequent in code and markup, "<|" is not. This runs at memory speed.
     if (!has_single_byte_ && prefixes_.size() <= kMaxRegisterPrefixes) {
         __m128i first[kMaxRegisterPrefixes], second[kMaxRegisterPrefixes];
         for (std::size_t i = 0; i < prefixes_.size(); ++i) {
@@ -93,8 +92,8 @@ std::size_t SpecialFinder::next_candidate(const std::uint8_t* text, std::size_t 
     return has_single_byte_ && at < to ? at : to;
 }
 
-// Byte by byte: those that begin as the text does are always a range of the sorted ones, and one that ends here is its
-// first. Adds to `num_steps` what that costs, in comparisons of bytes.
+// Compares byte by byte: the specials that match so far are always a range of the sorted ones, and one that ends here
+// is the first of the range. Adds the cost to `num_steps`, in comparisons of bytes.
 std::uint32_t SpecialFinder::longest_at(const std::uint8_t* text, std::size_t size, std::size_t at,
                                         std::size_t& num_steps) const {
     std::uint32_t longest = kNone;
@@ -162,7 +161,7 @@ void SpecialSearch::fill_window(std::size_t begin) {
         state = automaton.next(state, text_[--at]);
         window_[at - window_begin_] = automaton.longest(state);
     }
-    num_steps_ = kFreeSteps;  // what follows is probably no better
+    num_steps_ = kFreeSteps;  // the following text is probably no better
     steps_begin_ = window_end_;
 }
 
@@ -170,12 +169,12 @@ bool SpecialSpans::cover(const std::uint8_t* text, std::size_t size, std::size_t
     const std::size_t reach = finder_.span_reach_;
     if (!reach || at >= size) return false;
     if (at < window_begin_ || at >= window_end_) {
-        // As a rule no special starts near the place, and this is all.
+        // Usually no special starts near the position, and this is all.
         const std::size_t first = at > reach ? at - reach + 1 : 0;
         if (first < clear_begin_ || first > clear_end_) clear_begin_ = clear_end_ = first;
         if (clear_end_ < at) clear_end_ = finder_.next_candidate(text, size, clear_end_, at);
         if (clear_end_ >= at) return false;
-        // Twice as many places each time, up to as many as one look reads anyway.
+        // Twice as many positions each time, up to the number that one search reads anyway.
         const std::size_t width = std::min(2 * (window_end_ - window_begin_) + 1, std::max(kWindowBytes, reach));
         std::size_t end = std::min(size, at + width);
         if (!is_complete) end = std::max(at + 1, std::min(end, size - std::min(size, reach) + 1));
@@ -189,7 +188,7 @@ void SpecialSpans::fill_window(const std::uint8_t* text, std::size_t size, std::
     const std::size_t reach = finder_.span_reach_;
     window_begin_ = begin;
     window_end_ = end;
-    window_.assign(end - begin, 0);  // first by how much the number of specials differs from that of the place before
+    window_.assign(end - begin, 0);  // at first: difference from the previous position
     const std::size_t first = begin > reach ? begin - reach + 1 : 0;
     SpecialAutomaton::State state = SpecialAutomaton::kStart;
     for (std::size_t start = std::min(size, end - 1 + reach); start-- > first;) {

@@ -1,8 +1,8 @@
-// The specification: for every family of patterns a function that returns the end of the piece beginning at `begin`,
-// written as its regular expression reads. Kernels must agree with it on every input.
+// The specification: for every family of patterns a function that returns the end of the piece that starts at `begin`,
+// written in the order of its regular expression. Kernels must agree with it on every input.
 //
-// Each runs in time linear in the text although the expressions, taken literally, backtrack: a function that looks
-// further than the piece it returns has looked at a run that the next piece or two consume.
+// Each function takes time linear in the text, although the expressions, taken literally, backtrack: a function that
+// reads past the piece it returns has read a run that the next one or two pieces consume.
 #pragma once
 
 #include "gristmill/pattern_list.hpp"
@@ -25,7 +25,7 @@ inline bool is_newline(Character c) { return c.classes & kNewline; }
 inline bool is_blank(Character c) { return c.classes & kBlank; }
 inline bool is_other(Character c) { return c.size != 0 && !(c.classes & (kLetter | kNumber | kSpace)); }
 inline bool is_visible(Character c) { return c.size != 0 && !is_space(c); }
-// [^\r\n\p{L}\p{N}]: what cl100k and its kin let stand before a word.
+// [^\r\n\p{L}\p{N}]: the optional character before a word in cl100k and related patterns.
 inline bool is_word_prefix(Character c) { return c.size != 0 && !(c.classes & (kNewline | kLetter | kNumber)); }
 
 template <bool (*kIs)(Character)>
@@ -35,7 +35,7 @@ std::size_t skip(const Text& text, std::size_t p) {
     return p;
 }
 
-// '(?:[sdmt]|ll|ve|re): its size in bytes, or 0. Without regard to case, U+017F (long s) is an s as well.
+// '(?:[sdmt]|ll|ve|re): its size in bytes, or 0. If case is ignored, U+017F (long s) counts as an s.
 template <bool kIgnoreCase>
 std::size_t contraction_size(const Text& text, std::size_t p) {
     const auto byte = [&](std::size_t i) -> std::uint8_t { return p + i < text.size ? text.data[p + i] : 0; };
@@ -53,8 +53,8 @@ std::size_t contraction_size(const Text& text, std::size_t p) {
 
 struct SpaceRun {
     std::size_t end;
-    std::size_t last;           // begin of its last character
-    std::size_t after_newline;  // end of its last newline; its begin if it has none
+    std::size_t last;           // start of its last character
+    std::size_t after_newline;  // end of its last newline, or its start if it has none
 };
 
 inline SpaceRun space_run(const Text& text, std::size_t begin) {
@@ -67,7 +67,7 @@ inline SpaceRun space_run(const Text& text, std::size_t begin) {
     return run;
 }
 
-// \s+(?!\S)|\s: all but the last character of the run, which may belong to the word behind it; all at the end of text.
+// \s+(?!\S)|\s: all but the last character of the run, which may belong to the next word; all of it at the end of text.
 inline std::size_t space_end(const Text& text, std::size_t begin, const SpaceRun& run) {
     return run.end == text.size || run.last == begin ? run.end : run.last;
 }
@@ -114,7 +114,7 @@ inline bool is_newline_or_slash(const Text& text, std::size_t p) {
     return p < text.size && (text.data[p] == '\r' || text.data[p] == '\n' || text.data[p] == '/');
 }
 
-// capitals*smalls+ or else capitals+smalls*: where it ends, or `begin` if neither matches.
+// capitals*smalls+ or else capitals+smalls*: the end of the match, or `begin` if neither matches.
 inline std::size_t o200k_word_end(const Text& text, std::size_t begin) {
     std::size_t p = begin, after_caseless = begin;
     Character c = text.at(p);
@@ -123,8 +123,8 @@ inline std::size_t o200k_word_end(const Text& text, std::size_t begin) {
         if (is_caseless(c)) after_caseless = p;
     }
     if (c.classes & kLower) return skip<is_small>(text, p);
-    // Subtle: without a small letter behind the capitals, `smalls+` backtracks to the last character of both sets and
-    // the capitals after it begin a word of their own; with none of both sets the second alternative takes them all.
+    // Subtle: without a small letter after the capitals, `smalls+` backtracks to the last character of both sets, and
+    // the capitals after it begin a new word. If no character is in both sets, the second alternative takes them all.
     return after_caseless != begin ? after_caseless : p;
 }
 
@@ -133,7 +133,7 @@ inline std::size_t o200k_word_end(const Text& text, std::size_t begin) {
 inline std::size_t piece_end(O200k, const Text& text, std::size_t begin) {
     const Character c = text.at(begin);
     const std::size_t second = begin + c.size;
-    // A mark is both a possible prefix and a letter of both sets; the two readings end at the same place.
+    // A mark is both a possible prefix and a letter of both sets; both readings end at the same position.
     const bool has_prefix = is_word_prefix(c) && !(c.classes & kMark);
     const std::size_t word = has_prefix ? second : begin;
     const std::size_t word_end = o200k_word_end(text, word);

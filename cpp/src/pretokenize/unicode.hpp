@@ -1,5 +1,6 @@
-// Characters of a text and their classes. Included by SIMD kernels too: no standard header with inline functions, and
-// everything defined here has internal linkage, so that no code compiled for a newer CPU is linked into the baseline.
+// Characters of a text and their classes. SIMD kernels include this header: it uses no standard header with inline
+// functions, and everything defined here has internal linkage, so that no code compiled for a newer CPU is linked into
+// the baseline.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ extern const char kUnicodeVersion[];
 // The classes of code point c are kClasses[kClassRow[c >> 6]][c & 63].
 extern const std::uint16_t kClassRow[];
 extern const std::uint8_t kClasses[][64];
-// The first rows once more, for the sake of speed: most characters are ASCII.
+// The first rows again, for speed: most characters are ASCII.
 extern const std::uint8_t kAsciiClasses[128];
 // Bit r of entry i: every valid sequence that begins with byte 0xC0 + 16 r + i is a letter.
 extern const std::uint8_t kLetterLeads[16];
@@ -38,7 +39,7 @@ inline std::uint8_t classes_of(std::uint32_t code_point) {
 
 struct Character {
     std::uint8_t classes;
-    std::uint8_t size;  // bytes; 0 only behind the end of the text
+    std::uint8_t size;  // bytes; 0 only after the end of the text
 };
 
 inline bool is_continuation(std::uint8_t byte) { return (byte & 0xC0) == 0x80; }
@@ -62,7 +63,7 @@ inline std::uint32_t code_point_of(const std::uint8_t* p, std::uint8_t size) {
     return (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
 }
 
-// The character that begins at p. A byte that begins no valid sequence is a character of class "other" by itself.
+// The character that begins at p. A byte that does not begin a valid sequence is one character of class "other".
 inline Character character_at(const std::uint8_t* p, std::size_t available) {
     if (p[0] < 0x80) return {kAsciiClasses[p[0]], 1};
     const std::uint8_t size = sequence_size(p, available);

@@ -1,4 +1,4 @@
-// Checks of merges in Gristmill's own layout.
+// Checks of merges in Gristmill's layout.
 #include <unordered_set>
 
 #include "gristmill/tokenizer.hpp"

@@ -1,4 +1,4 @@
-// From a table of ranks, as tiktoken has it, to merges.
+// Recovers merges from a table of ranks, the format of tiktoken.
 #include <algorithm>
 #include <stdexcept>
 #include <unordered_map>
@@ -10,11 +10,11 @@ namespace gristmill {
 namespace {
 
 constexpr Id kNone = static_cast<Id>(-1);
-// The square of each token's length. Published vocabularies of 200,000 tokens need 20 million.
+// Limit for the sum of the squares of the token lengths. Published vocabularies of 200,000 tokens need 20 million.
 constexpr std::uint64_t kMaxWork = std::uint64_t{1} << 31;
 
-// The parts that a token's bytes are in just before they become the token; false if they never do. A plain loop over
-// byte strings: it runs once for each token of a vocabulary, and tokens are short.
+// Finds the two parts that the bytes of a token have just before they become the token; false if they never do. A plain
+// loop over byte strings is enough: it runs once per token of a vocabulary, and tokens are short.
 class Recovery {
   public:
     Recovery(const std::vector<std::string_view>& tokens, const std::vector<Id>& ids, const Monitor& monitor)
@@ -29,7 +29,7 @@ class Recovery {
         made_.clear();
         for (std::size_t i = 0; i + 2 < begins_.size(); ++i) made_.push_back(joined(token, i));
         while (begins_.size() > 3) {
-            // Steps of long tokens take long: a look for each of them, but not for each of the many short tokens.
+            // Steps of long tokens take long: check the monitor in each of them, but not for the many short tokens.
             if (begins_.size() > kLongToken) monitor_.check();
             const auto best = std::min_element(made_.begin(), made_.end());
             if (*best == kNone) return false;
@@ -51,13 +51,13 @@ class Recovery {
         const auto found = id_of_.find(bytes);
         return found == id_of_.end() ? kNone : found->second;
     }
-    // What parts i and i + 1 make.
+    // The token that parts i and i + 1 make.
     Id joined(std::string_view token, std::size_t i) const {
         return id_of(token.substr(begins_[i], begins_[i + 2] - begins_[i]));
     }
 
     std::unordered_map<std::string_view, Id, SeededHash> id_of_;
-    std::vector<std::size_t> begins_;  // of the parts, and the end
+    std::vector<std::size_t> begins_;  // starts of the parts, and the end
     std::vector<Id> made_;
     const Monitor& monitor_;
 };
@@ -72,7 +72,7 @@ std::vector<MergeRule> recover_merges(const std::vector<std::string_view>& token
         throw std::invalid_argument(
             "the tokens are too long for a table of ranks: the squares of their lengths add up to " +
             std::to_string(work) + ", and at most " + std::to_string(kMaxWork) +
-            " is allowed. Published vocabularies need 20 million");
+            " is allowed. Published vocabularies need 20 million. Check that the file is a table of ranks.");
     Recovery recovery(tokens, ids, monitor);
     std::vector<MergeRule> merges;
     for (const std::string_view token : tokens) {
