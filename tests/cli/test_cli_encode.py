@@ -20,7 +20,7 @@ def texts(stories_path):
 
 @pytest.fixture
 def folder(tmp_path, texts):
-    """A corpus of two files, one of them compressed, with a record without text."""
+    """A corpus of two files, one compressed, with a record that has no text."""
     path = tmp_path / "corpus"
     path.mkdir()
     lines = [json.dumps({"text": text}) + "\n" for text in texts]
@@ -31,7 +31,7 @@ def folder(tmp_path, texts):
 
 @pytest.fixture
 def encode(gristmill, tokenizer_path, tmp_path):
-    """Run the command, with the tokenizer and the folder to write that the tests share."""
+    """Run the command with the shared tokenizer and output folder."""
 
     def run(*arguments, tokenizer=tokenizer_path, output=tmp_path / "out"):
         return gristmill("encode", *arguments, "-t", tokenizer, "-o", output)
@@ -40,7 +40,7 @@ def encode(gristmill, tokenizer_path, tmp_path):
 
 
 def rows(out):
-    """The table of the summary, by the name of the row."""
+    """Return the rows of the summary by name."""
     return dict(line.strip().split("  ", 1) for line in out.split("\n\n")[0].splitlines())
 
 
@@ -62,7 +62,7 @@ def test_shards_are_those_of_the_function_and_the_summary_is_theirs(encode, fold
         "without text",
         "train",
         "val",
-        "tokens are",
+        "token files",
         "time",
         *["peak memory"] * ("peak memory" in table),
         "saved to",
@@ -75,7 +75,7 @@ def test_shards_are_those_of_the_function_and_the_summary_is_theirs(encode, fold
         assert table[name] == f"{split.documents:,} documents, {split.tokens:,} tokens, {ratio:.3f} bytes/token"
     assert len(run.manifest.splits["train"].shards) > 1
     num_files = sum(len(split.shards) for split in run.manifest.splits.values())
-    assert table["tokens are"] == f"uint16, format gristmill, {num_files} files"
+    assert table["token files"] == f"uint16, format gristmill, {num_files} files"
     assert table["saved to"] == str(tmp_path / "out")
 
 
@@ -90,9 +90,9 @@ def test_profile_has_a_row_for_every_stage(encode, folder):
 def test_run_again_it_says_that_all_was_complete(encode, folder, tmp_path):
     encode(folder)
     before = files_of(tmp_path / "out")
-    code, out, err = encode(folder, "--profile", "--threads", 1)  # the number of threads decides nothing
+    code, out, err = encode(folder, "--profile", "--threads", 1)  # the number of threads does not change the output
     assert (code, err) == (0, "")
-    assert rows(out)["time"].strip() == "none: these shards were complete already"
+    assert rows(out)["time"].strip() == "none: the shards were already complete"
     assert "stage" not in out
     assert files_of(tmp_path / "out") == before
 
@@ -207,7 +207,7 @@ def test_a_tokenizer_that_is_not_there_or_none_is_one_line(encode, folder, tmp_p
         ("--format", "csv"),
         ("--dtype", "float32"),
         ("--documents", "page"),
-        ("--end-of-text-position", "behind"),
+        ("--end-of-text-position", "middle"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_a_usage_error(encode, folder, tmp_path, option, value):
@@ -219,7 +219,7 @@ def test_a_value_that_cannot_be_read_is_a_usage_error(encode, folder, tmp_path, 
 
 def test_no_corpus_is_a_usage_error(encode):
     code, _, err = encode()
-    assert (code, err) == (2, "gristmill: error: no corpus given. Name at least one file or folder.\n")
+    assert (code, err) == (2, "gristmill: error: no corpus given. Pass at least one file or folder.\n")
 
 
 def test_help_lists_the_choices_there_are_and_no_none(gristmill):
@@ -259,7 +259,7 @@ def test_every_format_can_be_written_verified_and_inspected(
 ):
     code, out, err = encode(folder, "--format", format)
     assert (code, err) == (0, "")
-    assert f"format {format}" in rows(out)["tokens are"]
+    assert f"format {format}" in rows(out)["token files"]
     tok = package.Tokenizer.load(tokenizer_path)
     end = tok.special_tokens[END]
     documents = [[*tok.encode_ordinary(text), end] for text in texts]

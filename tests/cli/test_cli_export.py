@@ -65,7 +65,7 @@ def test_what_is_there_is_refused_and_replaced_only_when_asked(gristmill, tokeni
     path.write_text("precious")
     code, out, err = gristmill(*arguments)
     assert (code, out) == (1, "")
-    assert "is already there. Pass --overwrite to replace it" in err
+    assert "already exists. Pass --overwrite to replace it" in err
     assert path.read_text() == "precious"
     assert gristmill(*arguments, "--overwrite")[0] == 0
     assert path.read_bytes() != b"precious"
@@ -103,7 +103,7 @@ def test_options_of_a_format_reach_it_and_no_other(gristmill, tokenizer_path, tm
     assert code == 2
     assert "--eos-token '</s>' is not a special token" in err
     code, _, err = gristmill("export", tokenizer_path, "-f", "gguf", "-o", path, "--legacy-merges", "--overwrite")
-    assert (code, err) == (2, "gristmill: error: --legacy-merges does not go with -f gguf. Leave it out.\n")
+    assert (code, err) == (2, "gristmill: error: --legacy-merges is not supported by -f gguf. Omit it.\n")
 
 
 def test_an_unknown_format_is_a_usage_error(gristmill, tokenizer_path, tmp_path):
@@ -115,7 +115,7 @@ def test_an_unknown_format_is_a_usage_error(gristmill, tokenizer_path, tmp_path)
 def test_special_tokens_have_all_ids_or_none():
     assert parse_special_tokens([]) is None
     assert parse_special_tokens(["<a=1>", "="]) == ["<a=1>", "="]
-    with pytest.raises(UsageError, match="some with an id and some without"):
+    with pytest.raises(UsageError, match="tokens with an id and tokens without"):
         parse_special_tokens(["<s>=300", "<t>"])
 
 

@@ -1,4 +1,4 @@
-"""gristmill export-model, and train-model --init-from with what it wrote."""
+"""gristmill export-model, and train-model --init-from with its output."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_an_export_that_is_there_is_replaced_with_a_flag(gristmill, run, tmp_pat
     assert gristmill(*arguments)[0] == 0
     code, out, err = gristmill(*arguments)
     assert (code, out) == (1, "")
-    assert err == f"gristmill: error: {tmp_path / 'folder'}: Is already there; pass --overwrite\n"
+    assert err == f"gristmill: error: {tmp_path / 'folder'}: already exists. Pass another name or --overwrite\n"
     assert gristmill(*arguments, "--overwrite")[0] == 0
 
 

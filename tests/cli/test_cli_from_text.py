@@ -1,4 +1,4 @@
-"""gristmill train-model corpus.txt: text in, model out."""
+"""gristmill train-model corpus.txt: training on text."""
 
 import json
 import shlex

@@ -22,7 +22,7 @@ END = "<|endoftext|>"
 
 
 def write_model(folder, tokenizer, *, fingerprint=..., **options):
-    """The folder of a run whose model has not learned anything."""
+    """The folder of a run with an untrained model."""
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
     sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 16}
@@ -47,7 +47,7 @@ def run_folder(tokenizer, tmp_path_factory):
 
 @pytest.fixture
 def says(monkeypatch):
-    """Make every model say these ids; what it was asked for is returned."""
+    """Make every model generate these ids, and return the recorded requests."""
     calls = []
 
     def set_ids(ids):
@@ -162,7 +162,7 @@ def test_without_torch_the_error_says_what_to_install(gristmill, run_folder, mon
 
 def test_control_c_keeps_what_was_written_and_exits_with_130(gristmill_process, run_folder):
     process = gristmill_process("generate", run_folder, "--prompt", "low", "--max-tokens", 10_000_000, "--seed", 0)
-    assert process.stdout.read(20).startswith(b"low")  # it is under way
+    assert process.stdout.read(20).startswith(b"low")  # generation has started
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130
@@ -171,7 +171,7 @@ def test_control_c_keeps_what_was_written_and_exits_with_130(gristmill_process, 
     assert b"Traceback" not in err
 
 
-# A run on token files of another program holds no tokenizer
+# A run on token files of another program stores no tokenizer
 
 
 @pytest.mark.parametrize("options", [{"context_length": 32}, {"model": "vae", "max_sequence_length": 16}])
@@ -180,7 +180,7 @@ def test_the_tokenizer_of_a_run_without_one_is_an_option(gristmill, tokenizer, t
     path = (folder / "tokenizer.json").rename(tmp_path / "elsewhere.json")
     code, out, err = gristmill("generate", folder)
     assert (code, out) == (1, "")
-    assert "the run does not hold the tokenizer" in err and "Pass --tokenizer tokenizer.json" in err
+    assert "the run does not store their tokenizer" in err and "Pass --tokenizer tokenizer.json" in err
     for flag in ("-t", "--tokenizer"):
         code, out, err = gristmill("generate", folder, flag, path, "--seed", 0, "--max-tokens", 3)
         assert code == 0 and out and " in " in err
@@ -196,7 +196,7 @@ def vae_folder(tokenizer, tmp_path_factory):
 
 @pytest.fixture
 def decodes(monkeypatch):
-    """Make every VAE say these texts; what it was asked for is returned."""
+    """Make every VAE generate these texts, and return the recorded requests."""
     import gristmill.lm.models.vae.texts as latent
 
     calls = []
@@ -337,11 +337,11 @@ def test_options_of_many_texts_that_make_no_sense_are_wrong_usage(gristmill, run
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "there is no prompt in it"),
-        ("\n \n", "there is no prompt in it"),
-        ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2: no JSON"),
-        ('{"text": "a"}\n', 'prompts.jsonl:1: no text "prompt" in it'),
-        ('{"prompt": 3}\n', 'prompts.jsonl:1: no text "prompt" in it'),
+        ("", "contains no prompt"),
+        ("\n \n", "contains no prompt"),
+        ('{"prompt": "a"}\nlow\n', "prompts.jsonl:2 is not valid JSON"),
+        ('{"text": "a"}\n', 'prompts.jsonl:1 has no string "prompt"'),
+        ('{"prompt": 3}\n', 'prompts.jsonl:1 has no string "prompt"'),
     ],
 )
 def test_a_file_without_prompts_is_named_with_its_line(gristmill, run_folder, tmp_path, content, words):
@@ -380,9 +380,9 @@ def test_json_lines_of_prompts_may_have_blank_lines_and_the_mark_and_line_ends_o
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"prompt": "low"}\n{"prompt": "\\ud800"}\n', "prompts.jsonl:2: half of a surrogate pair"),
-        ("[" * 100_000, "prompts.jsonl:1: no JSON"),
-        ("\n\n", "there is no prompt in it"),
+        ('{"prompt": "low"}\n{"prompt": "\\ud800"}\n', "prompts.jsonl:2 has an unpaired surrogate"),
+        ("[" * 100_000, "prompts.jsonl:1 is not valid JSON"),
+        ("\n\n", "contains no prompt"),
     ],
 )
 def test_what_is_wrong_with_json_lines_of_prompts_is_reported_with_its_place(

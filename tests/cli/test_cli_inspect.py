@@ -68,7 +68,7 @@ def test_a_tokenizer_without_merges_has_something_to_show(gristmill, tmp_path):
 def test_text_and_string_together_are_a_usage_error(gristmill, tokenizer_path):
     code, _, err = gristmill("inspect", tokenizer_path, "--text", tokenizer_path, "--string", "x")
     assert code == 2
-    assert err == "gristmill: error: --text and --string cannot both be given. Pass one of them.\n"
+    assert err == "gristmill: error: --text and --string exclude each other. Pass one of them.\n"
 
 
 def test_a_file_that_is_no_tokenizer_is_one_line(gristmill, stories_path):
@@ -109,7 +109,7 @@ def test_a_vocabulary_from_elsewhere_is_shown_with_its_own_ids(gristmill, tmp_pa
 def test_hundreds_of_specials_are_not_all_shown(gristmill, tmp_path):
     package.Tokenizer([], special_tokens=[f"<|{i}|>" for i in range(300)]).save(tmp_path / "many.json")
     _, out, _ = gristmill("inspect", tmp_path / "many.json")
-    assert "<|19|> = 275, … 300 in all" in out
+    assert "<|19|> = 275, … 300 in total" in out
     assert "<|20|>" not in out
 
 

@@ -29,7 +29,7 @@ def work_folder(tmp_path_factory, monkeypatch, stories_path, tokenizer_path):
 
 
 def weights(run):
-    """The share of each source, from the state of the last checkpoint."""
+    """Return the share of each source, from the state of the last checkpoint."""
     state = json.loads(sorted(run.glob("checkpoints/*/state.json"))[-1].read_bytes())
     return {source["name"]: source["share"] / 1_000_000 for source in state["shards"]["sources"]}
 

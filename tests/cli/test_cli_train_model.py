@@ -138,11 +138,11 @@ def test_a_length_replaces_the_length_of_the_preset(arguments, lengths):
 
 
 def test_two_lengths_are_an_error_even_where_one_is_the_length_of_the_preset(gristmill, shards, tmp_path):
-    """Comparing values with the defaults cannot tell --max-steps 1000 from no --max-steps."""
+    """Comparing values with the defaults cannot distinguish --max-steps 1000 from no --max-steps."""
     arguments = ["train-model", shards, "-o", tmp_path / "run", "--preset", "quickstart", "--device", "cpu"]
     code, _, err = gristmill(*arguments, "--max-steps", 1000, "--epochs", 1)
     assert code == 2
-    # The preset's length is void, and both options hold.
+    # The length of the preset does not apply, and both options do.
     assert "--max-steps and --epochs are both given" in err
 
 
@@ -172,7 +172,7 @@ def test_help_shows_the_defaults_of_the_preset_and_of_the_file(gristmill, tmp_pa
     assert "Number of layers. (default: 4)" in shown
     assert "Peak learning rate of AdamW. (default: 0.0005)" in shown
     assert "Peak learning rate of Muon. (default: 0.012)" in shown
-    assert "Length of the run in steps. One of max_steps, max_tokens and epochs. --max-tokens" in shown
+    assert "Length of the run in steps. One of --max-steps, --max-tokens and epochs. --max-tokens" in shown
     assert "fewer parameters. (default: True)" in shown
 
 
@@ -342,7 +342,7 @@ def test_resume_takes_the_model_of_the_run(gristmill, shards, tmp_path):
     code, _, err = gristmill(*run, "--resume", "--context-length", 8)
     assert (code, err.partition(".")[0]) == (
         2,
-        "gristmill: error: --context-length is an option of --model gpt, and this is --model vae",
+        "gristmill: error: --context-length is an option of --model gpt, but the model is vae",
     )
 
 

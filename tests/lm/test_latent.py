@@ -1,4 +1,4 @@
-"""Texts from latents, from the folder of a run."""
+"""Texts from latents of a run folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GPT = {"model": "gpt", "context_length": 24}
 
 
 def write_run(folder, tokenizer, model=VAE, *, fingerprint="its own", train=None, **options):
-    """The folder of a run with a model that `train` may have taught something."""
+    """Return a run folder; `train` may train its model first."""
     folder.mkdir()
     tokenizer.save(folder / "tokenizer.json")
     sizes = {"vocab_size": tokenizer.vocab_size, "num_layers": 1, "num_heads": 2, "d_model": 32}
@@ -57,7 +57,7 @@ def write_run(folder, tokenizer, model=VAE, *, fingerprint="its own", train=None
 
 @pytest.fixture(scope="module")
 def run(tokenizer, tmp_path_factory):
-    """A run whose model knows the three texts by heart."""
+    """A run whose model has memorized the three texts."""
     from gristmill.lm.models.vae.texts import _padded, _sequence
 
     def train(model):
@@ -169,12 +169,12 @@ def test_an_empty_text_without_an_end_of_documents_is_refused(tmp_path):
     assert len(reconstruct_texts(run, ["a"], device="cpu")) == 1
 
 
-# Runs that have no texts
+# Runs without texts
 
 
 def test_a_gpt_has_no_latents_and_a_vae_does_not_go_on_from_a_prompt(tmp_path, tokenizer, run):
     gpt = write_run(tmp_path / "gpt", tokenizer, GPT)
-    with pytest.raises(CheckpointError, match=r"its model is a GPT, which has no latents\. Call gm.lm.generate"):
+    with pytest.raises(CheckpointError, match=r"the model is a GPT, which has no latents\. Call gm.lm.generate"):
         load_vae(gpt, device="cpu")
     with pytest.raises(OptionError, match=r"the model is a VAE, which makes whole texts of latents"):
         generate_text(run, "Once", device="cpu")
@@ -188,15 +188,15 @@ def test_a_run_on_vectors_or_on_ids_without_a_tokenizer_is_said_so(tmp_path, tok
         sample_texts(vectors, device="cpu")
     ids = write_run(tmp_path / "ids", tokenizer, fingerprint=None)
     (ids / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match=r"the run does not hold the tokenizer .* Pass tokenizer="):
+    with pytest.raises(CheckpointError, match=r"the run does not store their tokenizer.* Pass tokenizer="):
         sample_texts(ids, device="cpu")
     assert len(sample_texts(ids, device="cpu", tokenizer=tokenizer)) == 4
 
 
 def test_the_old_name_of_num_texts_is_deprecated(run):
-    with pytest.warns(DeprecationWarning, match=r"num= is now called num_texts="):
+    with pytest.warns(DeprecationWarning, match=r"num= is deprecated. Pass num_texts="):
         assert len(sample_texts(run, num=2, device="cpu")) == 2
-    with pytest.warns(DeprecationWarning, match=r"num= is now called num_texts="):
+    with pytest.warns(DeprecationWarning, match=r"num= is deprecated. Pass num_texts="):
         assert len(interpolate_texts(run, "a", "b", num=3, device="cpu")) == 3
 
 
@@ -207,7 +207,7 @@ def test_a_foreign_tokenizer_no_run_and_no_checkpoint_are_said_so(tmp_path, toke
     with pytest.raises(CheckpointError, match="there is no such folder"):
         sample_texts(tmp_path / "nowhere")
     small = write_run(tmp_path / "small", tokenizer, vocab_size=257)
-    with pytest.raises(CheckpointError, match="and the model knows 257"):
+    with pytest.raises(CheckpointError, match="but the model has 257"):
         sample_texts(small, device="cpu")
 
 

@@ -220,7 +220,7 @@ def test_evaluate_closes_the_data_it_has_read(tiny_run, tiny_shards, monkeypatch
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_a_gpu_that_is_not_there_is_named_with_what_to_pass(device, tiny_run, tiny_shards, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    message = rf"device='{device}': torch finds none here. Pass device='cpu'."
+    message = rf"device='{device}' is not available to torch on this machine. Pass device='cpu'."
     with pytest.raises(OptionError, match=message):
         gm.lm.generate(tiny_run, "the", device=device)
     with pytest.raises(OptionError, match=message):

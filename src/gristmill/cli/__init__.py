@@ -32,7 +32,7 @@ GROUPS = {
         "tokenize": "show the ids and tokens of a text",
         "decode": "turn ids back into text",
         "count": "count the tokens of texts and files",
-        "compare": "compare tokenizers: tokens per text, vocabularies",
+        "compare": "compare tokenizers on a text, and their vocabularies",
         "inspect": "show the contents of a tokenizer, shards or word counts",
     },
     "encode a corpus": {
@@ -41,7 +41,7 @@ GROUPS = {
         "task": "run encode or count-words as separate tasks, e.g. on Slurm",
     },
     "train a model": {
-        "train-model": "train a language model on token shards",
+        "train-model": "train a language model on token shards or text",
         "evaluate": "compute loss, perplexity and bits per byte of a model",
         "generate": "generate text with a trained model",
         "export-model": "convert a trained model for transformers or llama.cpp",

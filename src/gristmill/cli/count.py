@@ -69,7 +69,7 @@ class Command(ReadingOptions, TokenizerOptions):
     )
 
     files: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE…", help_behavior_hint="")] = ()
-    """Files, folders, URLs or globs. - or no file reads stdin."""
+    """Files, folders, URLs or globs. Reads stdin if omitted or -."""
 
     string: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")

@@ -41,7 +41,7 @@ class Command(ExecutorOptions, ReadingOptions):
 
     EXAMPLES: ClassVar[Examples] = (
         (
-            "Count a corpus once, then train two tokenizers from the counts.",
+            "Count the words of a corpus.",
             "gristmill count-words corpus.txt -o words.gmw",
         ),
         (
@@ -66,7 +66,7 @@ class Command(ExecutorOptions, ReadingOptions):
     """Special tokens. No word crosses one. The option without a value means none."""
 
     min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
-    """Ignore words that occur less often."""
+    """Ignore words that occur fewer than N times."""
 
     memory_limit: Annotated[int | None, byte_size("--memory-limit"), tyro.conf.arg(help_behavior_hint="")] = None
     """Memory limit of counting, such as 512MB or 2GiB. Counts beyond it go to the temporary folder."""

@@ -36,12 +36,12 @@ class Command(TokenizerOptions):
 
     EXAMPLES: ClassVar[Examples] = (
         ("Decode ids given as arguments.", "gristmill decode -t tok.json 79 344 261"),
-        ("Decode ids from a pipe.", "gristmill decode -t tok.json < ids.txt"),
+        ("Decode the ids in a file.", "gristmill decode -t tok.json < ids.txt"),
         ("Omit special tokens.", "gristmill decode -t tok.json --skip-special 79 344 261 999"),
     )
 
     ids: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="ID…", help_behavior_hint="")] = ()
-    """Ids. - or no id reads stdin."""
+    """Ids to decode. Reads stdin if omitted or -."""
 
     skip_special: Flag = False
     """Omit special tokens."""

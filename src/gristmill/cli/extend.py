@@ -67,7 +67,7 @@ class Command(ReadingOptions, TokenizerOptions):
     """Pair to merge first among pairs with equal counts."""
 
     min_frequency: Annotated[int, whole_number("--min-frequency")] = 1
-    """Ignore words that occur less often."""
+    """Ignore words that occur fewer than N times."""
 
     max_token_bytes: Annotated[int | None, byte_size("--max-token-bytes"), tyro.conf.arg(help_behavior_hint="")] = None
     """Maximum length of a token in bytes."""

@@ -40,7 +40,7 @@ class Command:
     EXAMPLES: ClassVar[Examples] = (
         ("Continue a prompt.", "gristmill generate run --prompt 'Once upon a time'"),
         ("Write three reproducible texts.", "gristmill generate run --prompt 'Once upon a time' --num 3 --seed 0"),
-        ("Continue each line of a file, and write JSON lines.", "gristmill generate run --prompts prompts.txt --jsonl"),
+        ("Continue each line of a file, and write JSON Lines.", "gristmill generate run --prompts prompts.txt --jsonl"),
         ("Sample four texts from the prior of a VAE.", "gristmill generate vae-run --num 4"),
     )
 

@@ -53,7 +53,7 @@ class Command(TokenizerOptions):
     )
 
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT…", help_behavior_hint="")] = ()
-    """Texts. - or no text reads stdin. Put them before --allowed-special."""
+    """Texts to tokenize, before --allowed-special. Reads stdin if omitted or -."""
 
     file: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Read the text from this file. .gz and .zst files are decompressed."""

@@ -123,7 +123,7 @@ class TrainModel:
     """YAML file with options, such as 'max_steps: 1000', or the config.json of a run."""
 
     resume: Annotated[Literal["auto", "never"], tyro.conf.arg(metavar="[auto]", help_behavior_hint="")] = "never"
-    """Resume the run in the folder with its options. Starts a new run if there is none."""
+    """Resume the run in the folder with its options. Starts a new run if the folder has no run."""
 
     overwrite: Flag = False
     """Replace the run in the folder. It is kept until the new run has a checkpoint."""
