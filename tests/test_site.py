@@ -55,7 +55,7 @@ def site(tmp_path_factory):
             environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(source)}
             command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
             built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-            assert (built.returncode, built.stdout + built.stderr) == (0, "")
+            assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
             (folder / "done").touch()
     return folder
 
