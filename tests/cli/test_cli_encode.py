@@ -69,7 +69,7 @@ def test_shards_are_those_of_the_function_and_the_summary_is_theirs(encode, fold
     ]
     assert table["inputs"].startswith("2 files, ")
     assert table["inputs"].endswith(f"; {sum(len(text.encode()) for text in texts):,} bytes of text")
-    assert table["without text"] == "1 record, left out"
+    assert table["without text"] == "1 record, skipped"
     for name, split in run.manifest.splits.items():
         ratio = split.source_bytes / split.tokens
         assert table[name] == f"{split.documents:,} documents, {split.tokens:,} tokens, {ratio:.3f} bytes/token"

@@ -133,11 +133,11 @@ def test_counted_words_are_shown_as_such(gristmill, stories_path, tmp_path):
     code, out, err = gristmill("inspect", gm_words)
     assert (code, err) == (0, "")
     words = package.Words.load(gm_words)
-    assert out.startswith(f"counted words  {gm_words}")
+    assert out.startswith(f"word counts  {gm_words}")
     assert f"{len(words):,}  ({words.num_pieces:,} pieces)" in out
     assert f"{words.most_common(1)[0][1]:,}" in out
     code, _, err = gristmill("inspect", gm_words, "--string", "a")
     assert (code, err) == (
         2,
-        f"gristmill: error: --string is for a tokenizer, and {gm_words} holds counted words. Leave it out.\n",
+        f"gristmill: error: --string applies to a tokenizer, but {gm_words} holds word counts. Omit --string.\n",
     )

@@ -77,7 +77,7 @@ def test_a_dry_run_shows_the_mixture(gristmill):
         (["a:0.7", "missing:0.3"], "missing"),
         (["a:0.7", "b:0.3", "--tokenizer", "tok.json"], "--tokenizer is for a corpus of text"),
         (["a:0.7", "b:0.3", "--model", "vae"], "mixtures are for models that read windows of tokens"),
-        ([], "there is no DATA. Pass a folder that `gristmill encode` made"),
+        ([], "no data given. Pass a folder written by `gristmill encode`"),
     ],
 )
 def test_what_is_wrong_with_a_mixture_is_reported_in_one_line(gristmill, arguments, message):

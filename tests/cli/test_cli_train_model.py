@@ -289,13 +289,16 @@ def test_a_vae_is_trained_on_parquet_and_says_what_came_of_it(gristmill, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--latent-dim", 8], "--latent-dim is an option of --model vae, and this is --model gpt. Leave it out, or"),
-        (["--no-pin_memory"], "--no-pin-memory is an option of --model vae, and this is --model gpt."),
+        (["--latent-dim", 8], "--latent-dim is an option of --model vae, but the model is gpt. Omit --latent-dim, or"),
+        (["--no-pin_memory"], "--no-pin-memory is an option of --model vae, but the model is gpt."),
         (
             ["--model", "vae", "--document-mask"],
-            "--document-mask is an option of --model gpt, and this is --model",
+            "--document-mask is an option of --model gpt, but the model is",
         ),
-        (["--preset", "vae-fast", "--context-length", 8], "--context-length is an option of --model gpt, and this is"),
+        (
+            ["--preset", "vae-fast", "--context-length", 8],
+            "--context-length is an option of --model gpt, but the model is",
+        ),
         (["--n-layer", 2], "'train-model' has no option '--n-layer'. Did you mean '--num-layers'?"),
     ],
 )

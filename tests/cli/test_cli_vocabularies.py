@@ -37,7 +37,7 @@ def test_compare_shows_the_first_places_where_they_differ(gristmill, tmp_path):
     (tmp_path / "text.txt").write_text("xx abcd cd abx", encoding="utf-8")
     code, out, _ = gristmill("compare", tmp_path / "one.json", tmp_path / "two.json", "--text", tmp_path / "text.txt")
     assert code == 0
-    shown = [" ".join(line.split()) for line in out.partition("Places where they differ")[2].splitlines()]
+    shown = [" ".join(line.split()) for line in out.partition("Different splits")[2].splitlines()]
     assert shown[0] == ": 2, with 42.9 % of the bytes"
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     assert shown[1:] == ["byte 3", f"{one} [ab][cd]", f"{two} [a][bc][d]", "byte 11", f"{one} [ab]", f"{two} [a][b]"]

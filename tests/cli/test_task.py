@@ -102,7 +102,7 @@ def test_what_is_done_is_not_done_again(gristmill, plan_encode, plan_count, tmp_
         gristmill("task", "run", output, "0-2")
         assert gristmill("task", "finish", output)[0] == 0
         for again in (["finish", output], ["run", output, "1"], ["status", output]):
-            assert gristmill("task", *again) == (0, f"  {output} is complete: nothing is left to do.\n", "")
+            assert gristmill("task", *again) == (0, f"  {output} is complete: nothing left to do.\n", "")
 
 
 def test_missing_parts_are_an_error_that_lists_them(gristmill, plan_encode, plan_count, tmp_path):

@@ -217,7 +217,7 @@ def _parse(name: str, arguments: list[str]) -> Any:
 
 
 def _description(command: type) -> str:
-    """Return the docstring, wrapped. Indented because tyro joins lines that are not, whatever the terminal's width."""
+    """Return the wrapped docstring. Lines are indented, because tyro joins unindented lines into one."""
     import inspect
     import textwrap
 

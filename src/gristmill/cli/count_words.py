@@ -46,7 +46,7 @@ class Command(ExecutorOptions, ReadingOptions):
         ),
         (
             "Train on the counts instead of the corpus.",
-            "gristmill train-tokenizer words.gmw --vocab-size 16k -o tok.json",
+            "gristmill train-tokenizer words.gmw --vocab-size 16k -o tok16k.json",
         ),
         ("Add the counts of two parts.", "gristmill count-words a.gmw b.gmw -o all.gmw"),
     )

@@ -102,7 +102,7 @@ def _names(folder: WorkFolder) -> list[str]:
 
 
 def complete(shown: str) -> str:
-    return f"  {shown} is already complete."
+    return f"  {shown} is complete: nothing left to do."
 
 
 class JobTasks:
