@@ -105,7 +105,7 @@ check-docs: docs
 	$(BIN)/python tools/look_at_site.py site
 
 plots: $(VENV)/.installed
-	$(BIN)/python tools/plots.py
+	$(BIN)/python tools/draw_pictures.py
 
 bench: $(VENV)/.installed
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation '.[bench]'
