@@ -97,8 +97,8 @@ fuzz: $(VENV)/.tools
 	$(BIN)/python tools/fuzz.py --build $(FUZZ_BUILD) --minutes $(MINUTES) $(addprefix --target ,$(TARGET))
 
 docs: $(VENV)/.installed-docs
-	PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet
-	@echo "The site is site/index.html."
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Built the documentation site: open site/index.html"
 
 check-docs: docs
 	@command -v chromium >/dev/null || tools/install_debian.sh chromium
