@@ -78,7 +78,7 @@ def test_what_does_not_make_a_batch_is_named(tokenizer):
             tokenizer.pad(encodings)
     with pytest.raises(gm.OptionError, match="'name' has values that are not numbers"):
         tokenizer.pad(rows(input_ids=IDS, name=["a", "b"]), return_tensors="np")
-    with pytest.raises(TypeError, match="encoding 0 is a list"):
+    with pytest.raises(TypeError, match="encoding 0 must be a dict with 'input_ids', got list"):
         tokenizer.pad(IDS)
 
 
