@@ -1,4 +1,4 @@
-"""Training the sequence VAE: resume to the bit, a monitor that changes nothing, collapse told and cured."""
+"""Training the sequence VAE: bit-exact resuming, a monitor that changes nothing, collapse detected and cured."""
 
 import contextlib
 import dataclasses
@@ -388,12 +388,12 @@ def events(run, part):
     return [record for record in records(run, "event") if part in record["message"]]
 
 
-def test_a_forced_collapse_is_told_within_two_windows_and_names_the_remedy(collapsed):
+def test_a_forced_collapse_is_detected_within_two_windows_and_names_the_remedy(collapsed):
     dead = [record["step"] for record in records(collapsed, "posterior") if record["mutual_information"] < 0.2]
-    told = events(collapsed, "posterior collapse")
-    assert told
-    assert told[0]["step"] <= dead[0] + 2 * COLLAPSING["window_size"]
-    assert "free_bits=" in told[0]["message"]
+    alarms = events(collapsed, "posterior collapse")
+    assert alarms
+    assert alarms[0]["step"] <= dead[0] + 2 * COLLAPSING["window_size"]
+    assert "free_bits=" in alarms[0]["message"]
     assert events(collapsed, "recovered") == []
 
 
