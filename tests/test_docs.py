@@ -26,12 +26,12 @@ READ_IN_ORDER = [
 ]
 # The first line of a snippet that is a file, or the next part of one.
 FILE = re.compile(r"# (\w+\.py)(, continued)?\n")
-# Looked up: the snippets start from files that the page speaks of.
+# Pages to look things up in. Their snippets start from the files that the page mentions.
 PAGES = sorted(page for page in ROOT.glob("docs/**/*.md") if page not in READ_IN_ORDER)
 LINKED = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"])
 # Pages whose anchors are made when the site is built: `mkdocs build --strict` checks links to them.
 GENERATED = ROOT / "docs" / "reference"
-# Setting up, which has been done when tests run.
+# Set-up commands, which have already run when tests start.
 SET_UP = ("pip ", "make ", "git ", "source ", "cd ")
 MODULES = sorted(
     info.name
@@ -66,7 +66,7 @@ def snippets(page):
 
 @pytest.fixture
 def registries():
-    """What a page registers is gone after it."""
+    """Restore the registries after a page."""
     from gristmill.lm.models import registry
     from gristmill.lm.training.registries import OPTIMIZERS, SCHEDULES
 
@@ -100,7 +100,7 @@ def test_the_page_works_from_top_to_bottom_in_an_empty_folder(page, tmp_path, mo
 
 @pytest.fixture
 def corpus_folder(tmp_path, monkeypatch):
-    """The files that the pages speak of, in a folder that becomes the current one."""
+    """The files that the pages mention, in a folder that becomes the current one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus").mkdir()
     for name, seed in (("corpus.txt", 0), ("more.txt", 1), ("corpus/a.txt", 2)):

@@ -153,7 +153,7 @@ def test_options_may_be_written_with_hyphens_and_the_data_after_them(script, sto
     assert_ended(run, "--batch_size 2 --num_workers 0 --fast_detection")
 
 
-def test_a_text_file_gets_a_tokenizer_of_its_own(script, tmp_path, capsys):
+def test_a_text_file_gets_its_own_tokenizer(script, tmp_path, capsys):
     text = "<|endoftext|>".join(f"The cat sat on mat {number}." for number in range(20))
     (tmp_path / "stories.txt").write_text(text)
     code, run = script("stories.txt", *TINY_MODEL)

@@ -68,7 +68,7 @@ def test_what_is_written_is_read(tmp_path):
     assert read(tmp_path, manifest.to_json()) == manifest
 
 
-def test_the_keys_stand_in_the_order_of_their_declaration_between_head_and_checksum():
+def test_the_keys_are_in_the_order_of_their_declaration_between_head_and_checksum():
     data = example().to_json()
     assert data.endswith(b'"\n}\n')
     keys = list(json.loads(data))
